@@ -1,0 +1,1 @@
+"""Tensors in, typed values out. Pure."""

@@ -1,0 +1,1 @@
+"""The same findings as terminal, JSON, Markdown and HTML."""

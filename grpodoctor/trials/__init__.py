@@ -1,0 +1,1 @@
+"""Disease, treated and control runs that prove rules and remedies."""

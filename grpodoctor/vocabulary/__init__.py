@@ -1,0 +1,1 @@
+"""What each number means: canonical metrics, knobs and typed mergeable values."""

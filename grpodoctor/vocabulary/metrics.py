@@ -1,0 +1,305 @@
+"""The canonical metrics: one row each, one meaning per name.
+
+A name may carry a qualifier, which narrows the population and changes nothing else:
+`/worst_sequence` (maximum over sequences of the per-sequence figure, with the sequence's id),
+`/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`.
+
+Policies are written as in the literature: `learner` (the current parameters), `old` (the learner
+when the rollout batch began, also called proximal), `sampler` (the engine that generated the
+tokens), `reference` (the frozen model of a KL penalty).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+Kind = Literal["mean", "rate", "max", "min", "quantiles"]
+
+_INF = float("inf")
+_QUALIFIER = re.compile(
+    r"/(worst_sequence|position/[0-9]+-[0-9]*|probability/[0-9.e-]+-[0-9.e-]+"
+    r"|engine/[^/]+|layer/[0-9]+)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the vocabulary."""
+
+    name: str
+    """Canonical name; `<name>`-like parts stand for any text without a slash."""
+    kind: Kind
+    unit: str
+    over: str
+    """The denominator: what it is a mean, rate or extreme over."""
+    summary: str
+    policies: str = ""
+    """Which policies it compares or is measured under; empty if none is involved."""
+    low: float = -_INF
+    high: float = _INF
+    source: str = ""
+    how: str = ""
+    """How to have it recorded, for a rule that misses it; empty when every recorder has it."""
+
+
+_YAO = "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"
+_DAPO = "DAPO, arXiv 2503.14476"
+_PPO = "PPO, arXiv 1707.06347"
+_GSPO = "GSPO, arXiv 2507.18071, section 5.3"
+_KL = "Schulman, Approximating KL Divergence"
+_CUI = "Cui et al. 2025, arXiv 2505.22617"
+_SAMPLER = "record the sampler's log-probabilities of its own tokens with each rollout"
+_ROLLOUTS = "record rewards per response together with the prompt they belong to"
+_CORRECT = "have the reward function say which responses are correct"
+_HELDOUT = "evaluate on prompts that are not trained on, every few steps"
+_REFERENCE = "set a KL coefficient above zero, so that the reference model is evaluated"
+_EXPERTS = "record the routed experts of the same tokens on both sides"
+_COMPONENTS = "record each reward component beside the total"
+
+METRICS: tuple[Metric, ...] = (
+    # reward
+    Metric("reward/mean", "mean", "reward", "responses", "Reward that the advantages are made of."),
+    Metric("reward/std", "mean", "reward", "batches",
+           "Standard deviation of reward over the responses of a batch (population).", low=0),
+    Metric("reward/heldout", "mean", "reward", "held-out responses",
+           "Reward on prompts that are not trained on.", how=_HELDOUT),
+    Metric("reward/truncated", "mean", "reward", "truncated responses",
+           "Reward of responses cut by the length limit.", how=_ROLLOUTS),
+    Metric("reward/component/<name>/mean", "mean", "reward", "responses",
+           "One component of the reward, unweighted.", how=_COMPONENTS),
+    Metric("reward/component/<name>/std", "mean", "reward", "batches",
+           "Standard deviation of one component over a batch (population).", low=0,
+           how=_COMPONENTS),
+    Metric("accuracy/train", "rate", "share", "responses", "Correct responses among the rollouts.",
+           "sampler", 0, 1, how=_CORRECT),
+    Metric("accuracy/heldout", "rate", "share", "held-out responses",
+           "Correct responses on prompts that are not trained on.", "learner", 0, 1, how=_HELDOUT),
+    Metric("pass_at_k/<k>", "mean", "share", "prompts",
+           "Unbiased estimate of solving a prompt within k samples.", "learner", 0, 1,
+           "Chen et al. 2021, arXiv 2107.03374", how=_HELDOUT),
+    # length
+    Metric("length/mean", "mean", "tokens", "responses", "Response length.", "sampler", 0),
+    Metric("length/p95", "quantiles", "tokens", "responses",
+           "Distribution of response length, read at the 95th percentile.", "sampler", 0),
+    Metric("length/max", "max", "tokens", "responses", "Longest response.", "sampler", 0),
+    Metric("length/correct", "mean", "tokens", "correct responses",
+           "Length of correct responses.", "sampler", 0, how=_CORRECT),
+    Metric("length/incorrect", "mean", "tokens", "incorrect responses",
+           "Length of incorrect responses.", "sampler", 0, how=_CORRECT),
+    Metric("length/group_gap", "mean", "tokens", "groups with both kinds",
+           "Length of incorrect minus correct responses of the same prompt: free of the effect that "
+           "harder prompts get longer answers.", "sampler", source="Dr. GRPO, arXiv 2503.20783",
+           how=_CORRECT),
+    Metric("length/truncated_rate", "rate", "share", "responses",
+           "Responses cut by the length limit before any declared end token.", "sampler", 0, 1),
+    Metric("length/terminated_mean", "mean", "tokens", "terminated responses",
+           "Length of responses that ended by themselves.", "sampler", 0),
+    # entropy
+    Metric("entropy/mean", "mean", "nats", "generated tokens",
+           "Full-vocabulary entropy of the next-token distribution at the sampling temperature.",
+           "old", 0, source=_CUI),
+    Metric("entropy/correct", "mean", "nats", "tokens of correct responses",
+           "Entropy within correct responses.", "old", 0, how=_CORRECT),
+    Metric("entropy/incorrect", "mean", "nats", "tokens of incorrect responses",
+           "Entropy within incorrect responses.", "old", 0, how=_CORRECT),
+    Metric("entropy/p10", "quantiles", "nats", "generated tokens",
+           "Distribution of entropy, read at the 10th percentile.", "old", 0),
+    Metric("entropy/fork_tokens", "mean", "nats", "the fifth of the tokens with most entropy",
+           "Entropy where the policy really chooses.", "old", 0,
+           source="Beyond the 80/20 Rule, arXiv 2506.01939"),
+    # groups
+    Metric("groups/size", "mean", "responses", "groups", "Responses per prompt.", low=1),
+    Metric("groups/zero_variance_rate", "rate", "share", "groups",
+           "Groups whose rewards are all equal and give no gradient.", "sampler", 0, 1, _DAPO,
+           _ROLLOUTS),
+    Metric("groups/all_correct_rate", "rate", "share", "groups",
+           "Groups without variance in which every response is correct.", "sampler", 0, 1, _DAPO,
+           _CORRECT),
+    Metric("groups/all_incorrect_rate", "rate", "share", "groups",
+           "Groups without variance in which no response is correct.", "sampler", 0, 1, _DAPO,
+           _CORRECT),
+    Metric("groups/cancelled_rate", "rate", "share", "groups",
+           "Groups without variance whose reward components do vary and cancel.", "sampler", 0, 1,
+           how=_COMPONENTS),
+    Metric("groups/duplicate_rate", "rate", "share", "responses",
+           "Responses that repeat an earlier one of their group token by token.", "sampler", 0, 1),
+    Metric("groups/effective_rate", "rate", "share", "groups", "Groups with variance in reward.",
+           "sampler", 0, 1, _DAPO, _ROLLOUTS),
+    Metric("groups/reward_std", "mean", "reward", "groups",
+           "Standard deviation of reward within a group (population).", low=0, how=_ROLLOUTS),
+    Metric("groups/generated_per_kept", "mean", "groups", "batches",
+           "Groups generated for each one trained on; above 1 under dynamic sampling.", low=1),
+    # trust region
+    Metric("clip/low_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
+           "Clipped on the low side with a negative advantage: the gradient is gone.",
+           "learner / old", 0, 1, _PPO),
+    Metric("clip/high_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
+           "Clipped on the high side with a positive advantage: the gradient is gone.",
+           "learner / old", 0, 1, _PPO),
+    Metric("clip/dual_rate", "rate", "share", "loss tokens",
+           "Stopped by the second clip of a negative advantage.", "learner / old", 0, 1,
+           "Dual-clip PPO, arXiv 1912.09729"),
+    Metric("clip/fork_token_rate", "rate", "share", "the fifth of the tokens with most entropy",
+           "Clipped on either side where the policy really chooses.", "learner / old", 0, 1),
+    Metric("ratio/mean", "mean", "ratio", "loss tokens", "Importance ratio before any clip.",
+           "learner / old", 0, source=_PPO),
+    Metric("ratio/max", "max", "ratio", "loss tokens", "Largest importance ratio of a token.",
+           "learner / old", 0, source=_PPO),
+    Metric("ratio/sequence_max", "max", "ratio", "responses",
+           "Largest length-normalised ratio of a response.", "learner / old", 0, source=_GSPO),
+    Metric("ratio/first_off_rate", "rate", "share", "loss tokens",
+           "Ratios off 1 by more than rounding before the first update of a batch; not zero means "
+           "that the old log-probabilities are not the learner's.", "learner / old", 0, 1),
+    Metric("updates_per_batch", "mean", "optimiser steps", "batches",
+           "Optimiser steps on each rollout batch.", low=0),
+    # KL
+    *(
+        Metric(f"kl/{policy}/{estimator}", "mean", "nats", "loss tokens",
+               f"KL divergence by the {estimator} estimator.", pair,
+               low=-_INF if estimator == "k1" else 0, source=_KL,
+               how=_REFERENCE if policy == "reference" else "")
+        for policy, pair in (("reference", "learner | reference"), ("old_policy", "old | learner"))
+        for estimator in ("k1", "k2", "k3")
+    ),
+    # sampler against learner
+    Metric("mismatch/nll_gap", "mean", "nats", "generated tokens",
+           "Mean -log p of the sampled tokens minus mean entropy, both under the learner; zero if "
+           "the samples really come from it.", "old against sampler"),
+    Metric("mismatch/prob_diff_mean", "mean", "probability", "responses",
+           "Mean over a response's tokens of |p - p'| of the sampled token.", "old - sampler", 0, 1,
+           _YAO, _SAMPLER),
+    Metric("mismatch/prob_diff_max", "mean", "probability", "responses",
+           "Maximum over a response's tokens of |p - p'| of the sampled token.", "old - sampler", 0,
+           1, _YAO, _SAMPLER),
+    Metric("mismatch/logprob_diff_mean", "mean", "nats", "responses",
+           "Mean over a response's tokens of |log p - log p'|.", "old - sampler", 0, how=_SAMPLER),
+    Metric("mismatch/logprob_diff_max", "mean", "nats", "responses",
+           "Maximum over a response's tokens of |log p - log p'|.", "old - sampler", 0,
+           how=_SAMPLER),
+    Metric("mismatch/bias", "mean", "nats", "generated tokens",
+           "Signed mean of log p - log p'.", "old - sampler", how=_SAMPLER),
+    Metric("mismatch/kl_k1", "mean", "nats", "generated tokens",
+           "KL(sampler, learner) by k1: mean of log p' - log p; may be negative.",
+           "sampler | old", source=_KL, how=_SAMPLER),
+    Metric("mismatch/kl_k3", "mean", "nats", "generated tokens",
+           "KL(sampler, learner) by k3: mean of w - log w - 1.", "sampler | old", 0, source=_KL,
+           how=_SAMPLER),
+    Metric("mismatch/chi2", "mean", "1", "generated tokens",
+           "Mean squared importance weight minus 1, raw weights.", "old / sampler", -1,
+           how=_SAMPLER),
+    Metric("mismatch/ess", "mean", "share", "batches",
+           "Effective sample size of the raw token weights over their number.", "old / sampler", 0,
+           1, how=_SAMPLER),
+    Metric("mismatch/pearson", "mean", "1", "batches",
+           "Correlation of the two probabilities of the sampled tokens.", "old, sampler", -1, 1,
+           "MiniMax-M1, arXiv 2506.13585", _SAMPLER),
+    Metric("mismatch/far_rate", "rate", "share", "generated tokens",
+           "Tokens with |log p - log p'| above ln 2.", "old - sampler", 0, 1, how=_SAMPLER),
+    Metric("mismatch/nonfinite", "rate", "share", "generated tokens",
+           "Tokens whose log-probability is not finite on either side.", "old, sampler", 0, 1,
+           how=_SAMPLER),
+    Metric("correction/weight_mean", "mean", "ratio", "generated tokens",
+           "Correction weight as applied, after its cap or mask.", "old / sampler", 0),
+    Metric("correction/capped_rate", "rate", "share", "generated tokens",
+           "Tokens whose correction weight was capped or set to zero.", "old / sampler", 0, 1),
+    # experts
+    Metric("experts/churn_update", "mean", "share", "tokens x layers",
+           "Experts activated before an update that are not after it.", "old, learner", 0, 1, _GSPO,
+           _EXPERTS),
+    Metric("experts/churn_engine", "mean", "share", "tokens x layers",
+           "Experts activated in the sampler that are not in the learner.", "sampler, old", 0, 1,
+           "R3, arXiv 2510.11370", _EXPERTS),
+    Metric("experts/tokens_with_any_flip", "rate", "share", "tokens",
+           "Tokens with a changed expert in at least one layer.", "sampler, old", 0, 1,
+           "R3, arXiv 2510.11370", _EXPERTS),
+    Metric("experts/load_max_over_mean", "mean", "ratio", "layers",
+           "Load of the busiest expert over the mean load.", "old", 1, how=_EXPERTS),
+    Metric("experts/router_entropy", "mean", "nats", "tokens x layers",
+           "Entropy of the router.", "old", 0, how=_EXPERTS),
+    Metric("experts/router_margin", "mean", "logits", "tokens x layers",
+           "Router logit of the last chosen expert minus the first not chosen.", "old", 0,
+           how=_EXPERTS),
+    Metric("experts/replay_coverage", "rate", "share", "tokens x layers",
+           "Replayed routes present among those expected.", "sampler", 0, 1, how=_EXPERTS),
+    Metric("experts/replay_agreement", "rate", "share", "tokens x layers",
+           "Replayed routes that the learner really used.", "sampler, old", 0, 1, how=_EXPERTS),
+    # advantage
+    Metric("advantage/abs_max", "max", "1", "responses", "Largest |advantage|.", low=0),
+    Metric("advantage/bound_excess", "mean", "ratio", "batches",
+           "Largest |advantage| over the bound sqrt(G-1) (population std) of its group size.",
+           low=0),
+    Metric("advantage/positive_rate", "rate", "share", "loss tokens",
+           "Tokens with a positive advantage.", low=0, high=1),
+    Metric("advantage/zero_rate", "rate", "share", "loss tokens",
+           "Tokens with an advantage of exactly zero.", low=0, high=1),
+    # optimiser
+    Metric("optimiser/loss", "mean", "1", "updates", "Loss."),
+    Metric("optimiser/loss_tokens", "mean", "tokens", "updates",
+           "Tokens that bear loss: in the loss mask, whatever their advantage.", low=0),
+    Metric("optimiser/grad_norm", "mean", "1", "updates",
+           "Norm of the gradient before clipping.", low=0),
+    Metric("optimiser/learning_rate", "mean", "1", "updates", "Learning rate.", low=0),
+    Metric("optimiser/update_norm_ratio", "mean", "1", "batches",
+           "Norm of the change of the weights over the norm of the weights.", low=0),
+    Metric("optimiser/changed_weight_rate", "rate", "share", "weights",
+           "Weights that changed at all; low when steps round away in a coarse dtype.", low=0,
+           high=1),
+    Metric("optimiser/noise_scale", "mean", "groups", "batches",
+           "Simple gradient noise scale, in prompt groups.", low=0,
+           source="McCandlish et al. 2018, arXiv 1812.06162"),
+    Metric("optimiser/nonfinite", "rate", "share", "updates",
+           "Updates whose loss or gradient was not finite.", low=0, high=1),
+    Metric("optimiser/skipped_rate", "rate", "share", "updates",
+           "Updates that were not applied.", low=0, high=1),
+    # staleness
+    Metric("staleness/mean", "mean", "optimiser steps", "responses",
+           "Optimiser steps between sampling and use.", "learner, sampler", 0),
+    Metric("staleness/max", "max", "optimiser steps", "responses",
+           "Oldest response used.", "learner, sampler", 0),
+    # text
+    Metric("text/unique_ngram_rate", "mean", "share", "responses",
+           "Distinct 3-grams over all 3-grams of a response's tokens.", "sampler", 0, 1,
+           "distinct-n, arXiv 1510.03055"),
+    Metric("text/repetition_rate", "rate", "share", "responses",
+           "Responses that end in a loop: a block of tokens repeated to the end.", "sampler", 0, 1),
+    Metric("text/reflection_rate", "rate", "share", "responses",
+           "Responses with a word of second thoughts (wait, recheck, alternatively).", "sampler",
+           0, 1),
+    Metric("text/compression_ratio", "mean", "ratio", "responses",
+           "Bytes of a response over its deflated bytes.", "sampler", 0),
+    # time
+    Metric("time/step", "mean", "seconds", "steps", "A whole step.", low=0),
+    Metric("time/rollout", "mean", "seconds", "steps", "Sampling.", low=0),
+    Metric("time/learn", "mean", "seconds", "steps", "Forward, backward and update.", low=0),
+    Metric("time/record", "mean", "seconds", "steps",
+           "What recording cost the training thread.", low=0),
+)
+
+_EXACT = {metric.name: metric for metric in METRICS if "<" not in metric.name}
+_TEMPLATES = [
+    (re.compile(re.sub(r"<[a-z]+>", "[^/]+", metric.name)), metric)
+    for metric in METRICS
+    if "<" in metric.name
+]
+
+
+@lru_cache(maxsize=4096)
+def metric_of(name: str) -> Metric | None:
+    """The row that a metric name belongs to, qualifiers and templates resolved; None if unknown."""
+    if name in _EXACT:
+        return _EXACT[name]
+    for pattern, metric in _TEMPLATES:
+        if pattern.fullmatch(name):
+            return metric
+    base = _QUALIFIER.sub("", name)
+    return metric_of(base) if base != name else None
+
+
+def components(names: Iterator[str] | list[str]) -> list[str]:
+    """The reward component names among metric names, sorted."""
+    pattern = re.compile(r"reward/component/([^/]+)/mean")
+    return sorted({match[1] for name in names if (match := pattern.fullmatch(name))})

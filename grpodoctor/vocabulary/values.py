@@ -1,0 +1,400 @@
+"""Typed values that merge across micro-batches, ranks and shards.
+
+Merging is associative and commutative and gives exactly what computing on the union gives. That is
+why a sum is kept as an exact fraction rather than as a float, and why quantiles are a histogram
+with fixed bucket borders rather than an adaptive sketch.
+
+A reading has three states: a value, `Absent` (nobody logged it) or `NotApplicable` (it has no
+meaning in this run). Zero stands for neither of the latter two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_MANTISSA_BITS = 53
+_LOW_BITS = 26
+_LOW_MASK = (1 << _LOW_BITS) - 1
+
+
+def exact_sum(values: NDArray[np.float64]) -> Fraction:
+    """Sum finite doubles without rounding.
+
+    Each double is an integer times a power of two; integers of equal exponent are added in two
+    halves, each small enough that 2**26 of them stay exact in a double.
+
+    Args:
+        values: finite values, any shape, fewer than 2**26 of them per exponent.
+    """
+    if values.size == 0:
+        return Fraction(0)
+    mantissas, exponents = np.frexp(values.ravel())
+    integers = np.ldexp(mantissas, _MANTISSA_BITS).astype(np.int64)
+    lowest = int(exponents.min())
+    bins = exponents - lowest
+    high = np.bincount(bins, weights=(integers >> _LOW_BITS).astype(np.float64))
+    low = np.bincount(bins, weights=(integers & _LOW_MASK).astype(np.float64))
+    total = 0
+    for shift in np.flatnonzero((high != 0) | (low != 0)).tolist():
+        total += ((int(high[shift]) << _LOW_BITS) + int(low[shift])) << shift
+    exponent = lowest - _MANTISSA_BITS
+    return Fraction(total << exponent) if exponent >= 0 else Fraction(total, 1 << -exponent)
+
+
+def _split_finite(values: ArrayLike) -> tuple[NDArray[np.float64], int]:
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    finite = np.isfinite(flat)
+    kept = flat if finite.all() else flat[finite]
+    return kept, int(flat.size - kept.size)
+
+
+def _to_float(total: Fraction) -> float:
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean that remembers what it is a mean of.
+
+    Non-finite entries are counted apart: one overflow among a hundred thousand tokens is a fact of
+    its own and must not turn the other tokens' mean into NaN.
+    """
+
+    total: Fraction
+    count: int
+    nonfinite: int = 0
+
+    @classmethod
+    def of(cls, values: ArrayLike) -> Self:
+        """Summarise `values` (any shape); non-finite entries are counted, not summed."""
+        finite, nonfinite = _split_finite(values)
+        return cls(exact_sum(finite), finite.size, nonfinite)
+
+    def merge(self, other: Mean) -> Mean:
+        """The mean over the union."""
+        return Mean(
+            self.total + other.total, self.count + other.count, self.nonfinite + other.nonfinite
+        )
+
+    @property
+    def value(self) -> float:
+        """The mean of the finite entries; NaN if there are none."""
+        return _to_float(self.total) / self.count if self.count else math.nan
+
+    def to_json(self) -> Any:
+        """`[total, count]`, and the number of non-finite entries where there are any."""
+        parts: list[float | int] = [_to_float(self.total), self.count]
+        return [*parts, self.nonfinite] if self.nonfinite else parts
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Inverse of `to_json`, up to the rounding of the total to a double."""
+        total, count, nonfinite = (*data, 0)[:3]
+        return cls(Fraction(total), int(count), int(nonfinite))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many of a counted population had a property."""
+
+    hits: int
+    count: int
+
+    @classmethod
+    def of(cls, flags: ArrayLike) -> Self:
+        """Count the true entries of `flags` (any shape)."""
+        array = np.asarray(flags, dtype=bool)
+        return cls(int(array.sum()), array.size)
+
+    def merge(self, other: Rate) -> Rate:
+        """The rate over the union."""
+        return Rate(self.hits + other.hits, self.count + other.count)
+
+    @property
+    def value(self) -> float:
+        """Hits over count; NaN over an empty population."""
+        return self.hits / self.count if self.count else math.nan
+
+    def to_json(self) -> Any:
+        """`[hits, count]`."""
+        return [self.hits, self.count]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Inverse of `to_json`."""
+        hits, count = data
+        return cls(int(hits), int(count))
+
+
+def _extreme_to_json(value: float, where: str | None) -> Any:
+    return [value if math.isfinite(value) else str(value), where]
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    """A maximum with the id of the sequence (or tensor) that caused it. NaN is not a maximum."""
+
+    value: float
+    where: str | None = None
+
+    @classmethod
+    def of(cls, values: ArrayLike, ids: list[str] | None = None) -> Self:
+        """The largest entry of `values` (shape N) and its id; -inf over nothing."""
+        return cls(*_extreme(values, ids, sign=1.0))
+
+    def merge(self, other: Max) -> Max:
+        """The larger; between equals the smaller id, so that the order does not matter."""
+        return max(self, other, key=lambda each: (each.value, _reversed_text(each.where)))
+
+    def to_json(self) -> Any:
+        """`[value, where]`; an infinity is spelled out, since JSON has none."""
+        return _extreme_to_json(self.value, self.where)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Inverse of `to_json`."""
+        value, where = data
+        return cls(float(value), where)
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    """A minimum with the id of the sequence (or tensor) that caused it. NaN is not a minimum."""
+
+    value: float
+    where: str | None = None
+
+    @classmethod
+    def of(cls, values: ArrayLike, ids: list[str] | None = None) -> Self:
+        """The smallest entry of `values` (shape N) and its id; +inf over nothing."""
+        return cls(*_extreme(values, ids, sign=-1.0))
+
+    def merge(self, other: Min) -> Min:
+        """The smaller; between equals the smaller id, so that the order does not matter."""
+        return max(self, other, key=lambda each: (-each.value, _reversed_text(each.where)))
+
+    def to_json(self) -> Any:
+        """`[value, where]`; an infinity is spelled out, since JSON has none."""
+        return _extreme_to_json(self.value, self.where)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Inverse of `to_json`."""
+        value, where = data
+        return cls(float(value), where)
+
+
+def _extreme(values: ArrayLike, ids: list[str] | None, *, sign: float) -> tuple[float, str | None]:
+    signed = sign * np.asarray(values, dtype=np.float64).ravel()
+    signed = np.where(np.isnan(signed), -np.inf, signed)
+    if signed.size == 0:
+        return -sign * math.inf, None
+    best = signed.max()
+    if ids is None:
+        return float(sign * best), None
+    return float(sign * best), min(ids[i] for i in np.flatnonzero(signed == best))
+
+
+def _reversed_text(text: str | None) -> tuple[int, ...]:
+    """A key under which the smaller text is the larger, and no text is the smallest."""
+    return () if text is None else (*(-ord(letter) for letter in text), 1)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """A histogram with logarithmic buckets, from which quantiles are read.
+
+    The buckets of DDSketch (Masson et al. 2019, arXiv 1908.10693): a quantile is right to within
+    `RELATIVE_ERROR` of its own size. Their borders are fixed, so merging adds counts and is exact.
+    """
+
+    positive: Mapping[int, int] = field(default_factory=dict)
+    negative: Mapping[int, int] = field(default_factory=dict)
+    zeros: int = 0
+    nonfinite: int = 0
+
+    RELATIVE_ERROR = 0.01
+    _LOG_GAMMA = math.log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
+
+    @classmethod
+    def of(cls, values: ArrayLike) -> Self:
+        """Sketch `values` (any shape)."""
+        finite, nonfinite = _split_finite(values)
+        return cls(
+            cls._buckets(finite[finite > 0]),
+            cls._buckets(-finite[finite < 0]),
+            int((finite == 0).sum()),
+            nonfinite,
+        )
+
+    @classmethod
+    def _buckets(cls, magnitudes: NDArray[np.float64]) -> dict[int, int]:
+        if magnitudes.size == 0:
+            return {}
+        indices = np.ceil(np.log(magnitudes) / cls._LOG_GAMMA).astype(np.int64)
+        keys, counts = np.unique(indices, return_counts=True)
+        return dict(zip(keys.tolist(), counts.tolist(), strict=True))
+
+    @property
+    def count(self) -> int:
+        """How many finite values were sketched."""
+        return sum(self.positive.values()) + sum(self.negative.values()) + self.zeros
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return self.quantile(0.5)
+
+    def quantile(self, q: float) -> float:
+        """The value below which a share `q` in [0, 1] of the values lies; NaN over nothing."""
+        if not self.count:
+            return math.nan
+        rank = q * (self.count - 1)
+        seen = 0
+        for value, count in self._ascending():
+            seen += count
+            if seen > rank:
+                return value
+        return value
+
+    def _ascending(self) -> list[tuple[float, int]]:
+        middle = 2 / (1 + math.exp(self._LOG_GAMMA))
+        below = [
+            (-middle * math.exp(k * self._LOG_GAMMA), n)
+            for k, n in sorted(self.negative.items(), reverse=True)
+        ]
+        above = [
+            (middle * math.exp(k * self._LOG_GAMMA), n) for k, n in sorted(self.positive.items())
+        ]
+        return [*below, *([(0.0, self.zeros)] if self.zeros else []), *above]
+
+    def merge(self, other: Quantiles) -> Quantiles:
+        """The sketch of the union."""
+        return Quantiles(
+            _add_counts(self.positive, other.positive),
+            _add_counts(self.negative, other.negative),
+            self.zeros + other.zeros,
+            self.nonfinite + other.nonfinite,
+        )
+
+    def to_json(self) -> Any:
+        """The bucket counts, keyed by bucket index as text."""
+        return {
+            "positive": {str(k): n for k, n in self.positive.items()},
+            "negative": {str(k): n for k, n in self.negative.items()},
+            "zeros": self.zeros,
+            "nonfinite": self.nonfinite,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Inverse of `to_json`."""
+        return cls(
+            {int(k): int(n) for k, n in data["positive"].items()},
+            {int(k): int(n) for k, n in data["negative"].items()},
+            int(data["zeros"]),
+            int(data["nonfinite"]),
+        )
+
+
+def _add_counts(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
+    return {k: left.get(k, 0) + right.get(k, 0) for k in {**left, **right}}
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Nobody logged it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """It has no meaning in this run, and `why` says so in a clause."""
+
+    why: str
+
+
+Value = Mean | Rate | Max | Min | Quantiles
+Reading = Value | Absent | NotApplicable
+
+ABSENT = Absent()
+_KINDS: dict[str, type[Mean] | type[Rate] | type[Max] | type[Min] | type[Quantiles]] = {
+    "mean": Mean,
+    "rate": Rate,
+    "max": Max,
+    "min": Min,
+    "quantiles": Quantiles,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def merge(left: Reading, right: Reading) -> Reading:
+    """Merge two readings of the same metric.
+
+    Absent adds nothing. Not applicable gives way to a value, since a part of the run has one.
+
+    Raises:
+        TypeError: if the two are values of different kinds.
+    """
+    for reading, other in ((left, right), (right, left)):
+        if isinstance(reading, Absent):
+            return other
+    if isinstance(left, NotApplicable) and isinstance(right, NotApplicable):
+        return min(left, right, key=lambda each: each.why)
+    for reading, other in ((left, right), (right, left)):
+        if isinstance(reading, NotApplicable):
+            return other
+    if type(left) is not type(right):
+        raise TypeError(f"cannot merge {type(left).__name__} with {type(right).__name__}")
+    return left.merge(right)  # type: ignore[union-attr, arg-type]  # same kind, checked above
+
+
+def merge_all(left: Mapping[str, Reading], right: Mapping[str, Reading]) -> dict[str, Reading]:
+    """Merge two sets of readings by metric name."""
+    merged = dict(left)
+    for name, reading in right.items():
+        merged[name] = merge(merged[name], reading) if name in merged else reading
+    return merged
+
+
+def reading_to_json(reading: Reading) -> Any:
+    """A reading as JSON: `{"mean": [total, count]}`, `{"not_applicable": why}` or null."""
+    if isinstance(reading, Absent):
+        return None
+    if isinstance(reading, NotApplicable):
+        return {"not_applicable": reading.why}
+    return {_NAMES[type(reading)]: reading.to_json()}
+
+
+def reading_from_json(data: Any) -> Reading:
+    """Inverse of `reading_to_json`.
+
+    Raises:
+        ValueError: if `data` is not a reading.
+    """
+    if data is None:
+        return ABSENT
+    try:
+        ((kind, body),) = data.items()
+        if kind == "not_applicable":
+            return NotApplicable(str(body))
+        return _KINDS[kind].from_json(body)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"not a reading: {str(data)[:80]}") from error
+
+
+def scalar(reading: Reading) -> float | None:
+    """The number a reading stands for; None for absent, not applicable and empty."""
+    if isinstance(reading, Absent | NotApplicable):
+        return None
+    number = reading.value
+    return None if math.isnan(number) else number
