@@ -1,0 +1,301 @@
+"""The bundled trainer's configuration: one section per concern, every field bounded and explained.
+
+A TOML file holds the same sections; `--set section.key=value` changes one field.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grpodoctor.errors import ConfigError
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(Section):
+    """Which policy is trained."""
+
+    name: str = "builtin"
+    """`builtin` for the tiny character model, else a local path or a hub name."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Dtype of the learner's weights; the built-in model is always float32."""
+    width: int = Field(64, ge=16, le=512, multiple_of=8)
+    """Hidden size of the built-in model."""
+    layers: int = Field(2, ge=1, le=12)
+    """Layers of the built-in model."""
+    heads: int = Field(4, ge=1, le=16)
+    """Attention heads of the built-in model; must divide the width."""
+    warm_start_steps: int = Field(600, ge=0, le=20_000)
+    """Supervised steps before the first run of the built-in model; the result is cached."""
+
+
+class TaskConfig(Section):
+    """What it is trained on."""
+
+    name: str = "arithmetic"
+    """A built-in task; ignored when `data` is given."""
+    data: str | None = None
+    """JSONL or Parquet file with the columns `prompt` and `answer`."""
+    heldout_data: str | None = None
+    """The same for evaluation; without it the last tenth of `data` is held out."""
+    reward: str | None = None
+    """`module:function` called with prompts, completions and answers; the task's own otherwise."""
+    difficulty: int = Field(3, ge=1, le=8)
+    """Size of the built-in tasks' problems: operations, digits or items."""
+
+
+class RolloutConfig(Section):
+    """How the batch of responses is drawn."""
+
+    prompts_per_batch: int = Field(16, ge=1)
+    """Prompts per rollout batch."""
+    group_size: int = Field(8, ge=2)
+    """Responses per prompt; the group mean is the baseline, so one is not enough."""
+    max_length: int = Field(28, ge=1)
+    """Longest response, in tokens."""
+    temperature: float = Field(1.0, gt=0, le=10)
+    """Sampling temperature; the learner's log-probabilities are taken at the same."""
+    dynamic_sampling: bool = False
+    """Replace groups without variance in reward by fresh ones (DAPO)."""
+    resample_limit: int = Field(4, ge=1, le=64)
+    """Most rounds of dynamic sampling per batch; then the batch is used as it is."""
+
+
+class EngineConfig(Section):
+    """Which engine samples, and how far it may be from the learner."""
+
+    precision: Literal["learner", "bf16", "int8", "int4"] = "learner"
+    """`learner` samples from the learner itself; the others from a fake-quantised copy."""
+    temperature: float | None = Field(None, gt=0, le=10)
+    """A temperature of the engine's own, which the learner does not know of; none by default."""
+    sync_every: int = Field(1, ge=1)
+    """Steps between two weight syncs; 1 keeps the engine fresh."""
+    old_logprobs: Literal["recompute", "sampler"] = "recompute"
+    """Whose log-probabilities stand for the old policy in the ratio."""
+
+
+class OverlongConfig(Section):
+    """What is done about responses that hit the length limit."""
+
+    kind: Literal["none", "mask", "soft-punishment"] = "none"
+    """`mask` takes them out of the loss; `soft-punishment` is DAPO's Eq. 13, added to the reward."""
+    buffer: int = Field(4, ge=1)
+    """Width of the soft punishment's ramp before the limit, in tokens."""
+
+
+class AdvantageConfig(Section):
+    """How rewards become advantages."""
+
+    kind: str = "group"
+    """A registered advantage: `group` (mean and standard deviation) or `centred` (mean only)."""
+    std: Literal["population", "unbiased"] = "population"
+    """Which standard deviation divides; the papers do not say, libraries use the unbiased one."""
+    epsilon: float = Field(1e-6, ge=0, le=1)
+    """Added to the standard deviation."""
+
+
+class CorrectionConfig(Section):
+    """Correction of the mismatch between the engine that samples and the learner."""
+
+    kind: str = "none"
+    """A registered correction: `none`, `tis_token`, `tis_sequence`."""
+    cap: float = Field(2.0, ge=1)
+    """Cap of the importance weight."""
+
+
+class LossConfig(Section):
+    """The loss of an update."""
+
+    kind: str = "ppo_clip"
+    """A registered loss."""
+    clip_low: float = Field(0.2, ge=0, le=1)
+    """The ratio may fall to 1 - clip_low."""
+    clip_high: float = Field(0.2, ge=0, le=10)
+    """The ratio may rise to 1 + clip_high."""
+    aggregation: Literal["sequence-mean", "token-mean", "prompt-mean", "constant"] = "sequence-mean"
+    """The denominator: of a response, of the batch, of a prompt's group, or the length limit."""
+    kl_coefficient: float = Field(0.0, ge=0, le=10)
+    """Weight of the KL penalty to the model the run began with."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that penalty."""
+    entropy_coefficient: float = Field(0.0, ge=-1, le=1)
+    """Weight of the entropy bonus."""
+
+
+class OptimiserConfig(Section):
+    """AdamW and how often it steps."""
+
+    learning_rate: float = Field(1e-4, ge=0, le=1)
+    """Learning rate after warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Training steps over which the learning rate rises linearly."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """AdamW's first moment."""
+    beta2: float = Field(0.99, ge=0, lt=1)
+    """AdamW's second moment."""
+    weight_decay: float = Field(0.0, ge=0, le=1)
+    """AdamW's weight decay."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """The gradient is scaled down to this norm."""
+    updates_per_batch: int = Field(4, ge=1)
+    """Optimiser steps per rollout batch (mini-batches times epochs)."""
+    epochs: int = Field(1, ge=1)
+    """Passes over the batch; `updates_per_batch` is divided among them."""
+    micro_batch: int = Field(0, ge=0)
+    """Responses per forward pass; 0 takes a mini-batch whole. Gradients do not depend on it."""
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation."""
+
+    every: int = Field(10, ge=0)
+    """Steps between evaluations; 0 never evaluates."""
+    prompts: int = Field(64, ge=1)
+    """Held-out prompts."""
+    samples: int = Field(1, ge=1)
+    """Responses per prompt; more than one gives pass@k."""
+
+
+class CheckpointConfig(Section):
+    """Checkpoints for an exact resume."""
+
+    every: int = Field(0, ge=0)
+    """Steps between checkpoints; 0 writes one at the end only."""
+    keep: int = Field(2, ge=1)
+    """Checkpoints kept."""
+
+
+class RecordConfig(Section):
+    """What is recorded about the run."""
+
+    enabled: bool = True
+    """Recording changes no number of the training; without it there is nothing to watch."""
+    depth: Literal["off", "summary", "worst", "full"] = "summary"
+    """Per-token columns of the rollout files."""
+    worst: int = Field(8, ge=0)
+    """Responses recorded in full at depth `worst`."""
+
+
+class TrainConfig(Section):
+    """Everything that decides the numbers of a run."""
+
+    steps: int = Field(100, ge=1)
+    """Training steps: rollout batches."""
+    seed: int = 0
+    """Seeds prompts, sampling and initialisation."""
+    threads: int = Field(0, ge=0)
+    """Torch threads; 0 leaves torch's choice."""
+    model: ModelConfig = ModelConfig()
+    task: TaskConfig = TaskConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    engine: EngineConfig = EngineConfig()
+    overlong: OverlongConfig = OverlongConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    correction: CorrectionConfig = CorrectionConfig()
+    loss: LossConfig = LossConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    record: RecordConfig = RecordConfig()
+
+
+def load_config(
+    *layers: Mapping[str, Any], file: Path | None = None, assignments: Iterable[str] = ()
+) -> TrainConfig:
+    """Build a configuration: defaults, then `layers` (a preset), then the file, then assignments.
+
+    Args:
+        layers: nested dictionaries, later ones winning.
+        file: a TOML file with the sections of `TrainConfig`.
+        assignments: `section.key=value` texts, the value in TOML syntax or bare text.
+
+    Raises:
+        ConfigError: if the file is not TOML, a key is unknown or a value out of bounds.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _overlay(merged, layer)
+    if file is not None:
+        merged = _overlay(merged, _read_toml(file))
+    for text in assignments:
+        merged = _overlay(merged, _parse_assignment(text))
+    try:
+        return TrainConfig.model_validate(merged)
+    except ValidationError as error:
+        raise _explain(error, file) from None
+
+
+def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in top.items():
+        below = result.get(key)
+        nested = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = _overlay(below, value) if nested else value  # type: ignore[arg-type]  # both are
+    return result
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise ConfigError(
+            f"the configuration file cannot be read: {reason}", where=str(file)
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not TOML: {error}", where=str(file)) from None
+
+
+def _parse_assignment(text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            f"--set {text[:60]!r} has no value", remedy="write --set section.key=value"
+        )
+    nested: Any = _parse_value(value.strip())
+    for part in reversed(key.strip().split(".")):
+        nested = {part: nested}
+    result: dict[str, Any] = nested
+    return result
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(error: ValidationError, file: Path | None) -> ConfigError:
+    first = error.errors()[0]
+    parts = [str(part) for part in first["loc"]]
+    key = ".".join(parts)
+    where = f"{file}: {key}" if file else key
+    if first["type"] != "extra_forbidden":
+        reason = f"{key} cannot be {str(first['input'])[:60]!r}: {first['msg'].lower()}"
+        return ConfigError(reason, where=where)
+    near = difflib.get_close_matches(key, known_keys(), n=3, cutoff=0.5)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "see the configuration's reference"
+    return ConfigError(f"there is no setting {key}", where=where, remedy=remedy)
+
+
+def known_keys() -> list[str]:
+    """Every dotted key of the configuration."""
+    keys: list[str] = []
+    for name, field in TrainConfig.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            keys.extend(f"{name}.{key}" for key in section.model_fields)
+        else:
+            keys.append(name)
+    return keys
