@@ -1,0 +1,5 @@
+"""`python -m grpodoctor`."""
+
+from grpodoctor.cli.main import main
+
+main()

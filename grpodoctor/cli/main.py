@@ -1,0 +1,118 @@
+"""The command line: one lazily imported file per command.
+
+A command is the function of the name of its module: `grpodoctor/cli/check.py` holds `check`, with
+its options as typer annotations and its help as the docstring.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from grpodoctor import __version__
+from grpodoctor.errors import GrpodoctorError
+
+COMMANDS = {
+    "demo": "Train a model that falls ill, treat it, and leave a report behind.",
+    "train": "Train a language model with GRPO and record its health.",
+    "watch": "Follow a live run: its vitals, its findings, its treatment.",
+    "check": "Diagnose a run from what it left on disk.",
+    "rule": "List the rules, or print the manual page of one.",
+    "remedy": "List the remedies, or print the page of one.",
+}
+"""Name and first line of help: `--help` prints them without importing the commands."""
+
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+class _LazyCommands(TyperGroup):
+    """Imports a command when it is called, and turns what ends it into an exit code.
+
+    The signatures take `Any` because typer carries its own copy of click in some versions.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = _load(args[0])
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except GrpodoctorError as error:
+            complain(error)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(_INTERRUPTED) from None
+        except BrokenPipeError:
+            _abandon_stdout()
+            raise typer.Exit(_BROKEN_PIPE) from None
+
+
+def _load(name: str) -> Any:
+    module = import_module(f"grpodoctor.cli.{name}")
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name)(getattr(module, name))
+    return get_command(single)
+
+
+def complain(error: GrpodoctorError) -> None:
+    """Print an error as one harmless line on stderr."""
+    from grpodoctor.report.escape import plain
+
+    print(f"error: {plain(str(error))}", file=sys.stderr)
+
+
+def _abandon_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"grpodoctor {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[  # noqa: ARG001 - the callback acts on it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it, exit."),
+    ] = False,
+) -> None:
+    """Measure, diagnose and treat the reinforcement learning of language models."""
+
+
+def _placeholder() -> None:
+    """Stands for a command until it is called."""
+
+
+app = typer.Typer(
+    cls=_LazyCommands,
+    name="grpodoctor",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.callback()(_root)
+for _name, _summary in COMMANDS.items():
+    app.command(_name, help=_summary)(_placeholder)
+
+
+def main() -> None:
+    """Entry point of the `grpodoctor` program."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    app()
