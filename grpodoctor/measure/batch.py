@@ -1,0 +1,153 @@
+"""One rank's rollout batch and one optimiser step, as plain numpy arrays.
+
+Whoever runs the training (the bundled trainer, a hook, a dialect that reads dumps) fills these two
+records; everything in `grpodoctor.measure` reads them and changes nothing in them. Shape suffixes:
+B responses, T token positions of the longest response. Padding may hold any garbage: a position
+counts only where a mask says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.errors import DataError
+
+Floats = NDArray[np.floating]
+Integers = NDArray[np.integer]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutBatch:
+    """The responses that one rank sampled for one step. What is None was not measured.
+
+    A prompt's responses share a group id and live on one rank: groups are not put together again
+    from several ranks.
+
+    Raises:
+        DataError: if the arrays do not fit each other.
+    """
+
+    step: int
+    sequence_ids: list[str]
+    """One id per response, unique within the run."""
+    group_ids_B: Integers
+    """Responses of one prompt share it."""
+    prompt_ids: list[str]
+    prompts: list[str]
+    texts: list[str]
+    references: list[str]
+    """The expected answer per response; empty text where there is none."""
+    tokens_BT: Integers
+    mask_BT: Flags
+    """Generated tokens, the end token among them."""
+    rewards_B: Floats
+    """The reward that the advantages are made of."""
+    truncated_B: Flags
+    """Cut by the length limit before any declared end token."""
+    components: Mapping[str, Floats] = field(default_factory=dict)
+    """Reward components by name, unweighted, shape (B,) each."""
+    correct_B: Flags | None = None
+    advantages_B: Floats | None = None
+    """The final advantage of each response."""
+    learner_logprobs_BT: Floats | None = None
+    """Under the learner when the batch began (π_old), at the sampling temperature."""
+    sampler_logprobs_BT: Floats | None = None
+    """As the engine that generated the tokens reports them."""
+    old_logprobs_BT: Floats | None = None
+    """What the loss takes for the old policy."""
+    entropy_BT: Floats | None = None
+    """Of the learner when the batch began, at the sampling temperature, in nats."""
+    loss_mask_BT: Flags | None = None
+    """Tokens that bear loss; None if all generated ones do."""
+    staleness_B: Integers | None = None
+    """Optimiser steps between sampling and use."""
+
+    def __post_init__(self) -> None:
+        _check_shapes(self, f"rollout batch of step {self.step}", self.tokens_BT.shape)
+        for name, values in self.components.items():
+            if np.shape(values) != self.tokens_BT.shape[:1]:
+                raise DataError(
+                    f"reward component {name[:40]!r} has shape {np.shape(values)}",
+                    where=f"rollout batch of step {self.step}",
+                    remedy="give one number per response",
+                )
+
+    @property
+    def lengths_B(self) -> Integers:  # noqa: N802  # a shape suffix
+        """Generated tokens per response."""
+        return np.count_nonzero(self.mask_BT, axis=1)
+
+    @property
+    def loss_tokens_BT(self) -> Flags:  # noqa: N802  # a shape suffix
+        """Tokens that bear loss."""
+        return self.mask_BT if self.loss_mask_BT is None else self.loss_mask_BT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateBatch:
+    """What one optimiser step of one rank saw. What is None does not exist in this loss.
+
+    Raises:
+        DataError: if the arrays do not fit each other.
+    """
+
+    sequence_ids: list[str]
+    new_logprobs_BT: Floats
+    """Under the parameters that this step's gradient was taken at."""
+    old_logprobs_BT: Floats
+    advantages_BT: Floats
+    loss_mask_BT: Flags
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    clip_low: float
+    clip_high: float
+    dual_clip: float | None = None
+    """Second clip of a negative advantage: the largest ratio that still has a gradient."""
+    entropy_BT: Floats | None = None
+    reference_logprobs_BT: Floats | None = None
+    weights_BT: Floats | None = None
+    """Correction weight of the sampler-learner mismatch, as applied."""
+    capped_BT: Flags | None = None
+    """Where that weight was capped or set to zero."""
+    clipped_low_BT: Flags | None = None
+    """Where the loss itself says that it stopped a token with A < 0; None: the rule of PPO.
+
+    Shape (B, T), or (B, 1) where the loss clips whole responses: then responses are counted.
+    """
+    clipped_high_BT: Flags | None = None
+    """The same for A > 0."""
+
+    def __post_init__(self) -> None:
+        _check_shapes(self, "update batch", self.new_logprobs_BT.shape)
+
+
+def _check_shapes(batch: RolloutBatch | UpdateBatch, where: str, shape: tuple[int, ...]) -> None:
+    """Check every field against the (B, T) that its shape suffix, or its being a list, promises."""
+    if len(shape) != 2:
+        raise DataError(f"token array has shape {shape}", where=where, remedy="give it as (B, T)")
+    for each in fields(batch):
+        value = getattr(batch, each.name)
+        if isinstance(value, list):
+            allowed: tuple[tuple[int, ...], ...] = (shape[:1],)
+        elif each.name.startswith("clipped_"):
+            allowed = (shape, (shape[0], 1))
+        elif each.name.endswith("_BT"):
+            allowed = (shape,)
+        elif each.name.endswith("_B"):
+            allowed = (shape[:1],)
+        else:
+            continue
+        found = (len(value),) if isinstance(value, list) else np.shape(value)
+        if value is not None and found not in allowed:
+            raise DataError(
+                f"{each.name} has shape {found} instead of {allowed[0]}",
+                where=where,
+                remedy="give every array of a batch for the same responses and positions",
+            )
