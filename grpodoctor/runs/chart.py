@@ -5,12 +5,13 @@ Memory is constant however long the run: a window per metric, and a baseline of 
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from grpodoctor.runs.estimators import robust_level
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import ABSENT, Reading, scalar
@@ -21,7 +22,11 @@ WINDOW = 128
 BASELINE = 10
 """Readings that make the run's own start: `phenomena.md` shows sick runs diverge after these."""
 
-_MAD_TO_SIGMA = 1.4826
+MOST_METRICS = 4096
+"""Windows kept: a log that invents a name at each step must not grow the chart for ever."""
+
+MOST_KNOB_CHANGES = 256
+"""Changes of knobs that a run which goes back can take back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,45 +34,73 @@ class Baseline:
     """The run's own start for one metric: robust level and spread."""
 
     level: float
-    """Median of the first `BASELINE` readings."""
+    """Median of the first `BASELINE` finite readings."""
     spread: float
     """Their median absolute deviation, scaled to a standard deviation under normality."""
 
 
-class Series:
-    """The latest readings of one metric, and its start."""
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """How high or low a metric has been: the median of a block, since one outlier is no level."""
 
-    __slots__ = ("_first", "_steps", "_values", "baseline")
+    level: float
+    step: int
+    """The last step of the block."""
+
+
+class Series:
+    """The latest readings of one metric, its start, and the best and worst it has been."""
+
+    __slots__ = ("_first", "_steps", "_unblocked", "_values", "baseline", "highest", "lowest")
 
     def __init__(self) -> None:
         self._steps: deque[int] = deque(maxlen=WINDOW)
         self._values: deque[float] = deque(maxlen=WINDOW)
         self._first: list[tuple[int, float]] = []
+        self._unblocked = 0
         self.baseline: Baseline | None = None
+        self.highest: Extreme | None = None
+        """The block of `BASELINE` readings with the highest median; None before the first block."""
+        self.lowest: Extreme | None = None
+        """The block of `BASELINE` readings with the lowest median."""
 
     def append(self, step: int, value: float) -> None:
         """Take the reading of a step, which must be later than all before."""
         self._steps.append(step)
         self._values.append(value)
-        if len(self._first) < BASELINE:
+        if len(self._first) < BASELINE and math.isfinite(value):
             self._first.append((step, value))
             if len(self._first) == BASELINE:
-                self.baseline = self._measure_start()
+                self.baseline = Baseline(*robust_level([first for _, first in self._first]))
+        self._unblocked += 1
+        if self._unblocked == BASELINE:
+            self._close_block()
+
+    def _close_block(self) -> None:
+        """Compare a block of readings with the extremes: constant memory, however long the run."""
+        self._unblocked = 0
+        block = Extreme(self.level(BASELINE), self._steps[-1])
+        if self.highest is None or block.level > self.highest.level:
+            self.highest = block
+        if self.lowest is None or block.level < self.lowest.level:
+            self.lowest = block
 
     def rewind(self, step: int) -> None:
-        """Forget the readings at `step` and after: the run went back."""
+        """Forget the readings at `step` and after: the run went back.
+
+        An extreme that lies there is forgotten too, and found anew from the readings to come.
+        """
         while self._steps and self._steps[-1] >= step:
             self._steps.pop()
             self._values.pop()
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
             self._first, self.baseline = kept, None
-
-    def _measure_start(self) -> Baseline:
-        values = [value for _, value in self._first]
-        level = statistics.median(values)
-        deviation = statistics.median(abs(value - level) for value in values)
-        return Baseline(level, deviation * _MAD_TO_SIGMA)
+        self._unblocked = 0
+        if self.highest is not None and self.highest.step >= step:
+            self.highest = None
+        if self.lowest is not None and self.lowest.step >= step:
+            self.lowest = None
 
     def __len__(self) -> int:
         return len(self._values)
@@ -80,15 +113,22 @@ class Series:
         """The latest reading."""
         return self._values[-1]
 
+    @property
+    def last_step(self) -> int:
+        """The step of the latest reading; -1 if there is none."""
+        return self._steps[-1] if self._steps else -1
+
     def tail(self, count: int) -> list[float]:
         """The latest `count` readings, oldest first; fewer if there are fewer."""
-        start = max(0, len(self._values) - count)
-        return list(islice(self._values, start, None))
+        return list(islice(reversed(self._values), count))[::-1]
 
     def steps(self, count: int) -> list[int]:
         """The steps of `tail(count)`."""
-        start = max(0, len(self._steps) - count)
-        return list(islice(self._steps, start, None))
+        return list(islice(reversed(self._steps), count))[::-1]
+
+    def level(self, count: int) -> float:
+        """Median of the latest `count` readings, which must not be none."""
+        return statistics.median(islice(reversed(self._values), count))
 
 
 _EMPTY = Series()
@@ -102,7 +142,7 @@ class Chart:
     step: int = -1
     """The current step; -1 before the first."""
     steps_seen: int = 0
-    """Steps observed since the run (or its last rewind to zero) began."""
+    """Steps observed since the run began, or since it went back further than a window."""
     knobs: dict[str, Setting] = field(default_factory=dict)
     """The knobs in force at the current step."""
     knobs_changed_at: int = -1
@@ -110,6 +150,11 @@ class Chart:
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """The readings of the current step, by canonical name."""
     _series: dict[str, Series] = field(default_factory=dict)
+    _steps: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _knob_changes: deque[tuple[int, dict[str, Setting | None]]] = field(
+        default_factory=lambda: deque(maxlen=MOST_KNOB_CHANGES)
+    )
+    """Step of each change, and what the changed knobs were before; None if not set."""
 
     def __post_init__(self) -> None:
         self.knobs = {**self.manifest.knobs, **self.knobs}
@@ -120,20 +165,46 @@ class Chart:
             self._rewind(record.step)
         self.step = record.step
         self.steps_seen += 1
+        self._steps.append(record.step)
         self.readings = record.values
         if record.knobs:
-            self.knobs.update(record.knobs)
-            self.knobs_changed_at = record.step
+            self._turn(record.step, record.knobs)
         for name, reading in record.values.items():
             number = scalar(reading)
             if number is not None:
-                self._series.setdefault(name, Series()).append(record.step, number)
+                self._append(name, record.step, number)
+
+    def _turn(self, step: int, knobs: Mapping[str, Setting]) -> None:
+        self._knob_changes.append((step, {name: self.knobs.get(name) for name in knobs}))
+        self.knobs.update(knobs)
+        self.knobs_changed_at = step
+
+    def _append(self, name: str, step: int, number: float) -> None:
+        series = self._series.get(name)
+        if series is None:
+            if len(self._series) >= MOST_METRICS:
+                return
+            series = self._series[name] = Series()
+        series.append(step, number)
 
     def _rewind(self, step: int) -> None:
         for series in self._series.values():
             series.rewind(step)
-        if self.knobs_changed_at >= step:
-            self.knobs_changed_at = -1
+        while self._steps and self._steps[-1] >= step:
+            self._steps.pop()
+            self.steps_seen -= 1
+        if not self._steps:
+            self.steps_seen = 0
+        while self._knob_changes and self._knob_changes[-1][0] >= step:
+            self._turn_back(self._knob_changes.pop()[1])
+        self.knobs_changed_at = self._knob_changes[-1][0] if self._knob_changes else -1
+
+    def _turn_back(self, before: Mapping[str, Setting | None]) -> None:
+        for name, setting in before.items():
+            if setting is None:
+                self.knobs.pop(name, None)
+            else:
+                self.knobs[name] = setting
 
     def reading(self, name: str) -> Reading:
         """The reading of a metric at the current step."""
@@ -146,6 +217,10 @@ class Chart:
     def series(self, name: str) -> Series:
         """The window of a metric; empty if it was never read."""
         return self._series.get(name, _EMPTY)
+
+    def is_fresh(self, name: str) -> bool:
+        """Whether the metric has a number at the current step."""
+        return self.series(name).last_step == self.step
 
     def baseline(self, name: str) -> Baseline | None:
         """The run's own start of a metric; None until it has been read often enough."""

@@ -5,8 +5,9 @@ The files they stand in:
     RUN/run.json                                    the manifest, replaced atomically
     RUN/steps.jsonl                                 one line a step, append-only
     RUN/rollouts/step-000123.rank-0.parquet         written aside, renamed into place
-    RUN/events.jsonl                                one line an event; the recording process writes it
+    RUN/events.jsonl                                one line an event, by the recording process alone
     RUN/mailbox/                                    requests to the live run, one file each
+    RUN/writer.lock                                 held by the recording process while it lives
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ STEPS = "steps.jsonl"
 EVENTS = "events.jsonl"
 ROLLOUTS = "rollouts"
 MAILBOX = "mailbox"
+WRITER_LOCK = "writer.lock"
+_JSON_INTEGER_BITS = 64
 
 
 class Manifest(BaseModel):
@@ -37,7 +40,7 @@ class Manifest(BaseModel):
     schema_version: int = SCHEMA_VERSION
     """Version of the directory's format."""
     run_id: str = ""
-    """Changes whenever a recorder opens the directory anew, so that a follower notices a restart."""
+    """Names the run: a resumed run keeps it, another run in the same place has another."""
     framework: str = "grpodoctor"
     """Which trainer wrote it."""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -72,14 +75,14 @@ class StepRecord:
 
     def to_line(self) -> bytes:
         """One JSON line, newline included."""
-        data = {
+        data: dict[str, object] = {
             "step": self.step,
             "time": self.time,
             "values": {name: reading_to_json(value) for name, value in self.values.items()},
         }
         if self.knobs:
             data["knobs"] = dict(self.knobs)
-        return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
+        return _to_json_line(data)
 
     @classmethod
     def from_line(cls, line: bytes) -> StepRecord:
@@ -92,10 +95,10 @@ class StepRecord:
         step = data.get("step")
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
             raise ValueError("no step number")
-        values = data.get("values")
-        knobs = data.get("knobs", {})
-        if not isinstance(values, dict) or not isinstance(knobs, dict):
-            raise ValueError("no values")
+        values = _object(data, "values")
+        knobs = _object(data, "knobs") if "knobs" in data else {}
+        if not all(isinstance(setting, bool | int | float | str) for setting in knobs.values()):
+            raise ValueError("a knob without a setting")
         return cls(
             step=step,
             values={name: reading_from_json(value) for name, value in values.items()},
@@ -131,10 +134,8 @@ class Event:
 
     def to_line(self) -> bytes:
         """One JSON line, newline included."""
-        data = {"kind": self.kind, "step": self.step, "time": self.time, **self.body}
-        return orjson.dumps(
-            data, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY, default=str
-        )
+        head = {"kind": self.kind, "step": self.step, "time": self.time}
+        return _to_json_line({**head, **self.body, **head})
 
     @classmethod
     def from_line(cls, line: bytes) -> Event:
@@ -145,8 +146,8 @@ class Event:
         """
         data = _parse_object(line)
         kind, step = data.pop("kind", None), data.pop("step", None)
-        if not isinstance(kind, str) or not isinstance(step, int):
-            raise ValueError("no kind or no step")
+        if not isinstance(kind, str) or isinstance(step, bool) or not isinstance(step, int):
+            raise ValueError("no kind or no step")  # noqa: TRY004 - as above
         return cls(kind=kind, step=step, time=_number(data.pop("time", None)), body=data)
 
 
@@ -157,5 +158,37 @@ def _parse_object(line: bytes) -> dict[str, Any]:
     return data
 
 
+def _object(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = data.get(key)
+    if not isinstance(value, dict):
+        raise ValueError(f"no {key}")  # noqa: TRY004 - as above
+    return value
+
+
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _to_json_line(data: Mapping[str, object]) -> bytes:
+    option = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    try:
+        return orjson.dumps(data, option=option, default=str)
+    except TypeError:
+        # Text from a model may hold lone surrogates, and a setting may not fit 64 bits.
+        return orjson.dumps(_plain(data), option=option)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {_clean(str(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and value.bit_length() < _JSON_INTEGER_BITS:
+        return value
+    return _clean(str(value))
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -11,6 +11,7 @@ meaning in this run). Zero stands for neither of the latter two.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 _MANTISSA_BITS = 53
 _LOW_BITS = 26
 _LOW_MASK = (1 << _LOW_BITS) - 1
+_LOG_LARGEST = math.log(sys.float_info.max) - 1e-12
 
 
 def exact_sum(values: NDArray[np.float64]) -> Fraction:
@@ -89,18 +91,26 @@ class Mean:
     @property
     def value(self) -> float:
         """The mean of the finite entries; NaN if there are none."""
-        return _to_float(self.total) / self.count if self.count else math.nan
+        return _to_float(self.total / self.count) if self.count else math.nan
 
     def to_json(self) -> Any:
-        """`[total, count]`, and the number of non-finite entries where there are any."""
-        parts: list[float | int] = [_to_float(self.total), self.count]
+        """`[total, count]`, and the number of non-finite entries where there are any.
+
+        A total beyond the largest double is written as the text of its whole part.
+        """
+        total: float | str = _to_float(self.total)
+        if math.isinf(total):
+            total = str(round(self.total))
+        parts: list[float | int | str] = [total, self.count]
         return [*parts, self.nonfinite] if self.nonfinite else parts
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Inverse of `to_json`, up to the rounding of the total to a double."""
         total, count, nonfinite = (*data, 0)[:3]
-        return cls(Fraction(total), int(count), int(nonfinite))
+        # Text goes through int, which bounds its digits: Fraction("1e999999999") would not return.
+        exact = Fraction(int(total)) if isinstance(total, str) else Fraction(total)
+        return cls(exact, int(count), int(nonfinite))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,11 @@ def _extreme_to_json(value: float, where: str | None) -> Any:
     return [value if math.isfinite(value) else str(value), where]
 
 
+def _extreme_from_json(data: Any) -> tuple[float, str | None]:
+    value, where = data
+    return float(value), None if where is None else str(where)
+
+
 @dataclass(frozen=True, slots=True)
 class Max:
     """A maximum with the id of the sequence (or tensor) that caused it. NaN is not a maximum."""
@@ -163,8 +178,7 @@ class Max:
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Inverse of `to_json`."""
-        value, where = data
-        return cls(float(value), where)
+        return cls(*_extreme_from_json(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +204,7 @@ class Min:
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Inverse of `to_json`."""
-        value, where = data
-        return cls(float(value), where)
+        return cls(*_extreme_from_json(data))
 
 
 def _extreme(values: ArrayLike, ids: list[str] | None, *, sign: float) -> tuple[float, str | None]:
@@ -268,15 +281,15 @@ class Quantiles:
         return value
 
     def _ascending(self) -> list[tuple[float, int]]:
-        middle = 2 / (1 + math.exp(self._LOG_GAMMA))
-        below = [
-            (-middle * math.exp(k * self._LOG_GAMMA), n)
-            for k, n in sorted(self.negative.items(), reverse=True)
-        ]
-        above = [
-            (middle * math.exp(k * self._LOG_GAMMA), n) for k, n in sorted(self.positive.items())
-        ]
+        below = [(-self._middle(k), n) for k, n in sorted(self.negative.items(), reverse=True)]
+        above = [(self._middle(k), n) for k, n in sorted(self.positive.items())]
         return [*below, *([(0.0, self.zeros)] if self.zeros else []), *above]
+
+    @classmethod
+    def _middle(cls, index: int) -> float:
+        """The value that a bucket stands for, at most the largest double."""
+        log = index * cls._LOG_GAMMA + math.log(2 / (1 + math.exp(cls._LOG_GAMMA)))
+        return math.exp(min(log, _LOG_LARGEST))
 
     def merge(self, other: Quantiles) -> Quantiles:
         """The sketch of the union."""
