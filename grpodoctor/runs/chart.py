@@ -80,6 +80,8 @@ class Series:
         """Compare a block of readings with the extremes: constant memory, however long the run."""
         self._unblocked = 0
         block = Extreme(self.level(BASELINE), self._steps[-1])
+        if math.isnan(block.level):
+            return
         if self.highest is None or block.level > self.highest.level:
             self.highest = block
         if self.lowest is None or block.level < self.lowest.level:
@@ -127,8 +129,8 @@ class Series:
         return list(islice(reversed(self._steps), count))[::-1]
 
     def level(self, count: int) -> float:
-        """Median of the latest `count` readings, which must not be none."""
-        return statistics.median(islice(reversed(self._values), count))
+        """Median of the latest `count` readings that are finite; NaN if there are none."""
+        return robust_level(self.tail(count))[0]
 
 
 _EMPTY = Series()

@@ -5,7 +5,7 @@ The files they stand in:
     RUN/run.json                                    the manifest, replaced atomically
     RUN/steps.jsonl                                 one line a step, append-only
     RUN/rollouts/step-000123.rank-0.parquet         written aside, renamed into place
-    RUN/events.jsonl                                one line an event, by the recording process alone
+    RUN/events.jsonl                                one line an event, by the recording process
     RUN/mailbox/                                    requests to the live run, one file each
     RUN/writer.lock                                 held by the recording process while it lives
 """

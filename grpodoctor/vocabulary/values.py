@@ -238,6 +238,7 @@ class Quantiles:
 
     RELATIVE_ERROR = 0.01
     _LOG_GAMMA = math.log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
+    _LOG_MIDDLE = math.log(2 / (1 + math.exp(_LOG_GAMMA)))
 
     @classmethod
     def of(cls, values: ArrayLike) -> Self:
@@ -288,8 +289,7 @@ class Quantiles:
     @classmethod
     def _middle(cls, index: int) -> float:
         """The value that a bucket stands for, at most the largest double."""
-        log = index * cls._LOG_GAMMA + math.log(2 / (1 + math.exp(cls._LOG_GAMMA)))
-        return math.exp(min(log, _LOG_LARGEST))
+        return math.exp(min(index * cls._LOG_GAMMA + cls._LOG_MIDDLE, _LOG_LARGEST))
 
     def merge(self, other: Quantiles) -> Quantiles:
         """The sketch of the union."""
