@@ -98,10 +98,9 @@ class Mean:
 
         A total beyond the largest double is written as the text of its whole part.
         """
-        total: float | str = _to_float(self.total)
-        if math.isinf(total):
-            total = str(round(self.total))
-        parts: list[float | int | str] = [total, self.count]
+        total = _to_float(self.total)
+        spelled = str(round(self.total)) if math.isinf(total) else total
+        parts: list[float | int | str] = [spelled, self.count]
         return [*parts, self.nonfinite] if self.nonfinite else parts
 
     @classmethod
