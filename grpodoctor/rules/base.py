@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from grpodoctor.runs.chart import Chart
-from grpodoctor.vocabulary.values import NotApplicable
+from grpodoctor.vocabulary.values import Max, Min, NotApplicable
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+"""Mildest first. `info` explains, `warning` costs, `critical` kills a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,13 @@ class Evidence:
     """What it is compared with: the run's own start, a bound, a noise floor."""
     where: str | None = None
     """The sequence or tensor that caused it."""
+
+
+def cite(chart: Chart, metric: str, baseline: float | None = None) -> Evidence:
+    """The latest reading of a metric as evidence, with the sequence that caused it if one did."""
+    series, reading = chart.series(metric), chart.reading(metric)
+    where = reading.where if isinstance(reading, Max | Min) else None
+    return Evidence(metric, series.last_step, series.last, baseline, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,8 @@ class Rule(ABC):
     """Sightings in a row before a finding is raised."""
     clearance: ClassVar[int] = 5
     """Steps in a row without a sighting before a finding is resolved."""
+    judges_applicability: ClassVar[bool] = False
+    """Whether an input that is not applicable is itself what the rule looks at."""
 
     @property
     def family(self) -> str:

