@@ -1,0 +1,251 @@
+"""Batched sampling with a KV cache, fast for small models.
+
+Each distinct prompt is read once, however many responses it gets; a step is one forward pass over
+the rows still running; rows that ended are dropped once they are half of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from grpodoctor.trainer.codec import Codec
+from grpodoctor.trainer.forward import pack_left
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.cache_utils import Cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Responses, laid out as `forward` describes: L = prompt_width + T columns."""
+
+    tokens_BL: Tensor
+    """Left-padded prompt, response, right padding."""
+    attention_BL: Tensor
+    """True where a token is real."""
+    prompt_width: int
+    logprobs_BT: Tensor
+    """Of the sampled tokens under the sampling distribution; 0 where `mask_BT` is false."""
+    truncated_B: Tensor
+    """True where the length limit came before any end token."""
+    pad_id: int
+
+    @property
+    def response_BT(self) -> Tensor:
+        """The generated tokens."""
+        return self.tokens_BL[:, self.prompt_width :]
+
+    @property
+    def mask_BT(self) -> Tensor:
+        """True where a token was generated, the end token among them."""
+        return self.attention_BL[:, self.prompt_width :]
+
+    def __len__(self) -> int:
+        return self.tokens_BL.shape[0]
+
+    def response_ids(self) -> list[list[int]]:
+        """The generated ids of each row, the end token among them."""
+        lengths = self.mask_BT.sum(dim=1).tolist()
+        rows = self.response_BT.tolist()
+        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+    def rows(self, indices: Sequence[int] | Tensor) -> Samples:
+        """The rows at `indices`, in that order."""
+        chosen = torch.as_tensor(indices, dtype=torch.long)
+        return Samples(
+            tokens_BL=self.tokens_BL[chosen],
+            attention_BL=self.attention_BL[chosen],
+            prompt_width=self.prompt_width,
+            logprobs_BT=self.logprobs_BT[chosen],
+            truncated_B=self.truncated_B[chosen],
+            pad_id=self.pad_id,
+        )
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """The rows of all `parts` (at least one), padded to a common layout."""
+    prompt_width = max(part.prompt_width for part in parts)
+    length = max(part.logprobs_BT.shape[1] for part in parts)
+    widened = [_widen(part, prompt_width, length) for part in parts]
+    return Samples(
+        tokens_BL=torch.cat([part.tokens_BL for part in widened]),
+        attention_BL=torch.cat([part.attention_BL for part in widened]),
+        prompt_width=prompt_width,
+        logprobs_BT=torch.cat([part.logprobs_BT for part in widened]),
+        truncated_B=torch.cat([part.truncated_B for part in widened]),
+        pad_id=parts[0].pad_id,
+    )
+
+
+def _widen(part: Samples, prompt_width: int, length: int) -> Samples:
+    left, right = prompt_width - part.prompt_width, length - part.logprobs_BT.shape[1]
+    pad = torch.nn.functional.pad
+    return Samples(
+        tokens_BL=pad(part.tokens_BL, (left, right), value=part.pad_id),
+        attention_BL=pad(part.attention_BL, (left, right), value=False),
+        prompt_width=prompt_width,
+        logprobs_BT=pad(part.logprobs_BT, (0, right)),
+        truncated_B=part.truncated_B,
+        pad_id=part.pad_id,
+    )
+
+
+def sample(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_length: int,
+    temperature: float,
+    codec: Codec,
+    generator: torch.Generator,
+) -> Samples:
+    """Draw one response per prompt; repeat a prompt for a group.
+
+    Args:
+        model: a causal language model of transformers, in evaluation mode.
+        prompts: prompt ids per response, none of them empty.
+        max_length: longest response, in tokens.
+        temperature: divides the logits; 0 takes the likeliest token, and its log-probability is
+            then that at temperature 1.
+        codec: says what ends a response and what pads it.
+        generator: the only source of randomness.
+    """
+    distinct = list(dict.fromkeys(map(tuple, prompts)))
+    place = {prompt: index for index, prompt in enumerate(distinct)}
+    origin_B = torch.tensor([place[tuple(prompt)] for prompt in prompts])
+    prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id)
+    decoder = _Decoder(model, max_length, temperature, codec, generator)
+    response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
+    ended_B = _ends(response_BT, mask_BT, codec).any(dim=1)
+    return Samples(
+        tokens_BL=torch.cat([prompt_tokens[origin_B], response_BT], dim=1),
+        attention_BL=torch.cat([prompt_attention[origin_B], mask_BT], dim=1),
+        prompt_width=prompt_tokens.shape[1],
+        logprobs_BT=logprobs_BT,
+        truncated_B=~ended_B,
+        pad_id=codec.pad_id,
+    )
+
+
+def _ends(response_BT: Tensor, mask_BT: Tensor, codec: Codec) -> Tensor:
+    return torch.isin(response_BT, torch.tensor(sorted(codec.end_ids))) & mask_BT
+
+
+class _Decoder:
+    """The decoding loop: one forward pass per token over the rows still running."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        max_length: int,
+        temperature: float,
+        codec: Codec,
+        generator: torch.Generator,
+    ) -> None:
+        self._model, self._max_length, self._temperature = model, max_length, temperature
+        self._codec, self._generator = codec, generator
+
+    def run(
+        self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Responses, their log-probabilities and their mask, each (B, T), T the longest.
+
+        The buffers are made outside of inference mode, so that autograd may use them later.
+        """
+        shape = (origin_B.shape[0], self._max_length)
+        response_BT = torch.full(shape, self._codec.pad_id, dtype=torch.long)
+        logprobs_BT, mask_BT = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
+        with torch.inference_mode():
+            length = self._decode(
+                prompt_tokens, prompt_attention, origin_B, (response_BT, logprobs_BT, mask_BT)
+            )
+        return tuple(each[:, :length].clone() for each in (response_BT, logprobs_BT, mask_BT))  # type: ignore[return-value]  # three
+
+    def _decode(
+        self,
+        prompt_tokens: Tensor,
+        prompt_attention: Tensor,
+        origin_B: Tensor,
+        buffers: tuple[Tensor, Tensor, Tensor],
+    ) -> int:
+        """Fill the buffers; returns the length of the longest response."""
+        response_BT, logprobs_BT, mask_BT = buffers
+        logits_RV, cache = self._prefill(prompt_tokens, prompt_attention, origin_B)
+        rows_R = torch.arange(origin_B.shape[0])
+        running_R = torch.ones_like(rows_R, dtype=torch.bool)
+        width = prompt_tokens.shape[1]
+        attention_RL = torch.cat(
+            [prompt_attention[origin_B].long(), torch.ones_like(response_BT)], dim=1
+        )
+        positions_R = prompt_attention.sum(dim=1)[origin_B]
+        end_ids = torch.tensor(sorted(self._codec.end_ids))
+        for index in range(self._max_length):
+            tokens_R, chosen_R = self._draw(logits_RV)
+            live_R = rows_R[running_R]
+            response_BT[live_R, index] = tokens_R[running_R]
+            logprobs_BT[live_R, index] = chosen_R[running_R]
+            mask_BT[live_R, index] = True
+            running_R &= ~torch.isin(tokens_R, end_ids)
+            left = int(running_R.sum())
+            if left == 0 or index + 1 == self._max_length:
+                return index + 1
+            if 2 * left <= running_R.shape[0]:
+                cache.batch_select_indices(kept := running_R.nonzero().squeeze(1))
+                rows_R, tokens_R, positions_R = rows_R[kept], tokens_R[kept], positions_R[kept]
+                attention_RL, running_R = attention_RL[kept], running_R[kept]
+            logits_RV = self._forward(
+                tokens_R.unsqueeze(1),
+                attention_RL[:, : width + index + 1],
+                (positions_R + index).unsqueeze(1),
+                cache,
+            )
+        return self._max_length
+
+    def _prefill(
+        self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
+    ) -> tuple[Tensor, Cache]:
+        """Read each distinct prompt once and give every response its own row of the cache."""
+        from transformers.cache_utils import DynamicCache
+
+        from grpodoctor.trainer.forward import positions
+
+        cache = DynamicCache(config=self._model.config)
+        logits = self._forward(
+            prompt_tokens, prompt_attention.long(), positions(prompt_attention), cache
+        )
+        cache.batch_select_indices(origin_B)
+        return logits[origin_B], cache
+
+    def _forward(
+        self, tokens_RL: Tensor, attention_RL: Tensor, positions_RL: Tensor, cache: Cache
+    ) -> Tensor:
+        output = self._model(
+            input_ids=tokens_RL,
+            attention_mask=attention_RL,
+            position_ids=positions_RL,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: Tensor = output.logits[:, -1].float()
+        return logits
+
+    def _draw(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+        """A token per row and its log-probability.
+
+        The exponential race: with E ~ Exp(1) independent, argmax p/E is distributed as p.
+        """
+        greedy = self._temperature == 0
+        logprobs_RV = torch.log_softmax(logits_RV / (1.0 if greedy else self._temperature), dim=-1)
+        keys_RV = logprobs_RV
+        if not greedy:
+            race = torch.empty_like(logprobs_RV).exponential_(generator=self._generator)
+            keys_RV = logprobs_RV.exp().div_(race)
+        tokens_R = keys_RV.argmax(dim=-1)
+        return tokens_R, logprobs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
