@@ -80,7 +80,8 @@ class RolloutBatch:
     @property
     def lengths_B(self) -> Integers:  # noqa: N802  # a shape suffix
         """Generated tokens per response."""
-        return np.count_nonzero(self.mask_BT, axis=1)
+        lengths_B: Integers = self.mask_BT.sum(axis=1)
+        return lengths_B
 
     @property
     def loss_tokens_BT(self) -> Flags:  # noqa: N802  # a shape suffix
