@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from grpodoctor.measure.batch import UpdateBatch
-from grpodoctor.vocabulary.values import Mean, Reading
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.measure.batch import Flags, UpdateBatch
+from grpodoctor.measure.divergence import kl_readings
+from grpodoctor.measure.responses import fork_threshold
+from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
+
+_ON_POLICY = NotApplicable(
+    "with one update per batch and the learner's own old log-probabilities the ratio is always 1"
+)
+_NO_LOSS_TOKENS = NotApplicable("no token bears loss")
+_NO_DUAL_CLIP = NotApplicable("the loss has no second clip")
+_CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate")
 
 
 def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Reading]:
@@ -14,4 +29,112 @@ def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Readin
         on_policy: one update per batch, and the old log-probabilities are the learner's own: the
             ratio is 1 whatever happens, so that clipping has no meaning.
     """
-    return {"optimiser/loss": Mean.of([update.loss])}
+    readings = _optimiser_readings(update)
+    mask_BT = update.loss_mask_BT
+    if not mask_BT.any():
+        return readings | dict.fromkeys(("ratio/mean", *_CLIP_RATES), _NO_LOSS_TOKENS)
+    new_N = update.new_logprobs_BT[mask_BT].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        log_ratio_N = new_N - update.old_logprobs_BT[mask_BT]
+        if update.reference_logprobs_BT is not None:
+            to_reference_N = update.reference_logprobs_BT[mask_BT] - new_N
+            readings.update(kl_readings("kl/reference", to_reference_N))
+    readings.update(kl_readings("kl/old_policy", log_ratio_N))
+    with np.errstate(over="ignore"):
+        ratio_N = np.exp(log_ratio_N)
+    readings.update(_ratio_readings(update, ratio_N, log_ratio_N))
+    if on_policy:
+        readings.update(dict.fromkeys(_CLIP_RATES, _ON_POLICY))
+    else:
+        readings.update(_clip_readings(update, ratio_N))
+    return readings | _correction_readings(update)
+
+
+def _optimiser_readings(update: UpdateBatch) -> dict[str, Reading]:
+    healthy = math.isfinite(update.loss) and math.isfinite(update.grad_norm)
+    return {
+        "optimiser/loss": Mean.of([update.loss]),
+        "optimiser/loss_tokens": Mean.of([update.loss_mask_BT.sum()]),
+        "optimiser/grad_norm": Mean.of([update.grad_norm]),
+        "optimiser/learning_rate": Mean.of([update.learning_rate]),
+        "optimiser/nonfinite": Rate(int(not healthy), 1),
+    }
+
+
+def _ratio_readings(
+    update: UpdateBatch, ratio_N: NDArray[np.float64], log_ratio_N: NDArray[np.float64]
+) -> dict[str, Reading]:
+    """Importance ratios before any clip; a response's own is the geometric mean of its tokens'."""
+    counts_B = update.loss_mask_BT.sum(axis=1)
+    filled_B = counts_B > 0
+    ends = np.cumsum(counts_B[filled_B])
+    starts = ends - counts_B[filled_B]
+    ids = [name for name, filled in zip(update.sequence_ids, filled_B, strict=True) if filled]
+    with np.errstate(over="ignore", invalid="ignore"):
+        of_sequence = np.exp(np.add.reduceat(log_ratio_N, starts) / (ends - starts))
+        highest = np.maximum.reduceat(ratio_N, starts)
+    return {
+        "ratio/mean": Mean.of(ratio_N),
+        "ratio/max": Max.of(highest, ids),
+        "ratio/sequence_max": Max.of(of_sequence, ids),
+    }
+
+
+class _Clipped(NamedTuple):
+    """Flags over what the loss clips: its tokens (N) or its responses (B that bear loss)."""
+
+    low: Flags
+    high: Flags
+
+
+def _clip_readings(update: UpdateBatch, ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
+    """Share of what the loss clips whose gradient is gone, by side."""
+    mask_BT = update.loss_mask_BT
+    advantages_N = update.advantages_BT[mask_BT]
+    by_rule = _Clipped(
+        (advantages_N < 0) & (ratio_N < 1 - update.clip_low),
+        (advantages_N > 0) & (ratio_N > 1 + update.clip_high),
+    )
+    clipped = _Clipped(
+        _told(update.clipped_low_BT, mask_BT, by_rule.low),
+        _told(update.clipped_high_BT, mask_BT, by_rule.high),
+    )
+    readings: dict[str, Reading] = {
+        "clip/low_rate": Rate.of(clipped.low),
+        "clip/high_rate": Rate.of(clipped.high),
+        "clip/dual_rate": _NO_DUAL_CLIP
+        if update.dual_clip is None
+        else Rate.of((advantages_N < 0) & (ratio_N > update.dual_clip)),
+    }
+    if update.entropy_BT is not None:
+        readings["clip/fork_token_rate"] = _fork_rate(update.entropy_BT[mask_BT], clipped)
+    return readings
+
+
+def _told(flags: Flags | None, mask_BT: Flags, by_rule_N: Flags) -> Flags:
+    """The loss's own flags where it gives them: of loss tokens, or of responses if (B, 1)."""
+    if flags is None:
+        return by_rule_N
+    if flags.shape == mask_BT.shape:
+        return flags[mask_BT]
+    return flags[mask_BT.any(axis=1), 0]
+
+
+def _fork_rate(entropies_N: NDArray[np.floating], clipped: _Clipped) -> Reading:
+    """Clipped tokens among the fifth with most entropy."""
+    if not clipped.low.shape == clipped.high.shape == entropies_N.shape:
+        return NotApplicable("the loss clips whole responses")
+    finite_N = np.isfinite(entropies_N)
+    if not finite_N.any():
+        return NotApplicable("no loss token has a finite entropy")
+    forks_N = finite_N & (entropies_N >= fork_threshold(entropies_N[finite_N]))
+    return Rate.of((clipped.low | clipped.high)[forks_N])
+
+
+def _correction_readings(update: UpdateBatch) -> dict[str, Reading]:
+    readings: dict[str, Reading] = {}
+    if update.weights_BT is not None:
+        readings["correction/weight_mean"] = Mean.of(update.weights_BT[update.loss_mask_BT])
+    if update.capped_BT is not None:
+        readings["correction/capped_rate"] = Rate.of(update.capped_BT[update.loss_mask_BT])
+    return readings

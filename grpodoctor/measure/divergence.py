@@ -1,0 +1,30 @@
+"""Estimators of a KL divergence from samples (Schulman, Approximating KL Divergence)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.vocabulary.values import Mean, Reading
+
+
+def k3(log_ratio_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Terms e^d - d - 1 of KL(sampled, other), d = log other - log sampled; never below zero."""
+    with np.errstate(over="ignore"):
+        terms_N: NDArray[np.float64] = np.expm1(log_ratio_N) - log_ratio_N
+    return np.maximum(terms_N, 0.0, out=terms_N)
+
+
+def kl_readings(name: str, log_ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
+    """`<name>/k1`, `/k2` and `/k3` of KL(sampled, other).
+
+    Args:
+        name: metric without the estimator.
+        log_ratio_N: log other - log sampled at tokens drawn from `sampled`.
+    """
+    ratio = Mean.of(log_ratio_N)
+    return {
+        f"{name}/k1": Mean(-ratio.total, ratio.count, ratio.nonfinite),
+        f"{name}/k2": Mean.of(log_ratio_N**2 / 2),
+        f"{name}/k3": Mean.of(k3(log_ratio_N)),
+    }

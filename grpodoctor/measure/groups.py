@@ -1,0 +1,101 @@
+"""Readings of prompt groups: does the reward leave anything to learn from?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
+from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
+
+REWARD_RESOLUTION = 1e-6
+"""Rewards of a group count as equal when they differ by no more than this share of the largest
+among them: a few times float32's rounding, which is what adding the same components in another
+order leaves behind."""
+
+
+class Groups(NamedTuple):
+    """Which response belongs to which group; G groups, in the order of their ids."""
+
+    index_B: Integers
+    sizes_G: Integers
+    order_B: Integers
+    """Responses sorted by group."""
+    starts_G: Integers
+    """Where each group begins in that order."""
+
+
+def groups_of(group_ids_B: Integers) -> Groups:
+    """Find the groups among responses."""
+    _, index_B, sizes_G = np.unique(group_ids_B, return_inverse=True, return_counts=True)
+    order_B = np.argsort(index_B, kind="stable")
+    return Groups(index_B, sizes_G, order_B, np.cumsum(sizes_G) - sizes_G)
+
+
+def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
+    """Which groups' values differ, and which are all equal, to within `REWARD_RESOLUTION`.
+
+    A group with a value that is not finite is neither.
+    """
+    sorted_B = np.asarray(values_B, dtype=np.float64)[groups.order_B]
+    high_G = np.maximum.reduceat(sorted_B, groups.starts_G)
+    low_G = np.minimum.reduceat(sorted_B, groups.starts_G)
+    with np.errstate(invalid="ignore"):
+        spread_G = high_G - low_G
+        noise_G = REWARD_RESOLUTION * np.maximum(np.abs(high_G), np.abs(low_G))
+        return (spread_G > noise_G) & np.isfinite(spread_G), spread_G <= noise_G
+
+
+def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
+    """`groups/*` and `length/group_gap`; a batch without responses has none."""
+    effective_G, equal_G = has_spread(groups, batch.rewards_B)
+    readings: dict[str, Reading] = {
+        "groups/size": Mean.of(groups.sizes_G),
+        "groups/effective_rate": Rate.of(effective_G),
+        "groups/zero_variance_rate": Rate.of(equal_G),
+        "groups/reward_std": Mean.of(_reward_std(batch, groups, equal_G)),
+        "groups/duplicate_rate": Rate(_duplicates(batch, groups), len(batch.sequence_ids)),
+    }
+    if batch.components:
+        spreads = [has_spread(groups, values_B)[0] for values_B in batch.components.values()]
+        readings["groups/cancelled_rate"] = Rate.of(equal_G & np.any(spreads, axis=0))
+    if batch.correct_B is not None:
+        correct_G = np.bincount(groups.index_B, weights=batch.correct_B).astype(np.int64)
+        readings["groups/all_correct_rate"] = Rate.of(equal_G & (correct_G == groups.sizes_G))
+        readings["groups/all_incorrect_rate"] = Rate.of(equal_G & (correct_G == 0))
+        readings["length/group_gap"] = _length_gap(batch, groups, batch.correct_B, correct_G)
+    return readings
+
+
+def _reward_std(batch: RolloutBatch, groups: Groups, equal_G: Flags) -> NDArray[np.float64]:
+    """Population standard deviation per group; exactly zero where the rewards are equal."""
+    index_B = groups.index_B
+    with np.errstate(invalid="ignore"):
+        mean_G = np.bincount(index_B, weights=batch.rewards_B) / groups.sizes_G
+        squares_B = (batch.rewards_B - mean_G[index_B]) ** 2
+        std_G = np.sqrt(np.bincount(index_B, weights=squares_B) / groups.sizes_G)
+    return np.where(equal_G, 0.0, std_G)
+
+
+def _duplicates(batch: RolloutBatch, groups: Groups) -> int:
+    """Responses that repeat an earlier one of their group token by token."""
+    rows = zip(groups.index_B.tolist(), batch.tokens_BT, batch.mask_BT, strict=True)
+    distinct = {(group, tokens[mask].tobytes()) for group, tokens, mask in rows}
+    return len(batch.sequence_ids) - len(distinct)
+
+
+def _length_gap(
+    batch: RolloutBatch, groups: Groups, correct_B: Flags, correct_G: Integers
+) -> Reading:
+    """Length of incorrect minus correct responses, over the groups that have both."""
+    mixed_G = (correct_G > 0) & (correct_G < groups.sizes_G)
+    if not mixed_G.any():
+        return NotApplicable("no group has both correct and incorrect responses")
+    lengths_B = batch.lengths_B
+    total_G = np.bincount(groups.index_B, weights=lengths_B)
+    of_correct_G = np.bincount(groups.index_B, weights=lengths_B * correct_B)
+    incorrect_G = groups.sizes_G - correct_G
+    wrong = (total_G - of_correct_G)[mixed_G] / incorrect_G[mixed_G]
+    return Mean.of(wrong - of_correct_G[mixed_G] / correct_G[mixed_G])

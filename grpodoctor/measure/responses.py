@@ -1,0 +1,137 @@
+"""Readings of whole responses: reward, correctness, length, staleness, advantage, entropy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
+from grpodoctor.measure.groups import Groups
+from grpodoctor.vocabulary.values import (
+    Max,
+    Mean,
+    NotApplicable,
+    Quantiles,
+    Rate,
+    Reading,
+)
+
+FORK_SHARE = 0.2
+"""Share of the tokens, those of highest entropy, at which the policy really chooses (Beyond the
+80/20 Rule, arXiv 2506.01939)."""
+_NO_CORRECT = "no response is correct"
+_NO_INCORRECT = "every response is correct"
+FIRST_RATIO_TOLERANCE = 1e-3
+"""How far from 1 a ratio may be through rounding alone: a hundred times the noise of a float32
+forward pass in other batch shapes, and a hundred times less than the usual clip of 0.2."""
+
+
+def fork_threshold(entropies_N: Floats) -> float:
+    """The entropy from which on a token belongs to the fifth that has most of it."""
+    return float(np.quantile(entropies_N, 1 - FORK_SHARE))
+
+
+def mean_over(values: Floats | Integers, chosen: Flags, empty: str) -> Reading:
+    """Mean over the chosen entries; not applicable, for the reason `empty`, if there are none."""
+    return Mean.of(values[chosen]) if chosen.any() else NotApplicable(empty)
+
+
+def reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """`reward/*` and `accuracy/train`."""
+    readings: dict[str, Reading] = {
+        "reward/mean": Mean.of(batch.rewards_B),
+        "reward/std": _spread(batch.rewards_B),
+        "reward/truncated": mean_over(
+            batch.rewards_B, batch.truncated_B, "no response was truncated"
+        ),
+    }
+    for name, values_B in batch.components.items():
+        component = name.replace("/", "_")
+        readings[f"reward/component/{component}/mean"] = Mean.of(values_B)
+        readings[f"reward/component/{component}/std"] = _spread(values_B)
+    if batch.correct_B is not None:
+        readings["accuracy/train"] = Rate.of(batch.correct_B)
+    return readings
+
+
+def _spread(values_B: Floats) -> Mean:
+    """Population standard deviation of the finite entries, as one batch of a mean over batches."""
+    finite = values_B[np.isfinite(values_B)]
+    return Mean.of([np.std(finite, dtype=np.float64)] if finite.size else [math.nan])
+
+
+def length_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """`length/*` but the gap within groups."""
+    lengths_B = batch.lengths_B
+    readings: dict[str, Reading] = {
+        "length/mean": Mean.of(lengths_B),
+        "length/p95": Quantiles.of(lengths_B),
+        "length/max": Max.of(lengths_B, batch.sequence_ids),
+        "length/truncated_rate": Rate.of(batch.truncated_B),
+        "length/terminated_mean": mean_over(
+            lengths_B, ~batch.truncated_B, "every response was truncated"
+        ),
+    }
+    if batch.correct_B is not None:
+        readings["length/correct"] = mean_over(lengths_B, batch.correct_B, _NO_CORRECT)
+        readings["length/incorrect"] = mean_over(lengths_B, ~batch.correct_B, _NO_INCORRECT)
+    return readings
+
+
+def entropy_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """`entropy/*` over the generated tokens; nothing without recorded entropy."""
+    if batch.entropy_BT is None or not batch.mask_BT.any():
+        return {}
+    entropies_N = batch.entropy_BT[batch.mask_BT]
+    finite_N = entropies_N[np.isfinite(entropies_N)]
+    if not finite_N.size:
+        return {"entropy/mean": Mean.of(entropies_N)}
+    readings: dict[str, Reading] = {
+        "entropy/mean": Mean.of(entropies_N),
+        "entropy/p10": Quantiles.of(finite_N),
+        "entropy/fork_tokens": Mean.of(finite_N[finite_N >= fork_threshold(finite_N)]),
+    }
+    if batch.correct_B is not None:
+        correct_N = np.repeat(batch.correct_B, batch.lengths_B)
+        readings["entropy/correct"] = mean_over(entropies_N, correct_N, _NO_CORRECT)
+        readings["entropy/incorrect"] = mean_over(entropies_N, ~correct_N, _NO_INCORRECT)
+    return readings
+
+
+def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
+    """`advantage/*`; nothing without advantages.
+
+    The bound sqrt(G-1) is that of a division by the population standard deviation; dividing by the
+    sample's (ddof 1) gives (G-1)/sqrt(G), which is smaller, so that it is never wrongly exceeded.
+    """
+    if batch.advantages_B is None:
+        return {}
+    magnitudes_B = np.abs(batch.advantages_B)
+    sizes_B = groups.sizes_G[groups.index_B]
+    several_B = sizes_B > 1
+    bounded_B = magnitudes_B[several_B] / np.sqrt(sizes_B[several_B] - 1)
+    per_token_N = np.repeat(batch.advantages_B, batch.loss_tokens_BT.sum(axis=1))
+    return {
+        "advantage/abs_max": Max.of(magnitudes_B, batch.sequence_ids),
+        "advantage/bound_excess": Mean.of([bounded_B.max()])
+        if bounded_B.size
+        else NotApplicable("every group has one response"),
+        "advantage/positive_rate": Rate.of(per_token_N > 0),
+        "advantage/zero_rate": Rate.of(per_token_N == 0),
+    }
+
+
+def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """`staleness/*` and `ratio/first_off_rate`: were the tokens sampled from this policy?"""
+    readings: dict[str, Reading] = {}
+    if batch.staleness_B is not None:
+        readings["staleness/mean"] = Mean.of(batch.staleness_B)
+        readings["staleness/max"] = Max.of(batch.staleness_B, batch.sequence_ids)
+    if batch.learner_logprobs_BT is not None and batch.old_logprobs_BT is not None:
+        chosen_BT = batch.loss_tokens_BT
+        with np.errstate(invalid="ignore", over="ignore"):
+            log_ratio_N = batch.learner_logprobs_BT[chosen_BT] - batch.old_logprobs_BT[chosen_BT]
+            close_N = np.abs(np.expm1(log_ratio_N)) <= FIRST_RATIO_TOLERANCE
+        readings["ratio/first_off_rate"] = Rate.of(~close_N)
+    return readings
