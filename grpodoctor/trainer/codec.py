@@ -144,9 +144,7 @@ class HubCodec:
         )
 
 
-def _declared_end_ids(
-    tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel
-) -> frozenset[int]:
+def _declared_end_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> frozenset[int]:
     declared = [
         tokenizer.eos_token_id,
         model.config.eos_token_id,

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import hashlib
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.trainer.config import TaskConfig
-from grpodoctor.trainer.tasks.base import Task
+from grpodoctor.trainer.rewards import CustomReward
+from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
+from grpodoctor.trainer.tasks.registry import TASKS
+
+_HELDOUT_SHARE = 10
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 def build_task(config: TaskConfig) -> Task:
@@ -13,4 +29,199 @@ def build_task(config: TaskConfig) -> Task:
         ConfigError: if there is no task of that name.
         DataError: if the data or the reward function cannot be used.
     """
-    raise NotImplementedError
+    task = _source(config)
+    return CustomReward(task, config.reward) if config.reward else task
+
+
+def _source(config: TaskConfig) -> Task:
+    if config.data is not None:
+        heldout = Path(config.heldout_data) if config.heldout_data else None
+        return FileTask(Path(config.data), heldout)
+    if config.name not in TASKS:
+        near = difflib.get_close_matches(config.name, TASKS, n=1) or sorted(TASKS)
+        raise ConfigError(
+            f"there is no built-in task {config.name[:40]!r}",
+            where="task.name",
+            remedy=f"use {' or '.join(near)}, or give task.data",
+        )
+    return TASKS[config.name](config)
+
+
+class FileTask(Task):
+    """The user's prompts and answers; every epoch has its own order.
+
+    Args:
+        data: JSONL or Parquet with the columns `prompt` and `answer`, and `id` if there is one.
+        heldout: the same for evaluation; without it the last tenth of `data` is held out.
+
+    Raises:
+        DataError: if a file is missing, damaged, empty or lacks a column.
+    """
+
+    def __init__(self, data: Path, heldout: Path | None = None) -> None:
+        self.name = data.stem
+        rows = read_problems(data)
+        if heldout is not None:
+            self._train, self._heldout = rows, read_problems(heldout)
+        else:
+            self._train, self._heldout = _split(rows, data)
+        self._seed: int | None = None
+        self._drawn = 0
+        self._epoch, self._order = -1, list[int]()
+
+    def problems(self, rng: random.Random, count: int) -> list[Problem]:
+        """The next problems; the first call takes the seed of all later orders from `rng`."""
+        if self._seed is None:
+            self._seed = rng.getrandbits(63)
+        return [self._next(self._seed) for _ in range(count)]
+
+    def _next(self, seed: int) -> Problem:
+        epoch, place = divmod(self._drawn, len(self._train))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, list(range(len(self._train)))
+            random.Random(f"{seed}/{epoch}").shuffle(self._order)  # noqa: S311  # an order, no secret
+        self._drawn += 1
+        return self._train[self._order[place]]
+
+    def heldout(self, count: int) -> list[Problem]:
+        """The first `count` held-out rows; fewer if there are fewer."""
+        return self._heldout[:count]
+
+    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:  # noqa: ARG002  # one way
+        """The answer itself: the file says nothing about how one gets there."""
+        return problem.answer
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
+        """1 where the final answers agree, as text or as numbers."""
+        pairs = zip(problems, texts, strict=True)
+        verdicts = [_agree(final_answer(text), final_answer(each.answer)) for each, text in pairs]
+        correct = [float(verdict) for verdict in verdicts]
+        return Rewards(correct, {"correct": correct}, verdicts)
+
+    def fingerprint(self) -> str:
+        """A hash of the training rows."""
+        rows = [[each.prompt, each.answer] for each in self._train]
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+    def state(self) -> dict[str, Any]:
+        """The seed of the orders and how many problems were drawn."""
+        return {"seed": self._seed, "drawn": self._drawn}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`."""
+        self._seed, self._drawn, self._epoch = state["seed"], state["drawn"], -1
+
+
+def _split(rows: list[Problem], path: Path) -> tuple[list[Problem], list[Problem]]:
+    if len(rows) < 2:
+        raise DataError(
+            "one row cannot be split into training and evaluation",
+            where=str(path),
+            remedy="add rows or give task.heldout_data",
+        )
+    kept = len(rows) - max(1, len(rows) // _HELDOUT_SHARE)
+    return rows[:kept], rows[kept:]
+
+
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+
+
+def final_answer(text: str) -> str:
+    r"""The last `\boxed{...}`, else what follows the last `#`, else the whole text."""
+    boxed = _BOXED.findall(text)
+    answer = boxed[-1] if boxed else text.rpartition("#")[2]
+    return str(answer).strip()
+
+
+def _agree(left: str, right: str) -> bool:
+    if left == right:
+        return True
+    numbers = [_number(left), _number(right)]
+    return None not in numbers and numbers[0] == numbers[1]
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text.replace(",", "").removeprefix("$"))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read prompts and answers.
+
+    Args:
+        path: a file ending in .jsonl, .ndjson, .json (one object a line) or .parquet.
+
+    Raises:
+        DataError: if the file is missing, damaged, empty or lacks a column.
+    """
+    if not path.is_file():
+        raise DataError(
+            "there is no such data file",
+            where=str(path),
+            remedy="check task.data and task.heldout_data",
+        )
+    if path.suffix == ".parquet":
+        rows = _read_parquet(path)
+    elif path.suffix in _JSON_LINES:
+        rows = _read_lines(path)
+    else:
+        raise DataError(
+            f"data files end in .jsonl or .parquet, not in {path.suffix!r}", where=str(path)
+        )
+    problems = [_as_problem(row, place, path) for place, row in rows]
+    if not problems:
+        raise DataError("the data file has no rows", where=str(path))
+    return problems
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    import orjson
+
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DataError(f"unreadable: {error.strerror}", where=str(path)) from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise DataError(f"not JSON: {error}", where=f"{path}, line {number}") from None
+        if not isinstance(row, dict):
+            raise DataError("not a JSON object", where=f"{path}, line {number}")
+        yield f"line {number}", row
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"not a Parquet file: {str(error)[:120]}", where=str(path)) from None
+    names = [name for name in ("id", "prompt", "answer") if name in table.column_names]
+    for number, row in enumerate(table.select(names).to_pylist(), start=1):
+        yield f"row {number}", row
+
+
+def _as_problem(row: Mapping[str, object], place: str, path: Path) -> Problem:
+    where = f"{path}, {place}"
+    for column in ("prompt", "answer"):
+        if column not in row:
+            raise DataError(
+                f"the column {column!r} is missing",
+                where=where,
+                remedy="every row needs prompt and answer",
+            )
+    prompt, answer = row["prompt"], row["answer"]
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise DataError("the prompt is not a text", where=where)
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        raise DataError("the answer is neither a text nor a number", where=where)
+    identity = row.get("id")
+    return Problem(place if identity is None else str(identity), prompt, str(answer))

@@ -1,49 +1,87 @@
-"""The engine that samples: the learner itself, or a copy that differs from it as real engines do."""
+"""The engine that samples: the learner itself, or a copy that differs as production engines do.
+
+int8 and int4 quantise the weights of all linear layers but the output head, as weight-only
+quantisation does in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
 from grpodoctor.trainer.config import EngineConfig, TrainConfig
 from grpodoctor.trainer.policy import Policy
+from grpodoctor.trainer.quantise import fake_quantise
 from grpodoctor.trainer.sampler import Samples, sample
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_BITS = {"int8": 8, "int4": 4}
 
 
 class RolloutEngine:
-    """Samples with the learner's weights as of the last sync, at the configured precision."""
+    """Samples with the learner's weights as of the last sync, at the configured precision.
+
+    Args:
+        config: the run's configuration.
+        policy: the learner; it is read, never changed.
+    """
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
         self._policy = policy
         self._engine = config.engine
         self._temperature = config.rollout.temperature
         self._max_length = config.rollout.max_length
-        self.synced_step = 0
+        self._due = False
+        self.sync(0)
 
     @property
     def temperature(self) -> float:
         """What the engine divides logits by: its own temperature if it has one."""
         return self._engine.temperature or self._temperature
 
+    @property
+    def model(self) -> PreTrainedModel:
+        """The module that samples; the learner's own unless precision or sync needs a copy."""
+        return self._model
+
     def sync(self, step: int) -> None:
         """Take over the learner's weights; `step` is the training step about to sample."""
+        learner = self._policy.model
+        if self._engine.precision == "learner" and self._engine.sync_every == 1:
+            self._model = learner
+        else:
+            self._model = copy.deepcopy(learner).requires_grad_(requires_grad=False)
+            _degrade(self._model, self._engine.precision)
+        self._due = False
         self.synced_step = step
 
     def maybe_sync(self, step: int) -> bool:
-        """Sync if `engine.sync_every` says so; returns whether it did."""
-        self.sync(step)
-        return True
+        """Sync before the rollout of `step` if it is time; returns whether it was."""
+        time_is_up = step - self.synced_step >= self._engine.sync_every
+        if self._due or time_is_up:
+            self.sync(step)
+        return self.synced_step == step
 
     def set(self, engine: EngineConfig, temperature: float) -> None:
-        """Change the engine and the rollout temperature in flight; the next sync obeys."""
+        """Change the engine and the rollout temperature in flight.
+
+        Temperatures hold at once; another precision or pace of syncing makes the next sync due.
+        """
+        old = self._engine
+        if (old.precision, old.sync_every) != (engine.precision, engine.sync_every):
+            self._due = True
         self._engine, self._temperature = engine, temperature
 
     def generate(self, prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Samples:
         """One response per prompt."""
         return sample(
-            self._policy.model,
+            self._model,
             prompts,
             max_length=self._max_length,
             temperature=self.temperature,
@@ -52,9 +90,29 @@ class RolloutEngine:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What an exact resume needs: the weights of a stale copy and their step."""
-        return {"synced_step": self.synced_step, "weights": None}
+        """What an exact resume needs: the step of the last sync, and the weights if copied."""
+        copied = self._model is not self._policy.model
+        weights = self._model.state_dict() if copied else None
+        return {"synced_step": self.synced_step, "due": self._due, "weights": weights}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
-        self.synced_step = state["synced_step"]
+        """Inverse of `state_dict`, for an engine of the same configuration."""
+        self.sync(state["synced_step"])
+        self._due = state["due"]
+        weights: dict[str, Tensor] | None = state["weights"]
+        if weights is not None:
+            self._model.load_state_dict(weights)
+
+
+def _degrade(model: PreTrainedModel, precision: str) -> None:
+    """Give a copy of the learner the engine's precision, in place."""
+    if precision == "bf16":
+        model.to(torch.bfloat16)
+        return
+    if precision not in _BITS:
+        return
+    head = model.get_output_embeddings()
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and module is not head:
+                module.weight.copy_(fake_quantise(module.weight, _BITS[precision]))

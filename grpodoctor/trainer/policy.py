@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpodoctor.trainer.codec import CharCodec, Codec
-from grpodoctor.trainer.config import TrainConfig
+import torch
+
+from grpodoctor.errors import ConfigError, ModelError
+from grpodoctor.trainer.codec import CharCodec, Codec, HubCodec
+from grpodoctor.trainer.config import ModelConfig, TrainConfig
 from grpodoctor.trainer.tasks.base import Task
+from grpodoctor.trainer.warmstart import warm_start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+BUILTIN = "builtin"
+
+_INITIAL_SEED = 20_250_101
+_LONGEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +41,113 @@ def load_policy(config: TrainConfig, task: Task) -> Policy:
 
     Raises:
         ModelError: if the model is missing, damaged, not safetensors, or misses its tokenizer.
+        ConfigError: if the built-in model's heads do not divide its width.
     """
-    raise NotImplementedError
+    if config.model.name == BUILTIN:
+        return _load_builtin(config.model, task)
+    return _load_hub(config.model)
+
+
+def _load_builtin(config: ModelConfig, task: Task) -> Policy:
+    codec = CharCodec()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_INITIAL_SEED)
+        model = _build(config, codec)
+    model.eval()
+    if config.warm_start_steps:
+        warm_start(model, codec, task, config.warm_start_steps)
+    return Policy(model, codec, BUILTIN)
+
+
+def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
+    """A Qwen2 model in float32 with random weights; 110 thousand of them at the default size."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    if config.width % (2 * config.heads):
+        raise ConfigError(
+            f"{config.heads} heads of even size do not fit a width of {config.width}",
+            where="model.heads",
+            remedy="let twice the heads divide the width",
+        )
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=codec.vocab_size,
+            hidden_size=config.width,
+            intermediate_size=config.width * 11 // 4,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.heads,
+            max_position_embeddings=_LONGEST,
+            tie_word_embeddings=True,
+            pad_token_id=codec.pad_id,
+            bos_token_id=None,
+            eos_token_id=sorted(codec.end_ids),
+        )
+    )
+
+
+def _load_hub(config: ModelConfig) -> Policy:
+    """A model and its tokenizer; safetensors only, and no code that came with them is run."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    _refuse_non_model(config.name)
+    failures = (
+        *(OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError),
+        *(SafetensorError, StrictDataclassError),
+    )
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            config.name,
+            dtype=getattr(torch, config.dtype),
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except failures as error:
+        raise _unloadable("the model does not load", config.name, error) from error
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ModelError(
+            f"the model lacks {len(missing)} of its weights, such as {missing[0]}",
+            where=config.name,
+            remedy="save the whole model with save_pretrained",
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
+    except failures as error:
+        raise _unloadable("the tokenizer does not load", config.name, error) from error
+    model.eval()
+    return Policy(model, HubCodec(tokenizer, model), config.name)
+
+
+def _refuse_non_model(name: str) -> None:
+    """Tell apart what transformers answers with one and the same paragraph."""
+    path = Path(name)
+    if path.is_file():
+        raise ModelError("this is a file", where=name, remedy="name the model's directory")
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(
+                "the directory holds no model",
+                where=name,
+                remedy="point to a directory with config.json and *.safetensors",
+            )
+        if not any(path.glob("*.safetensors")):
+            raise ModelError(
+                "the model has no safetensors weights",
+                where=name,
+                remedy="convert it with save_pretrained: pickled weights can run code",
+            )
+    elif name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelError("there is no such directory", where=name, remedy="check model.name")
+
+
+def _unloadable(what: str, name: str, error: Exception) -> ModelError:
+    reason = " ".join(str(error).split())[:160]
+    return ModelError(
+        f"{what}: {type(error).__name__}: {reason}",
+        where=name,
+        remedy="check model.name: a local directory, or a hub model that this machine can reach",
+    )

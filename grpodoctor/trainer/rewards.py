@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+import math
+import random
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
 
-RewardFunction = Callable[
-    [list[str], list[str], list[str]], Sequence[float] | Mapping[str, Sequence[float]]
-]
-"""Called with prompts, completions and answers."""
+from grpodoctor.errors import DataError
+from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
+
+RewardFunction = Callable[[list[str], list[str], list[str]], Any]
+"""Called with prompts, completions and answers; returns `list[float]`, or components by name.
+
+What it returns is anybody's guess until `CustomReward` has checked it.
+"""
+
+_CORRECT = "correct"
+_REMEDY = "return one finite number per completion, or a dict of such lists"
 
 
 def load_reward(spec: str) -> RewardFunction:
@@ -16,4 +30,140 @@ def load_reward(spec: str) -> RewardFunction:
     Raises:
         DataError: if the module or the function is missing or the module fails to import.
     """
-    raise NotImplementedError
+    module_name, colon, attribute = spec.partition(":")
+    if not (module_name and colon and attribute):
+        raise DataError(
+            f"{spec[:80]!r} names no reward function",
+            where="task.reward",
+            remedy="write module:function",
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module_name), attribute, None)
+    except Exception as error:  # noqa: BLE001  # a user's module may raise anything when imported
+        raise DataError(
+            f"the module {module_name!r} cannot be imported: {_explain(error)}", where="task.reward"
+        ) from error
+    if not callable(function):
+        raise DataError(f"{module_name!r} has no function {attribute!r}", where="task.reward")
+    result: RewardFunction = function
+    return result
+
+
+class CustomReward(Task):
+    """A task whose answers the user's own function judges.
+
+    Args:
+        task: gives the problems.
+        spec: `module:function`.
+
+    Raises:
+        DataError: if there is no such function.
+    """
+
+    def __init__(self, task: Task, spec: str) -> None:
+        self._task, self._spec, self._function = task, spec, load_reward(spec)
+        self.name, self.max_length_hint = task.name, task.max_length_hint
+
+    def problems(self, rng: random.Random, count: int) -> list[Problem]:
+        """The next problems of the underlying task."""
+        return self._task.problems(rng, count)
+
+    def heldout(self, count: int) -> list[Problem]:
+        """The held-out problems of the underlying task."""
+        return self._task.heldout(count)
+
+    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
+        """A response of the underlying task's crowd."""
+        return self._task.warm_start_text(problem, rng)
+
+    def fingerprint(self) -> str:
+        """That of the underlying task: the reward has no part in the warm start."""
+        return self._task.fingerprint()
+
+    def state(self) -> dict[str, Any]:
+        """Where the underlying task's stream stands."""
+        return self._task.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue the underlying task's stream."""
+        self._task.restore(state)
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
+        """What the function says.
+
+        A dict is taken for components, whose sum is the reward; its key `correct`, where it holds
+        nothing but booleans, also says which answers are right.
+
+        Raises:
+            DataError: if the function raises or returns anything but finite numbers, one each.
+        """
+        columns = (
+            [each.prompt for each in problems],
+            list(texts),
+            [each.answer for each in problems],
+        )
+        returned = self._call(columns)
+        if not isinstance(returned, Mapping):
+            return Rewards(self._numbers(returned, len(texts), ""))
+        if not returned:
+            raise self._error("returned no components", _REMEDY)
+        components = {
+            str(name): self._numbers(values, len(texts), f" in component {str(name)[:40]!r}")
+            for name, values in returned.items()
+        }
+        total = [math.fsum(row) for row in zip(*components.values(), strict=True)]
+        return Rewards(total, components, _verdicts(returned.get(_CORRECT)))
+
+    def _call(self, columns: tuple[list[str], list[str], list[str]]) -> Any:
+        try:
+            return self._function(*columns)
+        except Exception as error:  # noqa: BLE001  # a user's function may raise anything
+            place = self._first_failing(columns)
+            raise self._error(
+                f"raised {_explain(error)} {place}", "make it return a number for any text"
+            ) from error
+
+    def _first_failing(self, columns: tuple[list[str], list[str], list[str]]) -> str:
+        """Ask about one completion at a time, so that the message can name the first bad one."""
+        for index, (prompt, completion, answer) in enumerate(zip(*columns, strict=True)):
+            try:
+                self._function([prompt], [completion], [answer])
+            except Exception:  # noqa: BLE001  # as above
+                return f"at completion {index}"
+        return "for the whole batch, though for no completion alone"
+
+    def _numbers(self, values: object, count: int, which: str) -> list[float]:
+        plain = values.tolist() if hasattr(values, "tolist") else values
+        if isinstance(plain, str | Mapping) or not isinstance(plain, Iterable):
+            raise self._error(f"returned {type(values).__name__}{which}", _REMEDY)
+        entries = list(plain)
+        if len(entries) != count:
+            raise self._error(
+                f"returned {len(entries)} rewards for {count} completions{which}", _REMEDY
+            )
+        for index, entry in enumerate(entries):
+            if not isinstance(entry, Real) or not math.isfinite(entry):
+                raise self._error(
+                    f"returned {str(entry)[:40]!r} for completion {index}{which}", _REMEDY
+                )
+        return [float(entry) for entry in entries]
+
+    def _error(self, what: str, remedy: str) -> DataError:
+        return DataError(
+            f"the reward function {self._spec} {what}", where="task.reward", remedy=remedy
+        )
+
+
+def _verdicts(values: object) -> list[bool] | None:
+    plain = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(plain, Iterable):
+        return None
+    entries = list(plain)
+    return entries if all(isinstance(entry, bool) for entry in entries) else None
+
+
+def _explain(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
