@@ -63,3 +63,9 @@ class MissingExtraError(GrpodoctorError):
             f"{feature} needs packages that are not installed",
             remedy=f"run: pip install 'grpodoctor[{extra}]'",
         )
+
+
+def name_some(names: list[str], most: int = 3) -> str:
+    """The first few names of a list, for a message."""
+    shown = [name[:40] for name in names[:most]]
+    return ", ".join([*shown, "…"] if len(names) > len(shown) else shown)

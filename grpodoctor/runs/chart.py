@@ -182,9 +182,12 @@ class Chart:
                 self._append(name, record.step, number)
 
     def _turn(self, step: int, knobs: Mapping[str, Setting]) -> None:
-        self._knob_changes.append((step, {name: self.knobs.get(name) for name in knobs}))
-        self.knobs.update(knobs)
-        self.knobs_changed_at = step
+        before = {name: self.knobs.get(name) for name in knobs}
+        changed = {name: before[name] for name in knobs if before[name] != knobs[name]}
+        if changed:
+            self._knob_changes.append((step, changed))
+            self.knobs.update(knobs)
+            self.knobs_changed_at = step
 
     def _append(self, name: str, step: int, number: float) -> None:
         series = self._series.get(name)

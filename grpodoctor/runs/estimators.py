@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,22 @@ def level_shift(before: Sequence[float], after: Sequence[float]) -> float:
     if moved == 0:
         return 0.0
     return moved / error if error else math.copysign(math.inf, moved)
+
+
+def step_noise(values: Sequence[float]) -> float:
+    """Standard deviation of the noise of one reading, whatever the trend beneath it.
+
+    From the mean absolute difference of successive readings, so that a level that moves steadily
+    counts as trend and not as noise. Values that are not finite are left out; NaN under two values.
+
+    Source: von Neumann, Kent, Bellinson and Hart 1941, The Mean Square Successive Difference; the
+    factor is that of the mean absolute value of a normal difference.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return math.nan
+    jumps = sum(abs(after - before) for before, after in pairwise(finite))
+    return jumps / (len(finite) - 1) * math.sqrt(math.pi) / 2
 
 
 @dataclass

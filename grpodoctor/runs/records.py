@@ -29,7 +29,10 @@ EVENTS = "events.jsonl"
 ROLLOUTS = "rollouts"
 MAILBOX = "mailbox"
 WRITER_LOCK = "writer.lock"
+ASIDE = ".tmp"
+"""How a file's name ends until it is whole; it begins with a dot."""
 _JSON_INTEGER_BITS = 64
+_JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 class Manifest(BaseModel):
@@ -60,6 +63,19 @@ class Manifest(BaseModel):
     started: float = 0.0
     """Unix time at which recording began."""
 
+    def to_json(self) -> bytes:
+        """The text of `run.json`."""
+        return _to_json(self.model_dump(), orjson.OPT_INDENT_2)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Manifest:
+        """Inverse of `to_json`.
+
+        Raises:
+            ValueError: if it is not a manifest; the message says why.
+        """
+        return cls.model_validate(_parse_object(text))
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -82,7 +98,7 @@ class StepRecord:
         }
         if self.knobs:
             data["knobs"] = dict(self.knobs)
-        return _to_json_line(data)
+        return _to_json(data)
 
     @classmethod
     def from_line(cls, line: bytes) -> StepRecord:
@@ -135,7 +151,7 @@ class Event:
     def to_line(self) -> bytes:
         """One JSON line, newline included."""
         head = {"kind": self.kind, "step": self.step, "time": self.time}
-        return _to_json_line({**head, **self.body, **head})
+        return _to_json({**head, **self.body, **head})
 
     @classmethod
     def from_line(cls, line: bytes) -> Event:
@@ -169,8 +185,8 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _to_json_line(data: Mapping[str, object]) -> bytes:
-    option = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+def _to_json(data: Mapping[str, object], layout: int = 0) -> bytes:
+    option = layout | _JSON_OPTIONS
     try:
         return orjson.dumps(data, option=option, default=str)
     except TypeError:
@@ -180,15 +196,16 @@ def _to_json_line(data: Mapping[str, object]) -> bytes:
 
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
-        return {_clean(str(key)): _plain(each) for key, each in value.items()}
+        return {clean_text(str(key)): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int) and value.bit_length() < _JSON_INTEGER_BITS:
         return value
-    return _clean(str(value))
+    return clean_text(str(value))
 
 
-def _clean(text: str) -> str:
+def clean_text(text: str) -> str:
+    """Text that any encoder takes: lone surrogates, which a tokenizer may leave, become `?`."""
     return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,312 @@
+"""Writing a run: the one place where training and its observation touch.
+
+The trainer hands over a step and goes on; a thread measures and writes. The trainer waits only for
+the line of the step before, and for that only within `PATIENCE`, so that a killed process has lost
+at most the step in flight. When the disk does not keep up, rollouts are given up first, then whole
+steps. Whatever goes wrong ends the recording with one warning; the training never notices.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from grpodoctor.errors import RunError
+from grpodoctor.measure.batch import RolloutBatch
+from grpodoctor.runs.directory import Opened, append_line, open_directory
+from grpodoctor.runs.records import EVENTS, ROLLOUTS, STEPS, Event, Manifest, StepRecord
+from grpodoctor.runs.rollouts import Depth, write_rollouts
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Mean, Reading
+
+PATIENCE = 0.25
+"""Seconds that a step waits for the lines before it; spent once until the writer caught up."""
+
+MOST_ROLLOUTS_WAITING = 4
+"""Jobs in the queue from which on a new step's rollouts are given up."""
+
+MOST_WAITING = 16
+"""Jobs in the queue from which on steps and events are given up: each may hold a whole batch."""
+
+CLOSING_PATIENCE = 10.0
+"""Seconds that closing waits for what is still to be written."""
+
+_log = logging.getLogger("grpodoctor")
+
+
+@dataclass(slots=True)
+class _Job:
+    """What the writer thread does next: a line, rollouts, or both."""
+
+    what: str
+    step: int
+    file: str
+    make_line: Callable[[], bytes] | None
+    rollouts: RolloutBatch | None = None
+
+
+class Recorder:
+    """Records a run. Obtain one from `Recorder.open`; use it as a context manager or close it.
+
+    Rank 0 writes steps, events and the manifest; other ranks write their rollouts only. Nothing
+    here raises into the trainer once recording has begun.
+    """
+
+    def __init__(
+        self, directory: Path, opened: Opened | None, depth: Depth, worst: int, rank: int
+    ) -> None:
+        self.failure: str | None = None
+        """Why recording ended early; None while all is well."""
+        self._directory, self._opened = directory, opened
+        self._depth, self._worst, self._rank = depth, worst, rank
+        self._knobs: dict[str, Setting] = opened.knobs if opened else {}
+        self._last_step = opened.last_step if opened else -1
+        self._cost: float | None = None
+        self._lost: dict[str, int] = {}
+        self._jobs: deque[_Job] = deque()
+        self._unwritten = 0
+        self._busy = self._late = self._closed = False
+        self._changed = threading.Condition()
+        self._pid = os.getpid()
+        self._close_at_exit = partial(self.close, finished=False)
+        atexit.register(self._close_at_exit)
+        self._thread = threading.Thread(target=self._work, name="grpodoctor-recorder", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        manifest: Manifest,
+        *,
+        depth: Depth = "summary",
+        worst: int = 8,
+        rank: int = 0,
+        resume: bool = False,
+    ) -> Self:
+        """Begin, or with `resume` continue, the run in a directory.
+
+        Args:
+            path: the run directory; made if it does not exist.
+            manifest: what the run is. A resumed run keeps its id, its start and the knobs it
+                started with; `manifest.knobs` then goes with the first step to come.
+            depth: how much of each response the rollouts files keep.
+            worst: responses kept in full at depth `worst`.
+            rank: this process's rank.
+            resume: continue the run that the directory holds, if it holds one.
+
+        Raises:
+            RunError: if another living process records there, the directory holds something else
+                or a run that is not to be resumed, or it cannot be written.
+        """
+        directory = Path(path)
+        try:
+            opened = open_directory(directory, manifest, resume=resume) if rank == 0 else None
+            if depth != "off":
+                (directory / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"cannot record here: {error.strerror}",
+                where=str(directory),
+                remedy="choose a directory that can be written",
+            ) from error
+        return cls(directory, opened, depth, worst, rank)
+
+    def step(
+        self,
+        step: int,
+        measure: Callable[[], Mapping[str, Reading]],
+        *,
+        knobs: Mapping[str, Setting] | None = None,
+        rollouts: RolloutBatch | None = None,
+    ) -> None:
+        """Record a step: returns at once, or after `PATIENCE` if the step before is not written.
+
+        Args:
+            step: its number.
+            measure: gives its readings; called in the writer thread, so what it closes over must
+                not change any more.
+            knobs: knobs that changed before this step.
+            rollouts: the responses of this rank, whose arrays must not change any more.
+        """
+        with self._boundary():
+            began = time.perf_counter()
+            kept = None if self._depth == "off" else rollouts
+            line = self._step_line(step, measure, dict(knobs or {})) if self._opened else None
+            if line is not None or kept is not None:
+                self._wait_for_lines()
+                self._put(_Job("steps" if line else "rollouts", step, STEPS, line, kept))
+            self._cost = (self._cost or 0.0) + time.perf_counter() - began
+
+    def _step_line(
+        self, step: int, measure: Callable[[], Mapping[str, Reading]], knobs: dict[str, Setting]
+    ) -> Callable[[], bytes]:
+        now, cost = time.time(), self._cost
+        knobs = {**self._knobs, **knobs}
+        self._knobs, self._cost = {}, None
+        self._last_step = step
+
+        def make_line() -> bytes:
+            values = dict(measure())
+            if cost is not None:
+                values.setdefault("time/record", Mean.of([cost]))
+            return StepRecord(step, values, knobs, now).to_line()
+
+        return make_line
+
+    def event(self, kind: str, step: int, body: Mapping[str, object] | None = None) -> None:
+        """Record an event. It is written in order with the steps; ranks above 0 write none."""
+        with self._boundary():
+            began = time.perf_counter()
+            if self._opened is not None:
+                line = Event(kind, step, dict(body or {}), time.time()).to_line()
+                self._put(_Job("events", step, EVENTS, lambda: line))
+            self._cost = (self._cost or 0.0) + time.perf_counter() - began
+
+    def _wait_for_lines(self) -> None:
+        """Wait, within patience, until all lines handed over so far are on disk."""
+        with self._changed:
+            if not self._late and not self._idle():
+                self._late = not self._changed.wait_for(self._lines_written, PATIENCE)
+
+    def _lines_written(self) -> bool:
+        return self._unwritten == 0 or self.failure is not None
+
+    def _put(self, job: _Job) -> None:
+        with self._changed:
+            if self._idle():
+                return
+            if len(self._jobs) >= MOST_WAITING:
+                self._lose(job.what, job.step)
+                return
+            if job.rollouts is not None and len(self._jobs) >= MOST_ROLLOUTS_WAITING:
+                job.rollouts = None
+                self._lose("rollouts", job.step)
+                if job.make_line is None:
+                    return
+            self._jobs.append(job)
+            self._unwritten += 1
+            self._changed.notify_all()
+
+    def _idle(self) -> bool:
+        """Whether nothing is recorded any more, or this is a fork, which has no writer thread."""
+        return self._closed or self.failure is not None or os.getpid() != self._pid
+
+    def _lose(self, what: str, step: int) -> None:
+        if not self._lost:
+            _log.warning(
+                "recording does not keep up: %s of step %d were given up, more may follow; "
+                "a faster disk or a lower rollout depth would keep them (%s)",
+                *(what, step, self._directory),
+            )
+        self._lost[what] = self._lost.get(what, 0) + 1
+
+    def _work(self) -> None:
+        with self._boundary():
+            while self._work_once():
+                pass
+
+    def _work_once(self) -> bool:
+        """Do one job; the frame ends with it, so that no batch outlives its writing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closed or self.failure)
+            if not self._jobs:
+                return False
+            job = self._jobs.popleft()
+            self._busy = True
+        self._write(job)
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+        return True
+
+    def _write(self, job: _Job) -> None:
+        if job.make_line is not None and self._opened is not None:
+            line = job.make_line()
+            if not self._opened.lock.is_in_place():
+                raise FileNotFoundError(2, "the run directory was removed or replaced")
+            append_line(self._directory / job.file, line)
+        with self._changed:
+            self._unwritten -= 1
+            self._late &= self._unwritten > 0
+            self._changed.notify_all()
+        if job.rollouts is not None:
+            write_rollouts(self._directory, job.rollouts, self._depth, self._worst, self._rank)
+
+    @contextmanager
+    def _boundary(self) -> Iterator[None]:
+        """The border between a training that must go on and a recording that may fail."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - no fault of ours may reach the trainer
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        with self._changed:
+            first = self.failure is None
+            self.failure = self.failure or (
+                f"recording ended after step {self._last_step}: {' '.join(str(reason).split())}"
+            )
+            self._jobs.clear()
+            self._unwritten = 0
+            self._busy = False
+            self._changed.notify_all()
+        if first:
+            _log.warning(
+                "%s (%s); training goes on unrecorded: mend it and restart with resume to record",
+                *(self.failure, self._directory),
+            )
+
+    def flush(self, timeout: float = CLOSING_PATIENCE) -> bool:
+        """Wait until all that was handed over is written; False if it was not within `timeout`."""
+        if os.getpid() != self._pid:
+            return True
+        with self._changed:
+            done = self._changed.wait_for(lambda: not (self._jobs or self._busy), timeout)
+        return done and self.failure is None
+
+    def close(self, *, finished: bool = True) -> None:
+        """Write what is left, within `CLOSING_PATIENCE`, and let the directory go.
+
+        Args:
+            finished: whether the run came to its end, which the journal then says.
+        """
+        atexit.unregister(self._close_at_exit)
+        if self._closed or os.getpid() != self._pid:
+            return
+        self.flush()
+        if self._lost:
+            self.event("warning", max(self._last_step, 0), {"not_recorded": self._lost})
+        if finished:
+            self.event("finished", max(self._last_step, 0))
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(CLOSING_PATIENCE)
+        # A writer that hangs in the file system may still write: then the lock dies with us.
+        if self._opened is not None and not self._thread.is_alive():
+            with self._boundary():
+                self._opened.lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(finished=kind is None)

@@ -1,0 +1,280 @@
+"""Rollouts on disk: one Parquet file for each step and rank, one row for each response.
+
+Depth decides how much of a response is kept:
+
+    off      no files
+    summary  what describes a response: texts, reward, length, mismatch; no per-token columns
+    worst    the same, and per-token columns for the K worst responses
+    full     the same, and per-token columns for all
+
+The worst are those in which sampler and learner differ most on one token, a log-probability that
+is not finite first of all. Where the sampler's log-probabilities are not known, they are the
+longest: loops and truncation stand there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.errors import RunError
+from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
+from grpodoctor.runs.records import ASIDE, ROLLOUTS, clean_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Depth = Literal["off", "summary", "worst", "full"]
+DEPTHS: tuple[Depth, ...] = ("off", "summary", "worst", "full")
+
+_FILE = re.compile(r"step-(\d+)\.rank-(\d+)\.parquet")
+
+
+def rollouts_schema() -> pa.Schema:
+    """The columns of a rollouts file."""
+    import pyarrow as pa
+
+    per_token = [
+        ("token_ids", pa.int64()),
+        *((name, pa.float32()) for name in ("learner_logprobs", "sampler_logprobs", "entropies")),
+    ]
+    return pa.schema(
+        [
+            pa.field("step", pa.int64(), nullable=False),
+            pa.field("rank", pa.int32(), nullable=False),
+            *(
+                pa.field(name, pa.string(), nullable=False)
+                for name in ("sequence_id", "group_id", "prompt_id", "prompt", "text", "reference")
+            ),
+            pa.field("length", pa.int32(), nullable=False),
+            pa.field("reward", pa.float64(), nullable=False),
+            pa.field("components", pa.map_(pa.string(), pa.float64()), nullable=False),
+            pa.field("correct", pa.bool_()),
+            pa.field("truncated", pa.bool_(), nullable=False),
+            *(
+                pa.field(name, pa.float64())
+                for name in ("advantage", "entropy_mean", *_MISMATCH_COLUMNS)
+            ),
+            pa.field("staleness", pa.int32()),
+            *(pa.field(name, pa.list_(kind)) for name, kind in per_token),
+        ]
+    )
+
+
+_MISMATCH_COLUMNS = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max")
+
+
+def rollout_table(
+    batch: RolloutBatch, depth: Depth = "summary", worst: int = 8, rank: int = 0
+) -> pa.Table:
+    """The rows of a batch.
+
+    Args:
+        batch: the responses of one rank.
+        depth: which responses keep their per-token columns.
+        worst: how many, at depth `worst`.
+        rank: the rank that the batch comes from.
+    """
+    import pyarrow as pa
+
+    schema = rollouts_schema()
+    mismatch = _mismatch(batch)
+    columns = {
+        **_identity_columns(batch, rank),
+        **_figure_columns(batch),
+        **mismatch,
+        **_token_columns(batch, _kept_in_full(batch, mismatch, depth, worst)),
+    }
+    arrays = [
+        each if isinstance(each, pa.Array) else pa.array(each, type=field.type)
+        for field in schema
+        for each in (columns[field.name],)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _identity_columns(batch: RolloutBatch, rank: int) -> dict[str, object]:
+    count = len(batch.sequence_ids)
+    texts = {
+        "sequence_id": batch.sequence_ids,
+        "prompt_id": batch.prompt_ids,
+        "prompt": batch.prompts,
+        "text": batch.texts,
+        "reference": batch.references,
+    }
+    return {
+        "step": np.full(count, batch.step, np.int64),
+        "rank": np.full(count, rank, np.int32),
+        "group_id": [str(group) for group in batch.group_ids_B.tolist()],
+        **{name: [clean_text(text) for text in column] for name, column in texts.items()},
+    }
+
+
+def _figure_columns(batch: RolloutBatch) -> dict[str, object]:
+    count = len(batch.sequence_ids)
+    nothing = [None] * count
+    components = {name: np.asarray(values).tolist() for name, values in batch.components.items()}
+    optional = {
+        "correct": batch.correct_B,
+        "advantage": batch.advantages_B,
+        "staleness": batch.staleness_B,
+        "entropy_mean": _token_mean(batch.entropy_BT, batch.mask_BT),
+    }
+    return {
+        "length": batch.lengths_B,
+        "reward": np.asarray(batch.rewards_B, np.float64),
+        "components": [
+            [(name, values[row]) for name, values in components.items()] for row in range(count)
+        ],
+        "truncated": np.asarray(batch.truncated_B, bool),
+        **{
+            name: nothing if values is None else np.asarray(values)
+            for name, values in optional.items()
+        },
+    }
+
+
+def _token_mean(values_BT: Floats | None, mask_BT: Flags) -> NDArray[np.float64] | None:
+    """Mean over the generated tokens of each response; NaN over none."""
+    if values_BT is None:
+        return None
+    totals_B = np.where(mask_BT, values_BT, 0).sum(axis=1, dtype=np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means_B: NDArray[np.float64] = totals_B / mask_BT.sum(axis=1)
+    return means_B
+
+
+def _mismatch(batch: RolloutBatch) -> dict[str, object]:
+    """Per response, how far sampler and learner are apart on the sampled tokens."""
+    learner_BT, sampler_BT = batch.learner_logprobs_BT, batch.sampler_logprobs_BT
+    if learner_BT is None or sampler_BT is None:
+        return dict.fromkeys(_MISMATCH_COLUMNS, [None] * len(batch.sequence_ids))
+    learner_BT = np.where(batch.mask_BT, learner_BT, 0).astype(np.float64)
+    sampler_BT = np.where(batch.mask_BT, sampler_BT, 0).astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gaps = {
+            "prob_diff": np.abs(np.exp(learner_BT) - np.exp(sampler_BT)),
+            "logprob_diff": np.abs(learner_BT - sampler_BT),
+        }
+        return {
+            column: figure
+            for name, gap_BT in gaps.items()
+            for column, figure in (
+                (f"{name}_mean", _token_mean(gap_BT, batch.mask_BT)),
+                (f"{name}_max", gap_BT.max(axis=1, initial=0)),
+            )
+        }
+
+
+def _kept_in_full(
+    batch: RolloutBatch, mismatch: dict[str, object], depth: Depth, worst: int
+) -> Flags:
+    """Which responses keep their per-token columns, shape (B,)."""
+    count = len(batch.sequence_ids)
+    if depth != "worst":
+        return np.full(count, depth == "full")
+    gap_B = mismatch["logprob_diff_max"]
+    badness_B = gap_B if isinstance(gap_B, np.ndarray) else batch.lengths_B.astype(np.float64)
+    badness_B = np.where(np.isfinite(badness_B), badness_B, np.inf)
+    kept_B = np.zeros(count, bool)
+    kept_B[np.argsort(-badness_B, kind="stable")[:worst]] = True
+    return kept_B
+
+
+def _token_columns(batch: RolloutBatch, kept_B: Flags) -> dict[str, object]:
+    sources: dict[str, Floats | Integers | None] = {
+        "token_ids": batch.tokens_BT,
+        "learner_logprobs": batch.learner_logprobs_BT,
+        "sampler_logprobs": batch.sampler_logprobs_BT,
+        "entropies": batch.entropy_BT,
+    }
+    return {
+        name: [None] * kept_B.size
+        if values_BT is None or not kept_B.any()
+        else _token_lists(values_BT, batch.mask_BT, kept_B)
+        for name, values_BT in sources.items()
+    }
+
+
+def _token_lists(values_BT: Floats | Integers, mask_BT: Flags, kept_B: Flags) -> pa.Array:
+    """One list of the generated tokens' values per kept response, null for the others."""
+    import pyarrow as pa
+
+    taken_BT = mask_BT & kept_B[:, None]
+    offsets = np.concatenate(([0], np.cumsum(taken_BT.sum(axis=1)))).astype(np.int32)
+    kind = np.int64 if np.issubdtype(values_BT.dtype, np.integer) else np.float32
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.array(values_BT[taken_BT].astype(kind)), mask=pa.array(~kept_B)
+    )
+
+
+def rollouts_file(directory: Path, step: int, rank: int) -> Path:
+    """Where the rollouts of a step and rank stand."""
+    return directory / ROLLOUTS / f"step-{step:06d}.rank-{rank}.parquet"
+
+
+def write_rollouts(
+    directory: Path, batch: RolloutBatch, depth: Depth = "summary", worst: int = 8, rank: int = 0
+) -> Path:
+    """Write the rollouts of a batch so that a reader sees the whole file or none.
+
+    Raises:
+        OSError: if they cannot be written; nothing half-written is left behind where it can be
+            removed.
+    """
+    import pyarrow.parquet as pq
+
+    path = rollouts_file(directory, batch.step, rank)
+    aside = path.with_name(f".{path.name}{ASIDE}")
+    try:
+        pq.write_table(rollout_table(batch, depth, worst, rank), aside, compression="zstd")
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def rollout_files(directory: Path) -> dict[int, list[Path]]:
+    """The rollouts files of a run by step, both ascending; ranks in order."""
+    found: defaultdict[int, list[tuple[int, Path]]] = defaultdict(list)
+    folder = directory / ROLLOUTS
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if match := _FILE.fullmatch(path.name):
+            found[int(match[1])].append((int(match[2]), path))
+    return {step: [path for _, path in sorted(found[step])] for step in sorted(found)}
+
+
+def read_rollouts(directory: Path, step: int) -> pa.Table:
+    """The rollouts of a step, all ranks, in order of rank.
+
+    Raises:
+        RunError: if there are none for that step, or a file cannot be read.
+    """
+    import pyarrow as pa
+
+    files = rollout_files(directory).get(step, [])
+    if not files:
+        raise RunError(
+            f"there are no rollouts for step {step}",
+            where=str(directory / ROLLOUTS),
+            remedy="record with a depth other than off, or choose a step that has some",
+        )
+    return pa.concat_tables([_read_file(path) for path in files])
+
+
+def _read_file(path: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path, partitioning=None)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(
+            f"a rollouts file cannot be read: {error}", where=str(path), remedy="delete it"
+        ) from error

@@ -1,0 +1,169 @@
+"""Reading a file of JSON lines that somebody else may be writing, in bounded memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Generic, TypeVar
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.records import StepRecord
+
+BLOCK = 256 * 1024
+"""Bytes read at a time."""
+
+LONGEST_LINE = 8 * 1024 * 1024
+"""Bytes of a line beyond which it is damage: a step of a thousand metrics has a hundredth of it."""
+
+_BLANK = b" \t\r\0"
+"""Around a line: a file system may fill with zeros what a crash left unwritten."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A line, or a whole file, that could not be used."""
+
+    file: str
+    line: int
+    """Counted from 1; 0 where the whole file is meant."""
+    why: str
+
+
+@dataclass(slots=True)
+class Chunk(Generic[T]):
+    """What one look at a file gave."""
+
+    records: list[T] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    size: int = 0
+    """Bytes read."""
+    more: bool = False
+    """Whether another look would give more at once."""
+
+
+class Tail(Generic[T]):
+    """The records of a growing file, each once.
+
+    A half-written last line is left for later, one that is whole but for its line end is taken.
+
+    Args:
+        path: the file, which may not exist yet.
+        parse: makes a record of a line; raises ValueError if it is none.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], T]) -> None:
+        self._path, self._parse = path, parse
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Start over at the first line."""
+        self._offset = self._line = 0
+        self._skipping = False
+        self._identity: tuple[int, int] | None = None
+
+    def was_replaced(self) -> bool:
+        """Whether the file that was read so far is gone: removed, replaced or cut short."""
+        if self._identity is None:
+            return False
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            return _is_missing(error)
+        return self._identity != (found.st_dev, found.st_ino) or found.st_size < self._offset
+
+    def read(self) -> Chunk[T]:
+        """The records of the next block.
+
+        Raises:
+            RunError: if the file is there but cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                return self._read_block(file)
+        except OSError as error:
+            if _is_missing(error) or error.errno == errno.ESTALE:
+                return Chunk()
+            raise RunError(
+                f"cannot read the run: {error.strerror}",
+                where=str(self._path),
+                remedy="check the path and its permissions",
+            ) from error
+
+    def _read_block(self, file: BinaryIO) -> Chunk[T]:
+        status = os.fstat(file.fileno())
+        self._identity = (status.st_dev, status.st_ino)
+        file.seek(self._offset)
+        block = file.read(BLOCK)
+        if len(block) == BLOCK and b"\n" not in block and not self._skipping:
+            block += file.read(LONGEST_LINE - BLOCK)
+        chunk = Chunk[T](size=len(block), more=len(block) >= BLOCK)
+        if self._skipping:
+            block = self._skip(block)
+        self._take_lines(block, chunk)
+        return chunk
+
+    def _skip(self, block: bytes) -> bytes:
+        """Drop what belongs to a line that is too long; what follows it."""
+        dropped, end, rest = block.partition(b"\n")
+        self._offset += len(dropped) + len(end)
+        if end:
+            self._line += 1
+            self._skipping = False
+        return rest
+
+    def _take_lines(self, block: bytes, chunk: Chunk[T]) -> None:
+        *lines, rest = block.split(b"\n")
+        for line in lines:
+            self._take(line, chunk)
+            self._line += 1
+            self._offset += len(line) + 1
+        if len(rest) >= LONGEST_LINE:
+            chunk.damage.append(self._damage(f"a line of more than {LONGEST_LINE} bytes"))
+            self._offset += len(rest)
+            self._skipping = True
+        elif rest and not chunk.more:
+            self._take_unended(rest, chunk)
+
+    def _take(self, line: bytes, chunk: Chunk[T]) -> None:
+        text = line.strip(_BLANK)
+        if not text:
+            return
+        try:
+            chunk.records.append(self._parse(text))
+        except ValueError as error:
+            chunk.damage.append(self._damage(str(error)))
+
+    def _take_unended(self, rest: bytes, chunk: Chunk[T]) -> None:
+        try:
+            chunk.records.append(self._parse(rest.strip(_BLANK)))
+        except ValueError:
+            return  # half-written: the rest is still to come
+        self._offset += len(rest)
+
+    def _damage(self, why: str) -> Damage:
+        return Damage(self._path.name, self._line + 1, " ".join(why.split())[:200])
+
+
+def _is_missing(error: OSError) -> bool:
+    return error.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+def last_step(path: Path) -> int:
+    """The step of the last good line of a steps file; -1 if it has none or does not exist."""
+    if not path.exists():
+        return -1
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LONGEST_LINE))
+        lines = file.read().split(b"\n")
+    for line in reversed(lines):
+        try:
+            return StepRecord.from_line(line).step
+        except ValueError:
+            continue
+    return -1
