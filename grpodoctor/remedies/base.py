@@ -11,14 +11,18 @@ from typing import ClassVar, Literal
 from grpodoctor.vocabulary.knobs import Setting
 
 Applicability = Literal["safe", "unsafe", "suggest"]
-"""`safe`: reversible, bounded, allow-listed, the objective stays the same. `unsafe`: changes what
-is optimised. `suggest`: needs a restart or a person."""
+"""`safe`: reversible, bounded, allow-listed, and the objective stays the same: which rewards count,
+how they are weighed, and at which temperature the policy is sampled. Step size, trust region and
+the correctness of the gradient's estimate are means to that end, not the end. `unsafe`: changes
+what is optimised. `suggest`: needs a restart or a person."""
 
 Slot = Literal[
     "advantage",
     "denominator",
     "trust-region",
     "engine-correction",
+    "old-policy",
+    "weight-sync",
     "zero-signal",
     "truncation",
     "exploration",
@@ -42,7 +46,11 @@ class Watch:
 
 @dataclass(frozen=True)
 class Remedy(ABC):
-    """Base of all remedies. The docstring is the page: what it does, what it costs, its source."""
+    """Base of all remedies: what it changes, what it occupies, and by what it is judged.
+
+    The docstring of each remedy is its page, with the headings *What it does*, *What it costs*,
+    *What it overlaps*, *How it is judged* and *References*.
+    """
 
     id: ClassVar[str]
     title: ClassVar[str]
@@ -51,17 +59,41 @@ class Remedy(ABC):
     """Whether a live run can take it between two steps."""
     slots: ClassVar[tuple[Slot, ...]]
     target: ClassVar[Watch]
+    also: ClassVar[tuple[Watch, ...]] = ()
+    """Further targets, for runs in which the first is not read or is already where it should be:
+    one of them moving is enough."""
     guards: ClassVar[tuple[Watch, ...]] = ()
     paper: ClassVar[str]
+    how: ClassVar[str] = ""
+    """What a person does, for a remedy that no knob of a live run can stand for."""
 
     @abstractmethod
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """The knobs to set, given those in force; empty if it is already in place or cannot help.
+        """The knobs to set, given those in force.
 
-        Undoing sets the changed knobs back to what they were.
+        Only knobs whose setting is known are changed, so that undoing can set them back to what
+        they were. Empty if it is already in place, cannot help, or a knob it needs is unknown.
         """
+
+    @property
+    def targets(self) -> tuple[Watch, ...]:
+        """All metrics of which one must move, the telling one first."""
+        return (self.target, *self.also)
 
     @classmethod
     def manual(cls) -> str:
         """The page."""
         return inspect.getdoc(cls) or ""
+
+
+def number(knobs: Mapping[str, Setting], name: str) -> float | None:
+    """The number that a knob is set to; None if it is unknown or is none."""
+    setting = knobs.get(name)
+    if isinstance(setting, bool) or not isinstance(setting, int | float):
+        return None
+    return float(setting)
+
+
+def round_figure(value: float) -> float:
+    """`value` to two significant digits: a setting that a person can read back."""
+    return float(f"{value:.2g}")

@@ -1,0 +1,47 @@
+"""A longer length limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpodoctor.remedies.base import Remedy, Watch, number
+from grpodoctor.vocabulary.knobs import Setting
+
+
+class LongerLimit(Remedy):
+    """Restart with twice the length limit.
+
+    What it does:
+        Where responses are cut because sound reasoning needs the room, give it the room.
+
+    What it costs:
+        Memory and sampling time, up to twice as much of both. It does nothing against responses
+        that loop or pad: look at a few truncated ones first.
+
+    What it overlaps:
+        Overlong filtering and soft punishment: with enough room neither is needed.
+
+    How it is judged:
+        By a person, after the restart: fewer responses are cut, and the reward rises.
+
+    References:
+        DeepScaleR 2025, Surpassing O1-Preview with a 1.5B Model by Scaling RL (raising the limit
+        in stages).
+    """
+
+    id = "longer-limit"
+    title = "Restart with a longer length limit"
+    applicability = "suggest"
+    in_flight = False
+    slots = ("truncation",)
+    target = Watch("length/truncated_rate", "down")
+    paper = "DeepScaleR 2025"
+    how = (
+        "Read a few truncated responses. If they reason soundly to the end, restart from the last "
+        "checkpoint with twice the limit; if they loop or pad, use soft-overlong instead."
+    )
+
+    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
+        """Twice `max_length`, where it is known."""
+        limit = number(knobs, "max_length")
+        return {} if limit is None else {"max_length": int(2 * limit)}
