@@ -28,8 +28,15 @@ forward pass in other batch shapes, and a hundred times less than the usual clip
 
 
 def fork_threshold(entropies_N: Floats) -> float:
-    """The entropy from which on a token belongs to the fifth that has most of it."""
-    return float(np.quantile(entropies_N, 1 - FORK_SHARE))
+    """The entropy from which on a token belongs to the fifth that has most of it.
+
+    The linearly interpolated quantile; `np.quantile` gives the same and takes five times as long.
+    """
+    ordered_N = np.sort(entropies_N)
+    rank = (1 - FORK_SHARE) * (ordered_N.size - 1)
+    below = int(rank)
+    above = min(below + 1, ordered_N.size - 1)
+    return float(ordered_N[below] + (rank - below) * (ordered_N[above] - ordered_N[below]))
 
 
 def mean_over(values: Floats | Integers, chosen: Flags, empty: str) -> Reading:
