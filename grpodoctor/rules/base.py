@@ -35,6 +35,16 @@ def cite(chart: Chart, metric: str, baseline: float | None = None) -> Evidence:
     return Evidence(metric, series.last_step, series.last, baseline, where)
 
 
+def cite_all(chart: Chart, *metrics: str | None) -> tuple[Evidence, ...]:
+    """The latest reading of each metric that was ever read, against the run's own start."""
+    read = [name for name in metrics if name is not None and len(chart.series(name))]
+    starts = [chart.baseline(name) for name in read]
+    return tuple(
+        cite(chart, name, start.level if start else None)
+        for name, start in zip(read, starts, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """What a rule saw at one step. The engine turns sightings that persist into a finding."""

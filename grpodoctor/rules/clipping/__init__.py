@@ -1,0 +1,1 @@
+"""CLP: the trust region."""

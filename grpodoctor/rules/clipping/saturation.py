@@ -1,0 +1,99 @@
+"""CLP001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
+from grpodoctor.rules.outcome import RECENT
+from grpodoctor.runs.chart import Chart
+
+_LOW = "clip/low_rate"
+_HIGH = "clip/high_rate"
+_KL = "kl/old_policy/k3"
+
+
+@dataclass(frozen=True)
+class ClipSaturation(Rule):
+    """The clip stops the gradient of a large share of the tokens.
+
+    What it sees:
+        The clipped shares of both sides together: a tenth of the tokens, or less of them where the
+        policy also moves far within one batch, or a multiple of the run's own start.
+
+    Why it matters:
+        A clipped token teaches nothing, and a batch of which much is clipped has been used for
+        longer than it is good for: too many updates, or steps too large. If the high side does
+        nearly all of it, the tokens that rise are the rare ones: exploration is what is clipped.
+
+    Evidence it needs:
+        `clip/low_rate`, `clip/high_rate`. Better with `kl/old_policy/k3`.
+
+    Remedies:
+        Fewer updates on each batch, a lower learning rate; a higher upper clip if that side does
+        most of it.
+
+    When it is wrong:
+        Losses that clip whole sequences clip far more and mean it: a seventh of the tokens is the
+        published norm, so a higher bar is used where the loss is known to be one of those.
+        Log-probabilities of the sampler in the ratio look the same; MIS002 tells.
+
+    References:
+        PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071.
+    """
+
+    code: ClassVar[str] = "CLP001"
+    name: ClassVar[str] = "clip-saturation"
+    summary: ClassVar[str] = "The clip stops the gradient of a large share of the tokens."
+    inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW),)
+    remedies: ClassVar[tuple[str, ...]] = ("fewer-updates", "lower-learning-rate")
+    references: ClassVar[tuple[str, ...]] = (
+        "arXiv 1707.06347",
+        "arXiv 2503.14476",
+        "arXiv 2507.18071",
+    )
+
+    share: float = 0.1
+    """Share of tokens. Healthy runs clip below .01, 16 cautious updates on a batch .034."""
+    share_with_drift: float = 0.03
+    """Share that suffices where the policy also moves far: small runs that over-update their
+    batches and lose a third of their accuracy clip .045 at a KL of .02."""
+    drift: float = 0.01
+    """KL to the old policy, nats per token. Healthy .001, with 16 cautious updates .004."""
+    growth: float = 5.0
+    """Times the start."""
+    sequence_losses: tuple[str, ...] = ("gspo",)
+    """Losses that clip whole sequences."""
+    sequence_share: float = 0.3
+    """The bar for those: twice the published share of .15."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        """Add up both sides, and look at the drift beside them."""
+        sides = [name for name in (_LOW, _HIGH) if chart.is_fresh(name)]
+        if sum(chart.series(name).last for name in sides) < self.share_with_drift / 2:
+            return None
+        levels = {name: chart.series(name).level(RECENT) for name in sides}
+        clipped = sum(levels.values())
+        reason = self._reason(chart, sides, clipped)
+        if reason is None:
+            return None
+        text = f"the clip stops {clipped:.1%} of the tokens, {reason}"
+        upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
+        remedies = ("clip-higher", *self.remedies) if upper else None
+        return Sighting("warning", text, cite_all(chart, *sides, _KL), remedies)
+
+    def _reason(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
+        if chart.knobs.get("loss") in self.sequence_losses:
+            return "many even for whole sequences" if clipped >= self.sequence_share else None
+        if clipped >= self.share:
+            return "a large share"
+        if not clipped >= self.share_with_drift:
+            return None
+        drift = chart.series(_KL)
+        if len(drift) and drift.level(RECENT) >= self.drift:
+            return f"and the policy moves by {drift.level(RECENT):.2g} nats a token on one batch"
+        starts = [start.level for name in sides if (start := chart.baseline(name))]
+        if len(starts) == len(sides) and clipped >= self.growth * sum(starts):
+            return f"{sum(starts):.1%} at the start"
+        return None

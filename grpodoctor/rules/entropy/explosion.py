@@ -1,0 +1,93 @@
+"""ENT002."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
+from grpodoctor.rules.outcome import has_improved, outcome_lost, outcome_of
+from grpodoctor.runs.chart import Chart
+
+_ENTROPY = "entropy/mean"
+_LATEST = 5
+
+
+@dataclass(frozen=True)
+class EntropyExplosion(Rule):
+    """The policy's entropy has risen far above its own start.
+
+    What it sees:
+        Entropy at one and a half times the run's own start or more, beyond its noise. Critical when
+        the outcome was lost with it; a note only, and later, when the outcome rose.
+
+    Why it matters:
+        Reinforcement learning with a useful signal sharpens a policy or holds its entropy. A policy
+        that grows noisier is being pushed away from what it knew: by log-probabilities of another
+        policy in the ratio, by a reward without information, by an entropy bonus that outweighs the
+        reward, or by steps that are too large.
+
+    Evidence it needs:
+        `entropy/mean`. Better with `accuracy/train` or `reward/mean`.
+
+    Remedies:
+        First see whether MIS002 or OPT002 stand beside it: then their remedy is the cause's. Else
+        lower the learning rate, sample at a lower temperature, hold the policy by a KL penalty.
+
+    When it is wrong:
+        Exploration that rises slowly while the outcome rises is wanted, which is why it is a note
+        then. A start from a nearly deterministic policy multiplies its entropy easily; a rise below
+        a tenth of a nat is ignored.
+
+    References:
+        DAPO, arXiv 2503.14476; Cui et al. 2025, arXiv 2505.22617.
+    """
+
+    code: ClassVar[str] = "ENT002"
+    name: ClassVar[str] = "entropy-explosion"
+    summary: ClassVar[str] = "Entropy rose far above its own start."
+    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
+    remedies: ClassVar[tuple[str, ...]] = (
+        "lower-learning-rate",
+        "lower-temperature",
+        "kl-penalty",
+    )
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2505.22617")
+
+    risen: float = 1.5
+    """Times the start. A small run that takes a quantised sampler's log-probabilities for the old
+    policy goes from .5 to .87 nats, one with a random reward to .67; healthy ones fall."""
+    risen_with_outcome: float = 2.5
+    """Times the start where the outcome rose too: then it is exploration, up to a point."""
+    nats: float = 0.1
+    """Smallest rise that counts: below it lies the noise of small batches (.02 a step)."""
+    spreads: float = 4.0
+    """Rise in spreads of the start: a noisy start must not look like an explosion."""
+    lost: float = 0.5
+    """Share of the best outcome whose loss makes it critical."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        """Compare the present entropy with its start."""
+        series = chart.series(_ENTROPY)
+        start = series.baseline
+        if start is None or start.level <= 0 or series.last < start.level:
+            return None
+        level = series.level(_LATEST)
+        rise = level - start.level
+        times = level / start.level
+        if not (times >= self.risen and rise > max(self.nats, self.spreads * start.spread)):
+            return None
+        severity, beside = self._judge(chart, times)
+        if severity is None:
+            return None
+        text = f"entropy is {times:.1f} times its start {beside}"
+        return Sighting(severity, text, cite_all(chart, _ENTROPY, outcome_of(chart)))
+
+    def _judge(self, chart: Chart, times: float) -> tuple[Severity | None, str]:
+        lost = outcome_lost(chart)
+        if lost >= self.lost:
+            return "critical", f"and {lost:.0%} of the outcome is lost"
+        if has_improved(chart):
+            severity: Severity | None = "info" if times >= self.risen_with_outcome else None
+            return severity, "while the outcome rose"
+        return "warning", "and the outcome did not rise"

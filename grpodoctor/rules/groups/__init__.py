@@ -1,0 +1,1 @@
+"""GRP: the learning signal that groups of responses carry."""

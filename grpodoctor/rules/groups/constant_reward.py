@@ -1,0 +1,85 @@
+"""GRP004."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
+from grpodoctor.rules.outcome import RECENT, outcome_of, why_no_variance
+from grpodoctor.runs.chart import Chart
+
+_FLAT = "groups/zero_variance_rate"
+_RIGHT = "groups/all_correct_rate"
+_WRONG = "groups/all_incorrect_rate"
+_CANCELLED = "groups/cancelled_rate"
+
+
+@dataclass(frozen=True)
+class ConstantRewardWithinGroups(Rule):
+    """Groups carry no signal, and correctness does not explain why.
+
+    What it sees:
+        Groups without variance beyond those that are right or wrong throughout and those whose
+        components cancel: the reward gives the same to responses of different quality. In a log
+        that does not split such groups, those that neither the accuracy nor the reward explains.
+
+    Why it matters:
+        It is the reward, and no prompt mix or sampling trick will help: one that is always given, a
+        judge that always answers the same, a format reward that every response earns, responses
+        that are all cut before the part that is judged. A rising or high reward curve hides it.
+
+    Evidence it needs:
+        `groups/zero_variance_rate`. Better with `groups/all_correct_rate`,
+        `groups/all_incorrect_rate` and `groups/cancelled_rate`.
+
+    Remedies:
+        Score a right, a wrong and an empty response by hand. If all responses are cut at the length
+        limit (LEN002), raise it first.
+
+    When it is wrong:
+        A graded reward may by accident give a whole group the same middle grade; half of all groups
+        is no accident.
+
+    References:
+        DAPO, arXiv 2503.14476, section 3.2, for what such groups cost.
+    """
+
+    code: ClassVar[str] = "GRP004"
+    name: ClassVar[str] = "constant-reward-within-groups"
+    summary: ClassVar[str] = "Groups carry no signal, and correctness does not explain why."
+    inputs: ClassVar[tuple[Need, ...]] = (_FLAT,)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "longer-limit")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+
+    share: float = 0.5
+    """Share of groups without an explanation; healthy runs have next to none."""
+    all_groups: float = 0.98
+    """Share of groups without variance at which no signal is left but for accidents."""
+    patience: int = 20
+    """Readings after which no signal at all is critical."""
+    readings: int = 5
+    """Fewest readings for a level."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        """Take the recent share of groups that nothing explains."""
+        series = chart.series(_FLAT)
+        if series.last < self.share or len(series) < self.readings:
+            return None
+        flat = series.level(RECENT)
+        unexplained = self._unexplained(chart, flat)
+        if not unexplained >= self.share:
+            return None
+        severe = flat >= self.all_groups and len(series) >= self.patience
+        text = (
+            f"{unexplained:.0%} of the groups have equal rewards "
+            "that are neither all right nor all wrong, as far as it is recorded"
+        )
+        evidence = cite_all(chart, _FLAT, _RIGHT, _WRONG, _CANCELLED, outcome_of(chart))
+        return Sighting("critical" if severe else "warning", text, evidence)
+
+    def _unexplained(self, chart: Chart, flat: float) -> float:
+        if not (chart.is_fresh(_RIGHT) and chart.is_fresh(_WRONG)):
+            return 0.0 if why_no_variance(chart) else flat
+        parts = [name for name in (_RIGHT, _WRONG, _CANCELLED) if chart.is_fresh(name)]
+        return flat - sum(chart.series(name).level(RECENT) for name in parts)

@@ -1,0 +1,1 @@
+"""LEN: length and truncation."""

@@ -1,0 +1,1 @@
+"""OPT: loss, gradient and update."""

@@ -1,0 +1,129 @@
+"""OPT001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
+from grpodoctor.rules.outcome import is_solved
+from grpodoctor.runs.chart import Chart
+
+_LOSS = "optimiser/loss"
+_GRADIENT = "optimiser/grad_norm"
+_TOKENS = "optimiser/loss_tokens"
+_FLAT = "groups/zero_variance_rate"
+_ALIVE = "groups/effective_rate"
+_SPREAD = "groups/reward_std"
+_IDLE = "advantage/zero_rate"
+
+
+@dataclass(frozen=True)
+class ZeroLossOrGradient(Rule):
+    """The loss or the gradient is zero, and this is which of the causes it is.
+
+    What it sees:
+        Zeros that last, told apart. *Harmless*: the loss prints as zero and the gradient is alive;
+        with one update per batch the ratio is 1 and the centred advantages add up to nothing: a
+        note. *Starved*: groups have no variance, so that there is nothing to learn from, or, when
+        all is solved, nothing left to learn. *Broken*: groups do vary, or no token bears loss, and
+        still there is no gradient: a mask or plumbing fault. The fourth, a clip fraction of zero,
+        is CLP002.
+
+    Why it matters:
+        It is the most frequent complaint about such runs. Most of the time nothing is wrong, and
+        the rest of the time everything is.
+
+    Evidence it needs:
+        `optimiser/grad_norm` or `optimiser/loss`. To tell the causes apart also
+        `groups/zero_variance_rate`, `groups/reward_std` and `optimiser/loss_tokens`.
+
+    Remedies:
+        Harmless: none. Starved: see GRP001 to GRP004. Broken: look at the loss mask of one batch;
+        a padding token that equals the end token masks everything.
+
+    When it is wrong:
+        A log that rounds to four places shows zero for a loss that is merely small; that is the
+        harmless case. Without group statistics the cause stays open, and the finding says so.
+
+    References:
+        TRL issues 3452, 2703 and 3857; open-r1 issue 239.
+    """
+
+    code: ClassVar[str] = "OPT001"
+    name: ClassVar[str] = "zero-loss-or-gradient"
+    summary: ClassVar[str] = "The loss or the gradient is zero: harmless, starved or broken."
+    inputs: ClassVar[tuple[Need, ...]] = ((_GRADIENT, _LOSS),)
+    references: ClassVar[tuple[str, ...]] = (
+        "github.com/huggingface/trl/issues/3452",
+        "github.com/huggingface/trl/issues/3857",
+        "github.com/huggingface/open-r1/issues/239",
+    )
+    persistence: ClassVar[int] = 5
+
+    printed_zero: float = 5e-5
+    """A loss below this prints as zero with four decimals, as trainers log it."""
+    no_gradient: float = 1e-9
+    """A gradient below this is zero: far below one that weight decay or a KL penalty leaves."""
+    all_groups: float = 0.98
+    """Share of groups without variance at which a run is starved."""
+    patience: int = 20
+    """Readings after which a starved run is critical: every run has a few bad batches."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        """See which of the two is zero, then look for the cause."""
+        gradient = chart.value(_GRADIENT)
+        if gradient is not None and gradient <= self.no_gradient:
+            return self._no_gradient(chart)
+        loss = chart.value(_LOSS)
+        if loss is None or abs(loss) > self.printed_zero:
+            return None
+        return self._zero_loss(chart, gradient)
+
+    def _no_gradient(self, chart: Chart) -> Sighting:
+        if chart.value(_TOKENS) == 0:
+            text = "the gradient is zero because no token bears loss: the mask removes them all"
+            return self._sighting(chart, "critical", text, ("check-loss-mask",))
+        if self._is_starved(chart):
+            return self._starved(chart, "the gradient is zero")
+        if self._has_signal(chart):
+            text = "the gradient is zero although groups vary in reward: a mask or plumbing fault"
+            return self._sighting(chart, "critical", text, ("check-loss-mask",))
+        text = "the gradient is zero; rewards per group would tell a fault from a lack of signal"
+        return self._sighting(chart, "warning", text, ("recheck-reward", "check-loss-mask"))
+
+    def _zero_loss(self, chart: Chart, gradient: float | None) -> Sighting:
+        if self._is_starved(chart):
+            return self._starved(chart, "the loss is zero, any gradient left is not the reward's,")
+        if gradient is None:
+            text = "a loss of zero is expected with centred advantages; no gradient is recorded"
+        else:
+            text = f"a loss of zero is expected here: the gradient is alive ({gradient:.2g})"
+        return self._sighting(chart, "info", text, ())
+
+    def _starved(self, chart: Chart, symptom: str) -> Sighting:
+        if is_solved(chart):
+            text = f"{symptom} because the training prompts are solved: saturation, not failure"
+            return self._sighting(chart, "info", text, ("stop-training", "harder-prompts"))
+        starving = chart.series(_FLAT).tail(self.patience)
+        long = len(starving) == self.patience and min(starving) >= self.all_groups
+        text = f"{symptom} because no group varies in reward: there is nothing to learn from"
+        remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
+        return self._sighting(chart, "critical" if long else "warning", text, remedies)
+
+    def _is_starved(self, chart: Chart) -> bool:
+        if chart.is_fresh(_FLAT):
+            return chart.series(_FLAT).last >= self.all_groups
+        return chart.value(_SPREAD) == 0 or chart.value(_IDLE) == 1
+
+    def _has_signal(self, chart: Chart) -> bool:
+        """Whether groups are known to vary; the spread over a whole batch says nothing of it."""
+        if chart.is_fresh(_FLAT):
+            return chart.series(_FLAT).last < self.all_groups
+        return bool(chart.value(_ALIVE)) or bool(chart.value(_SPREAD))
+
+    def _sighting(
+        self, chart: Chart, severity: Severity, text: str, remedies: tuple[str, ...]
+    ) -> Sighting:
+        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, _FLAT, _SPREAD)
+        return Sighting(severity, text, evidence, remedies)

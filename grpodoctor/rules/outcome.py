@@ -1,0 +1,106 @@
+"""How the run is doing: the question that most rules ask before they call anything a disease."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.estimators import level_shift, step_noise
+
+RECENT = 10
+"""Readings that make the present level; as many as make the run's own start."""
+
+SOLVED_ACCURACY = 0.95
+"""From here on a sharper policy and groups without variance are what success looks like."""
+
+SOLVED_GROUPS = 0.8
+"""Share of groups answered right throughout that says the same where accuracy is not recorded."""
+
+_NOISE_STEPS = 30
+"""Readings from which the noise of one reading is taken."""
+
+
+def outcome_of(chart: Chart) -> str | None:
+    """The metric that says how well the run does; None if none is recorded."""
+    for name in ("accuracy/train", "reward/mean"):
+        if len(chart.series(name)):
+            return name
+    return None
+
+
+def has_improved(chart: Chart) -> bool | None:
+    """Whether the outcome stands above the run's own start, beyond its spread; None if unknown.
+
+    The median of ten readings scatters by less than half the spread of one.
+    """
+    name = outcome_of(chart)
+    start = chart.baseline(name) if name else None
+    if name is None or start is None:
+        return None
+    return chart.series(name).level(RECENT) > start.level + start.spread
+
+
+def has_stalled(chart: Chart, *, readings: int = 30) -> bool:
+    """Whether the outcome's latest `readings` are no higher than as many before them."""
+    tail = chart.series(outcome_of(chart) or "").tail(2 * readings)
+    return len(tail) == 2 * readings and level_shift(tail[:readings], tail[readings:]) < 2
+
+
+def is_solved(chart: Chart) -> bool:
+    """Whether the training prompts are solved, so that nothing is left to learn from them."""
+    accuracy = chart.series("accuracy/train")
+    if len(accuracy):
+        return accuracy.level(RECENT) >= SOLVED_ACCURACY
+    right = chart.series("groups/all_correct_rate")
+    if len(right):
+        return right.level(RECENT) >= SOLVED_GROUPS
+    return _at_one(chart.series("reward/mean"))
+
+
+def _at_one(reward: Series) -> bool:
+    """Whether a reward whose scale is not declared looks like one in [0, 1] that stays at 1."""
+    if not len(reward) or reward.level(RECENT) < 0.98:
+        return False
+    return all(0 <= value <= 1 + 1e-6 for _, value in reward)
+
+
+def share_lost(series: Series) -> float:
+    """Which share of its best level a metric has lost; 0 within four standard deviations of noise.
+
+    Where the metric also takes negative values, the share is of the range between its best and its
+    worst level instead.
+    """
+    if series.highest is None or series.lowest is None:
+        return 0.0
+    best, worst = series.highest.level, series.lowest.level
+    scale = best if worst >= 0 else best - worst
+    if scale <= 0:
+        return 0.0
+    lost = best - series.level(RECENT)
+    if not lost > 4 * step_noise(series.tail(_NOISE_STEPS)):
+        return 0.0
+    return lost / scale
+
+
+def outcome_lost(chart: Chart) -> float:
+    """`share_lost` of the outcome; 0 if none is recorded."""
+    return share_lost(chart.series(outcome_of(chart) or ""))
+
+
+def why_no_variance(chart: Chart) -> Literal["easy", "hard"] | None:
+    """Why groups have no variance, in a log that does not split them; None if it cannot be told.
+
+    With a reward of right and wrong, at most a share `accuracy` of the groups can be right
+    throughout, and at most `1 - accuracy` wrong throughout.
+    """
+    flat = chart.series("groups/zero_variance_rate").level(RECENT)
+    accuracy = chart.series("accuracy/train")
+    if len(accuracy):
+        right = accuracy.level(RECENT)
+        if flat > max(right, 1 - right) + 0.1:
+            return None
+        return "easy" if right >= 0.5 else "hard"
+    if is_solved(chart):
+        return "easy"
+    reward = chart.series("reward/mean")
+    return "hard" if len(reward) and not any(reward.tail(RECENT)) else None

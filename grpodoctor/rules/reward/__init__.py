@@ -1,0 +1,1 @@
+"""REW: reward and accuracy."""

@@ -1,0 +1,99 @@
+"""REW001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite, cite_all
+from grpodoctor.rules.outcome import has_improved, is_solved
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.estimators import level_shift
+
+_ACCURACY = "accuracy/train"
+_REWARD = "reward/mean"
+_HELDOUT = ("accuracy/heldout", "reward/heldout")
+
+
+@dataclass(frozen=True)
+class RewardPlateau(Rule):
+    """The outcome has not risen for a long while, and it is not at its ceiling.
+
+    What it sees:
+        A hundred readings whose second half is no higher than the first, without a rise on held-out
+        prompts, short of the ceiling. A note where the run had learnt before; a warning where it
+        never did and held-out prompts say the same.
+
+    Why it matters:
+        Compute is spent and nothing comes of it. The causes differ: a reward that rejects right
+        answers, steps or groups that are too small, prompts of the wrong difficulty, entropy that
+        is used up, weights in a format that rounds the updates away.
+
+    Evidence it needs:
+        `accuracy/train` or `reward/mean` for a hundred steps; held-out figures to be sure.
+
+    Remedies:
+        Check the reward function on known answers; look at the groups' findings and at ENT001.
+
+    When it is wrong:
+        Each batch holds other prompts, so that a flat training curve with a rising held-out one is
+        normal; without held-out figures it stays a note. Logs that repeat a value over many rows
+        look flatter than the run was.
+
+    References:
+        Cui et al. 2025, arXiv 2505.22617, for plateaus that entropy explains.
+    """
+
+    code: ClassVar[str] = "REW001"
+    name: ClassVar[str] = "reward-plateau"
+    summary: ClassVar[str] = "The outcome has not risen for a long while, short of its ceiling."
+    inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "raise-temperature", "harder-prompts")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617",)
+    persistence: ClassVar[int] = 10
+    clearance: ClassVar[int] = 20
+
+    half: int = 50
+    """Readings to each half. In small runs learning shows within twenty steps, at scale within a
+    hundred."""
+    rise: float = 2.0
+    """Standard errors by which the second half must be higher to count as rising: nineteen in
+    twenty that are no higher stay below."""
+    evaluations: int = 3
+    """Fewest held-out evaluations to each half of those in the window."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        """Compare the halves of a long window."""
+        name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
+        series = chart.series(name)
+        if len(series) < 2 * self.half:
+            return None
+        values = series.tail(2 * self.half)
+        before, after = values[: self.half], values[self.half :]
+        # Cheap first: most steps of most runs end here.
+        if sum(after) > 1.05 * sum(before) > 0 or not any(values) or is_solved(chart):
+            return None
+        if level_shift(before, after) >= self.rise:
+            return None
+        heldout = self._heldout_shift(chart)
+        if heldout is not None and heldout >= 1:
+            return None
+        return self._sighting(chart, name, confirmed=heldout is not None)
+
+    def _heldout_shift(self, chart: Chart) -> float | None:
+        for name in _HELDOUT:
+            values = chart.series(name).tail(2 * self.half)
+            middle = len(values) // 2
+            if middle >= self.evaluations:
+                return level_shift(values[:middle], values[middle:])
+        return None
+
+    def _sighting(self, chart: Chart, name: str, *, confirmed: bool) -> Sighting:
+        level = chart.series(name).level(self.half)
+        start = chart.baseline(name)
+        beside = ", nor on held-out prompts" if confirmed else ""
+        text = f"{name} has stood at {level:.3g} for {2 * self.half} readings{beside}"
+        evidence = (cite(chart, name, start.level if start else None), *cite_all(chart, *_HELDOUT))
+        if confirmed and has_improved(chart) is False:
+            return Sighting("warning", f"{text}, and never rose above its start", evidence)
+        return Sighting("info", text, evidence)
