@@ -9,11 +9,19 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.trainer.registry import check_variant
 
 
 class Section(BaseModel):
@@ -52,6 +60,12 @@ class TaskConfig(Section):
     """`module:function` called with prompts, completions and answers; the task's own otherwise."""
     difficulty: int = Field(3, ge=1, le=8)
     """Size of the built-in tasks' problems: operations, digits or items."""
+    verifier: Literal["last", "any"] = "last"
+    """Which answers of a response the reward looks at; `any` invites the policy to list many."""
+    format_weight: float = Field(0.0, ge=0, le=1)
+    """Weight of the built-in tasks' format component in the reward; correctness weighs 1."""
+    hedge_rate: float = Field(0.0, ge=0, le=1)
+    """Share of the warm start's responses that add a second answer; what `any` can amplify."""
 
 
 class RolloutConfig(Section):
@@ -88,7 +102,7 @@ class OverlongConfig(Section):
     """What is done about responses that hit the length limit."""
 
     kind: Literal["none", "mask", "soft-punishment"] = "none"
-    """`mask` takes them out of the loss; `soft-punishment` is DAPO's Eq. 13, added to the reward."""
+    """`mask` takes them out of the loss, `soft-punishment` (DAPO, Eq. 13) is added to the reward."""
     buffer: int = Field(4, ge=1)
     """Width of the soft punishment's ramp before the limit, in tokens."""
 
@@ -103,14 +117,26 @@ class AdvantageConfig(Section):
     epsilon: float = Field(1e-6, ge=0, le=1)
     """Added to the standard deviation."""
 
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        check_variant("advantages", kind)
+        return kind
+
 
 class CorrectionConfig(Section):
     """Correction of the mismatch between the engine that samples and the learner."""
 
     kind: str = "none"
     """A registered correction: `none`, `tis_token`, `tis_sequence`."""
-    cap: float = Field(2.0, ge=1)
+    cap: float = Field(2.0, ge=1, le=100)
     """Cap of the importance weight."""
+
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        check_variant("corrections", kind)
+        return kind
 
 
 class LossConfig(Section):
@@ -122,6 +148,8 @@ class LossConfig(Section):
     """The ratio may fall to 1 - clip_low."""
     clip_high: float = Field(0.2, ge=0, le=10)
     """The ratio may rise to 1 + clip_high."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Largest ratio of a token with A < 0 that still has a gradient; none by default."""
     aggregation: Literal["sequence-mean", "token-mean", "prompt-mean", "constant"] = "sequence-mean"
     """The denominator: of a response, of the batch, of a prompt's group, or the length limit."""
     kl_coefficient: float = Field(0.0, ge=0, le=10)
@@ -130,6 +158,12 @@ class LossConfig(Section):
     """Estimator of that penalty."""
     entropy_coefficient: float = Field(0.0, ge=-1, le=1)
     """Weight of the entropy bonus."""
+
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        check_variant("losses", kind)
+        return kind
 
 
 class OptimiserConfig(Section):
@@ -184,6 +218,11 @@ class RecordConfig(Section):
     """Per-token columns of the rollout files."""
     worst: int = Field(8, ge=0)
     """Responses recorded in full at depth `worst`."""
+    weights_every: int = Field(1, ge=0)
+    """Steps between two measurements of how far the weights moved; 0 never measures it.
+
+    Each costs a copy of the weights and a pass over them: raise it for a large model.
+    """
 
 
 class TrainConfig(Section):
@@ -207,6 +246,50 @@ class TrainConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        for holds, what, keys, remedy in self._contradictions():
+            if holds:
+                raise ConfigError(what, where=keys, remedy=remedy)
+        return self
+
+    def _contradictions(self) -> Iterable[tuple[bool, str, str, str]]:
+        batches, left_over = divmod(self.optimiser.updates_per_batch, self.optimiser.epochs)
+        yield (
+            self.correction.kind != "none" and self.engine.old_logprobs == "sampler",
+            f"{self.correction.kind} corrects from the sampler to the learner, which a ratio "
+            "against the sampler's own log-probabilities does already",
+            "correction.kind and engine.old_logprobs",
+            "set engine.old_logprobs=recompute",
+        )
+        yield (
+            left_over != 0,
+            f"{self.optimiser.updates_per_batch} updates do not divide into "
+            f"{self.optimiser.epochs} epochs",
+            "optimiser.updates_per_batch and optimiser.epochs",
+            "make the first a multiple of the second",
+        )
+        yield (
+            batches > self.rollout.prompts_per_batch,
+            f"{batches} updates per epoch want more prompts than "
+            f"the {self.rollout.prompts_per_batch} of a batch: a prompt's responses stay together",
+            "optimiser.updates_per_batch and rollout.prompts_per_batch",
+            "use fewer updates, more epochs or more prompts",
+        )
+        yield (
+            self.overlong.kind == "soft-punishment"
+            and self.overlong.buffer > self.rollout.max_length,
+            f"a buffer of {self.overlong.buffer} tokens is longer than the responses",
+            "overlong.buffer and rollout.max_length",
+            f"use at most {self.rollout.max_length}",
+        )
+        yield (
+            self.model.width % self.model.heads != 0,
+            f"{self.model.heads} heads do not divide a width of {self.model.width}",
+            "model.heads and model.width",
+            "make the width a multiple of the heads",
+        )
 
 
 def load_config(

@@ -1,0 +1,1 @@
+"""Advantages: one pure function a file, found by its name."""

@@ -1,0 +1,58 @@
+"""What an advantage is given, and the statistics of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grpodoctor.trainer.config import AdvantageConfig
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageInputs:
+    """The rewards of one rollout batch."""
+
+    rewards_B: Tensor
+    """float64."""
+    group_ids_B: Tensor
+    """0 .. number of groups - 1; responses of one prompt share it."""
+    settings: AdvantageConfig
+
+
+Advantage = Callable[[AdvantageInputs], Tensor]
+"""Returns advantages_B."""
+
+
+def group_mean(values_B: Tensor, group_ids_B: Tensor) -> Tensor:
+    """The mean of each response's group, shape (B,)."""
+    counts_G = torch.bincount(group_ids_B)
+    sums_G = values_B.new_zeros(len(counts_G)).index_add(0, group_ids_B, values_B)
+    return (sums_G / counts_G)[group_ids_B]
+
+
+def centre(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:
+    """Rewards minus the mean of their group; exactly zero where a group's rewards are all equal.
+
+    A mean rounds: three rewards of 0.1 have one that is not 0.1, and dividing the rest by a
+    standard deviation of the same rounding would make an advantage of size one out of nothing.
+    """
+    top_G, low_G = _extremes(rewards_B, group_ids_B)
+    flat_B = (top_G == low_G)[group_ids_B]
+    return (rewards_B - group_mean(rewards_B, group_ids_B)).masked_fill(flat_B, 0.0)
+
+
+def varied_groups(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:
+    """Which groups have variance in reward, shape (groups,)."""
+    top_G, low_G = _extremes(rewards_B, group_ids_B)
+    return top_G != low_G
+
+
+def _extremes(values_B: Tensor, group_ids_B: Tensor) -> tuple[Tensor, Tensor]:
+    groups = int(group_ids_B.max()) + 1
+    empty_G = values_B.new_empty(groups)
+    top_G = empty_G.scatter_reduce(0, group_ids_B, values_B, "amax", include_self=False)
+    low_G = empty_G.scatter_reduce(0, group_ids_B, values_B, "amin", include_self=False)
+    return top_G, low_G

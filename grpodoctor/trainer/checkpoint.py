@@ -1,0 +1,183 @@
+"""Checkpoints for an exact resume: plain files, no pickle.
+
+    RUN/checkpoints/step-000100/
+        model.safetensors, config.json     the learner, as transformers reads it
+        optimiser.safetensors              AdamW's moments, by parameter index
+        engine.safetensors                 the sampler's weights, where it is a stale copy
+        state.json                         step, configuration in force, task and engine state
+
+Randomness needs no state: each step derives its generators from the seed and its own number.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import torch
+from torch import Tensor
+
+from grpodoctor.errors import RunError
+from grpodoctor.trainer.config import TrainConfig, load_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from grpodoctor.trainer.engines import RolloutEngine
+    from grpodoctor.trainer.tasks.base import Task
+
+_FOLDER = "checkpoints"
+_NAME = re.compile(r"step-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """All that changes from step to step, apart from the weights inside."""
+
+    model: PreTrainedModel
+    optimiser: torch.optim.Optimizer
+    engine: RolloutEngine
+    task: Task
+
+
+def checkpoints(run_dir: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest first."""
+    folder = run_dir / _FOLDER
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if _NAME.fullmatch(path.name))
+
+
+def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> Path:
+    """Write the state after `step`; the directory appears whole or not at all.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    from safetensors import SafetensorError
+
+    final = run_dir / _FOLDER / f"step-{step:06d}"
+    aside = final.with_name(f".{final.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        _write(aside, step, config, parts)
+        shutil.rmtree(final, ignore_errors=True)
+        aside.rename(final)
+        for old in checkpoints(run_dir)[: -config.checkpoint.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"the checkpoint cannot be written: {error}", where=str(final)) from error
+    return final
+
+
+def _write(folder: Path, step: int, config: TrainConfig, parts: Checkpointed) -> None:
+    from safetensors.torch import save_file, save_model
+
+    save_model(parts.model, str(folder / "model.safetensors"))
+    parts.model.config.save_pretrained(folder)
+    save_file(_moments(parts.optimiser), folder / "optimiser.safetensors")
+    engine = parts.engine.state_dict()
+    weights = engine.pop("weights")
+    if weights is not None:
+        # Tied weights share memory, which the format refuses.
+        copies = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        save_file(copies, folder / "engine.safetensors")
+    state = {
+        "step": step,
+        "config": config.model_dump(mode="json"),
+        "engine": engine,
+        "task": parts.task.state(),
+    }
+    (folder / "state.json").write_bytes(orjson.dumps(state))
+
+
+def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{index}.{name}": tensor.contiguous()
+        for index, entry in optimiser.state_dict()["state"].items()
+        for name, tensor in entry.items()
+    }
+
+
+def latest(run_dir: Path) -> Path:
+    """The newest checkpoint of a run.
+
+    Raises:
+        RunError: if it has none.
+    """
+    found = checkpoints(run_dir)
+    if not found:
+        raise RunError(
+            "there is no checkpoint to resume from",
+            where=str(run_dir),
+            remedy="start the run without --resume, in a new directory",
+        )
+    return found[-1]
+
+
+def saved_config(run_dir: Path, *, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The configuration in force at the newest checkpoint.
+
+    Args:
+        run_dir: the run to resume.
+        overrides: nested settings that win over it.
+
+    Raises:
+        RunError: if there is no checkpoint, or it is damaged.
+        ConfigError: if the overrides do not fit.
+    """
+    path = latest(run_dir)
+    return load_config(_read_state(path)["config"], overrides or {})
+
+
+def restore(run_dir: Path, parts: Checkpointed) -> int:
+    """Load the newest checkpoint into `parts`; returns the number of steps done.
+
+    Raises:
+        RunError: if there is no checkpoint, or it does not fit the model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file, load_model
+
+    path = latest(run_dir)
+    state = _read_state(path)
+    try:
+        load_model(parts.model, path / "model.safetensors")
+        _load_moments(parts.optimiser, load_file(path / "optimiser.safetensors"))
+        stale = path / "engine.safetensors"
+        weights = load_file(stale) if stale.exists() else None
+        parts.engine.load_state_dict({**state["engine"], "weights": weights})
+        parts.task.restore(state["task"])
+    except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
+        raise RunError(
+            f"the checkpoint does not fit this run: {str(error)[:200]}",
+            where=str(path),
+            remedy="resume with the model and task that wrote it",
+        ) from error
+    return int(state["step"])
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        state = orjson.loads((path / "state.json").read_bytes())
+        return {key: state[key] for key in ("step", "config", "engine", "task")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            "the checkpoint is damaged",
+            where=str(path),
+            remedy="remove it and resume from the one before",
+        ) from error
+
+
+def _load_moments(optimiser: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+    entries: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in moments.items():
+        index, _, name = key.partition(".")
+        entries.setdefault(int(index), {})[name] = tensor
+    state = optimiser.state_dict()
+    optimiser.load_state_dict({**state, "state": entries})

@@ -1,0 +1,1 @@
+"""Corrections of the sampler-learner mismatch: one pure function a file, found by its name."""

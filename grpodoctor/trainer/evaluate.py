@@ -1,0 +1,53 @@
+"""Held-out evaluation: sampled from the learner at the rollout temperature."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+import torch
+
+from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.policy import Policy
+from grpodoctor.trainer.sampler import sample
+from grpodoctor.trainer.tasks.base import Task
+from grpodoctor.vocabulary.values import Mean, Rate, Reading
+
+
+def evaluate(
+    config: TrainConfig, policy: Policy, task: Task, generator: torch.Generator
+) -> dict[str, Reading]:
+    """Readings on the held-out prompts: reward, accuracy, and pass@k where k samples were drawn.
+
+    Raises:
+        DataError: if a prompt cannot be encoded or the user's reward function fails.
+    """
+    samples = config.evaluation.samples
+    drawn = task.heldout(config.evaluation.prompts)
+    problems = [problem for problem in drawn for _ in range(samples)]
+    prompts = [policy.codec.encode(problem.prompt) for problem in problems]
+    responses = sample(
+        policy.model,
+        prompts,
+        max_length=config.rollout.max_length,
+        temperature=config.rollout.temperature,
+        codec=policy.codec,
+        generator=generator,
+    )
+    rewards = task.score(problems, [policy.codec.decode(ids) for ids in responses.response_ids()])
+    readings: dict[str, Reading] = {"reward/heldout": Mean.of(rewards.total)}
+    if rewards.correct is not None:
+        readings["accuracy/heldout"] = Rate.of(rewards.correct)
+        solved_P = np.reshape(rewards.correct, (len(drawn), samples)).sum(axis=1).tolist()
+        for k in (2**power for power in range(1, samples.bit_length())):
+            estimates = [pass_at_k(samples, solved, k) for solved in solved_P]
+            readings[f"pass_at_k/{k}"] = Mean.of(estimates)
+    return readings
+
+
+def pass_at_k(samples: int, solved: int, k: int) -> float:
+    """Unbiased estimate of solving a prompt within k tries, from `solved` of `samples` tries.
+
+    Source: Chen et al. 2021, arXiv 2107.03374, Eq. 1.
+    """
+    return 1 - comb(samples - solved, k) / comb(samples, k)

@@ -1,0 +1,213 @@
+"""The learner: scores a rollout batch and takes optimiser steps on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from grpodoctor.measure.logits import entropy_and_logprobs, token_logprobs
+from grpodoctor.trainer.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.config import OptimiserConfig, TrainConfig
+from grpodoctor.trainer.corrections.base import Corrected
+from grpodoctor.trainer.forward import response_logits
+from grpodoctor.trainer.kl import kl_penalty
+from grpodoctor.trainer.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.registry import loss_of
+from grpodoctor.trainer.sampler import Samples
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Scores(NamedTuple):
+    """What a model thinks of a batch's tokens; zeros outside the mask, no gradient."""
+
+    logprobs_BT: Tensor
+    entropy_BT: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LearnBatch:
+    """A rollout batch as the updates see it. Positions outside the mask hold zeros."""
+
+    samples: Samples
+    group_ids_B: Tensor
+    advantages_B: Tensor
+    loss_mask_BT: Tensor
+    old_logprobs_BT: Tensor
+    corrected: Corrected | None
+    reference_logprobs_BT: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One optimiser step, as it went."""
+
+    rows_M: Tensor
+    """Which responses of the batch it saw."""
+    new_logprobs_MT: Tensor
+    clipped_low_MT: Tensor
+    clipped_high_MT: Tensor
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    applied: bool
+    """Whether the weights moved; they do not when loss or gradient is not finite."""
+
+
+def score(
+    model: PreTrainedModel, samples: Samples, temperature: float, micro_batch: int = 0
+) -> Scores:
+    """Log-probabilities and entropies of a batch's tokens under a model, at a temperature.
+
+    Args:
+        model: any causal model with the learner's tokenizer.
+        samples: B responses.
+        temperature: divides the logits.
+        micro_batch: responses per forward pass; 0 takes all at once.
+    """
+    parts = [
+        _score_rows(model, samples.rows(rows), temperature)
+        for rows in _chunks(len(samples), micro_batch)
+    ]
+    return Scores(
+        torch.cat([part.logprobs_BT for part in parts]),
+        torch.cat([part.entropy_BT for part in parts]),
+    )
+
+
+@torch.no_grad()
+def _score_rows(model: PreTrainedModel, samples: Samples, temperature: float) -> Scores:
+    logits_BTV = response_logits(
+        model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+    )
+    entropy_N, logprobs_N = entropy_and_logprobs(
+        logits_BTV.flatten(0, 1), samples.response_BT.flatten(), temperature
+    )
+    mask_BT = samples.mask_BT
+    return Scores(
+        torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
+        torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
+    )
+
+
+class Learner:
+    """A model and its optimiser. Dropout stays off, so that the ratio starts at one."""
+
+    def __init__(self, model: PreTrainedModel, config: OptimiserConfig) -> None:
+        self.model = model.eval()
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        self.optimiser = torch.optim.AdamW(
+            self.parameters,
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+
+    def update(
+        self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, learning_rate: float
+    ) -> Update:
+        """Take one optimiser step on some responses of a batch.
+
+        The loss is divided by the whole step's denominators, so that micro-batches change nothing.
+        """
+        weights_MT = self._token_weights(batch, rows_M, config)
+        terms, losses, logprobs = [], [], []
+        for part in _chunks(len(rows_M), config.optimiser.micro_batch):
+            loss, logprobs_BT, each = self._forward(batch, rows_M[part], weights_MT[part], config)
+            torch.autograd.backward(loss)
+            losses.append(loss.detach())
+            logprobs.append(logprobs_BT)
+            terms.append(each)
+        loss_sum = float(torch.stack(losses).sum())
+        grad_norm, applied = self._step(loss_sum, config.optimiser.max_grad_norm, learning_rate)
+        return Update(
+            rows_M,
+            torch.cat(logprobs),
+            torch.cat([each.clipped_low_BT for each in terms]),
+            torch.cat([each.clipped_high_BT for each in terms]),
+            loss_sum,
+            grad_norm,
+            applied,
+        )
+
+    @staticmethod
+    def _token_weights(batch: LearnBatch, rows_M: Tensor, config: TrainConfig) -> Tensor:
+        tokens = StepTokens(
+            batch.loss_mask_BT[rows_M], batch.group_ids_B[rows_M], config.rollout.max_length
+        )
+        return token_weights(config.loss.aggregation, tokens).float()
+
+    def _forward(
+        self, batch: LearnBatch, rows_B: Tensor, weights_BT: Tensor, config: TrainConfig
+    ) -> tuple[Tensor, Tensor, LossTerms]:
+        samples, mask_BT = batch.samples.rows(rows_B), batch.loss_mask_BT[rows_B]
+        with_entropy = config.loss.entropy_coefficient != 0
+        logits_BTV = response_logits(
+            self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        )
+        scored = token_logprobs(
+            logits_BTV.flatten(0, 1),
+            samples.response_BT.flatten(),
+            config.rollout.temperature,
+            with_entropy=with_entropy,
+        )
+        logprobs_N, entropy_N = scored if isinstance(scored, tuple) else (scored, None)
+        new_logprobs_BT = torch.where(samples.mask_BT, logprobs_N.view_as(mask_BT), 0.0)
+        terms = loss_of(config.loss.kind)(
+            LossInputs(
+                new_logprobs_BT,
+                batch.old_logprobs_BT[rows_B],
+                batch.advantages_B[rows_B, None].expand(mask_BT.shape),
+                mask_BT,
+                config.loss,
+            )
+        )
+        loss_BT = terms.loss_BT
+        if batch.corrected is not None:
+            loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
+        if batch.reference_logprobs_BT is not None:
+            penalty_BT = kl_penalty(
+                config.loss.kl_estimator, new_logprobs_BT, batch.reference_logprobs_BT[rows_B]
+            )
+            loss_BT = loss_BT + config.loss.kl_coefficient * penalty_BT
+        if entropy_N is not None:
+            loss_BT = loss_BT - config.loss.entropy_coefficient * entropy_N.view_as(mask_BT)
+        loss = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
+        return loss, new_logprobs_BT.detach(), terms
+
+    def _step(self, loss: float, max_norm: float, learning_rate: float) -> tuple[float, bool]:
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
+        applied = math.isfinite(loss) and math.isfinite(norm)
+        if applied:
+            for group in self.optimiser.param_groups:
+                group["lr"] = learning_rate
+            self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return norm, applied
+
+
+def _chunks(count: int, size: int) -> Iterator[Tensor]:
+    yield from torch.arange(count).split(size or count)
+
+
+def mini_batches(
+    group_ids_B: Tensor, config: OptimiserConfig, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """The rows of each optimiser step on a batch: groups are shuffled, and stay together.
+
+    Args:
+        group_ids_B: 0 .. number of groups - 1.
+        config: how many steps, in how many passes.
+        generator: shuffles.
+    """
+    for _ in range(config.epochs):
+        order_G = torch.randperm(int(group_ids_B.max()) + 1, generator=generator)
+        for groups in order_G.tensor_split(config.updates_per_batch // config.epochs):
+            yield torch.isin(group_ids_B, groups).nonzero().flatten()

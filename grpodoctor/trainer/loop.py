@@ -1,0 +1,296 @@
+"""GRPO from top to bottom.
+
+Simplifications, so that it can be read in one sitting:
+
+- One process, one device: the learner and the engine that samples take turns.
+- A response is one action with one advantage; there are no values, no critic, no per-token reward.
+- Prompts are drawn when they are needed; sampling never runs ahead of learning.
+- Dropout stays off, so that the ratio of the first update is one.
+- A prompt's responses stay in one mini-batch.
+- Randomness is derived from the seed and the step's number, so that a resumed run is the same run.
+
+A step: obey requests, sync the engine, sample, reward, score, advantages, updates, record.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from grpodoctor.errors import GrpodoctorError, InputError, RunError
+from grpodoctor.trainer import checkpoint
+from grpodoctor.trainer.advantages.base import AdvantageInputs
+from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.corrections.base import CorrectionInputs
+from grpodoctor.trainer.data import build_task
+from grpodoctor.trainer.engines import RolloutEngine
+from grpodoctor.trainer.evaluate import evaluate
+from grpodoctor.trainer.journal import Journal
+from grpodoctor.trainer.knobs import apply_change, knobs_of
+from grpodoctor.trainer.learner import LearnBatch, Learner, Scores, mini_batches, score
+from grpodoctor.trainer.policy import Policy, load_policy
+from grpodoctor.trainer.record import StepFacts
+from grpodoctor.trainer.registry import advantage_of, correction_of
+from grpodoctor.trainer.rollout import Rollouts, collect
+from grpodoctor.treatment.mailbox import Refused, Request
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Mean, Reading, scalar
+
+_log = logging.getLogger("grpodoctor")
+
+
+class _Stream(IntEnum):
+    """What a random number is for."""
+
+    PROMPTS = 0
+    SAMPLING = 1
+    SHUFFLING = 2
+    EVALUATION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a progress line shows."""
+
+    step: int
+    reward: float
+    accuracy: float | None
+    """Of the rollouts; None if nobody can tell."""
+    heldout: float | None
+    """Held-out accuracy, or reward where nobody can tell; None at steps without evaluation."""
+    entropy: float
+    seconds: float
+
+
+class Trainer:
+    """A training run in a directory.
+
+    Args:
+        config: everything that decides its numbers.
+        run_dir: where records and checkpoints go.
+        resume: continue from the directory's newest checkpoint.
+
+    Raises:
+        InputError: if the model, the task or the directory cannot be used.
+    """
+
+    def __init__(self, config: TrainConfig, run_dir: Path, *, resume: bool = False) -> None:
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.config, self.run_dir = config, run_dir
+        self.task = build_task(config.task)
+        self.policy = load_policy(config, self.task)
+        self.learner = Learner(self.policy.model, config.optimiser)
+        self.engine = RolloutEngine(config, self.policy)
+        self.done = 0
+        """Steps taken."""
+        if resume:
+            self.done = checkpoint.restore(run_dir, self._parts)
+        else:
+            self.engine.sync(1)
+        self.reference: Policy | None = None
+        self._prepare(config)
+        self.journal = Journal(config, self.policy, run_dir, step=self.done, resume=resume)
+        self._stopping = False
+        self._saved_at = self.done if resume else -1
+
+    def run(self, on_step: Callable[[StepReport], None] | None = None) -> None:
+        """Train until the configured number of steps is done or somebody calls `stop`.
+
+        Args:
+            on_step: called after every step.
+
+        Raises:
+            DataError: if the user's data or reward function fails.
+        """
+        try:
+            while self.done < self.config.steps and not self._stopping:
+                report = self.train_step()
+                if self.config.checkpoint.every and self.done % self.config.checkpoint.every == 0:
+                    self._save()
+                if on_step:
+                    on_step(report)
+            self._save()
+        except GrpodoctorError as error:
+            self.journal.event("warning", self.done, {"message": f"training ended: {error}"})
+            raise
+        else:
+            self.journal.close(finished=True)
+        finally:
+            self.journal.close(finished=False)
+
+    def stop(self) -> None:
+        """End after the step in progress, with a checkpoint; safe to call from a signal handler."""
+        self._stopping = True
+
+    def train_step(self) -> StepReport:
+        """Sample one rollout batch and learn from it."""
+        began = time.perf_counter()
+        step = self.done + 1
+        changes = self._obey_requests(step)
+        config = self.config
+        self.engine.maybe_sync(step)
+        rollouts = self._collect(step)
+        sampled = time.perf_counter()
+
+        scores = score(
+            self.policy.model,
+            rollouts.samples,
+            config.rollout.temperature,
+            config.optimiser.micro_batch,
+        )
+        batch = self._learn_batch(rollouts, scores)
+        self.journal.before_updates(self.policy.model, step, config.record.weights_every)
+        learning_rate = self._learning_rate(step)
+        updates = [
+            self.learner.update(batch, rows, config, learning_rate)
+            for rows in mini_batches(
+                rollouts.group_ids_B, config.optimiser, self._generator(step, _Stream.SHUFFLING)
+            )
+        ]
+        learnt = time.perf_counter()
+
+        times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
+        readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
+        readings |= self._evaluate(step)
+        staleness = (step - self.engine.synced_step) * config.optimiser.updates_per_batch
+        facts = StepFacts(step, config, rollouts, batch, scores, updates, learning_rate, staleness)
+        self.journal.step(facts, self.policy.model, readings, changes)
+        self.done = step
+        return _report(facts, readings, times["step"])
+
+    def _collect(self, step: int) -> Rollouts:
+        return collect(
+            self.config,
+            self.engine,
+            self.task,
+            self.policy.codec,
+            random.Random(self._seed(step, _Stream.PROMPTS)),  # noqa: S311 - prompts, not secrets
+            self._generator(step, _Stream.SAMPLING),
+        )
+
+    def _learn_batch(self, rollouts: Rollouts, scores: Scores) -> LearnBatch:
+        config, samples = self.config, rollouts.samples
+        loss_mask_BT = samples.mask_BT
+        if config.overlong.kind == "mask":
+            loss_mask_BT = loss_mask_BT & ~samples.truncated_B[:, None]
+        advantages_B = advantage_of(config.advantage.kind)(
+            AdvantageInputs(rollouts.rewards_B, rollouts.group_ids_B, config.advantage)
+        )
+        corrected = correction_of(config.correction.kind)(
+            CorrectionInputs(
+                scores.logprobs_BT, samples.logprobs_BT, loss_mask_BT, config.correction.cap
+            )
+        )
+        from_sampler = config.engine.old_logprobs == "sampler"
+        return LearnBatch(
+            samples=samples,
+            group_ids_B=rollouts.group_ids_B,
+            advantages_B=advantages_B.float(),
+            loss_mask_BT=loss_mask_BT,
+            old_logprobs_BT=samples.logprobs_BT if from_sampler else scores.logprobs_BT,
+            corrected=corrected,
+            reference_logprobs_BT=self._reference_logprobs(rollouts),
+        )
+
+    def _reference_logprobs(self, rollouts: Rollouts) -> torch.Tensor | None:
+        if self.reference is None or self.config.loss.kl_coefficient == 0:
+            return None
+        return score(
+            self.reference.model,
+            rollouts.samples,
+            self.config.rollout.temperature,
+            self.config.optimiser.micro_batch,
+        ).logprobs_BT
+
+    def _learning_rate(self, step: int) -> float:
+        optimiser = self.config.optimiser
+        return optimiser.learning_rate * min(1.0, step / (optimiser.warmup_steps + 1))
+
+    def _evaluate(self, step: int) -> dict[str, Reading]:
+        every = self.config.evaluation.every
+        if not every or (step % every and step not in (1, self.config.steps)):
+            return {}
+        generator = self._generator(step, _Stream.EVALUATION)
+        return evaluate(self.config, self.policy, self.task, generator)
+
+    def _obey_requests(self, step: int) -> dict[str, Setting]:
+        """Answer what the mailbox holds; returns the knobs that changed."""
+        changed: dict[str, Setting] = {}
+        for request in self.journal.requests():
+            if isinstance(request, Refused):
+                self.journal.event("treatment-refused", step, request.body())
+            elif request.kind == "note":
+                self.journal.note(request, step)
+            else:
+                changed |= self._change_knobs(request, step)
+        return changed
+
+    def _change_knobs(self, request: Request, step: int) -> dict[str, Setting]:
+        before, answer = knobs_of(self.config), request.body()
+        try:
+            config = apply_change(self.config, request.changes)
+            self._prepare(config)
+        except InputError as error:
+            self.journal.event("treatment-refused", step, {**answer, "reason": str(error)})
+            return {}
+        self.config = config
+        after = {knob: knobs_of(config)[knob] for knob in request.changes}
+        previous = {knob: before[knob] for knob in request.changes}
+        body = {**answer, "before": previous, "after": after}
+        self.journal.event("treatment-applied", step, body)
+        return after
+
+    def _prepare(self, config: TrainConfig) -> None:
+        """Bring about what a configuration needs beside its numbers.
+
+        The reference is loaded when a KL penalty first asks for it, rather than kept beside every
+        run that may never want it: the price is one loading of the model at that step.
+        """
+        if config.loss.kl_coefficient > 0 and self.reference is None:
+            self.reference = load_policy(self.config, self.task)
+        self.engine.set(config.engine, config.rollout.temperature)
+
+    @property
+    def _parts(self) -> checkpoint.Checkpointed:
+        return checkpoint.Checkpointed(
+            self.policy.model, self.learner.optimiser, self.engine, self.task
+        )
+
+    def _save(self) -> None:
+        """Write a checkpoint unless this step's stands already; a failure is no end of training."""
+        if self._saved_at == self.done:
+            return
+        try:
+            checkpoint.save(self.run_dir, self.done, self.config, self._parts)
+            self._saved_at = self.done
+        except RunError as error:
+            _log.warning("%s", error)
+            self.journal.event("warning", self.done, {"message": str(error)})
+
+    def _seed(self, step: int, stream: _Stream) -> int:
+        return int(np.random.SeedSequence((self.config.seed, step, stream)).generate_state(1)[0])
+
+    def _generator(self, step: int, stream: _Stream) -> torch.Generator:
+        return torch.Generator().manual_seed(self._seed(step, stream))
+
+
+def _report(facts: StepFacts, readings: dict[str, Reading], seconds: float) -> StepReport:
+    rewards, mask_BT = facts.rollouts.rewards, facts.rollouts.samples.mask_BT
+    heldout = readings.get("accuracy/heldout", readings.get("reward/heldout"))
+    return StepReport(
+        step=facts.step,
+        reward=float(np.mean(rewards.total)),
+        accuracy=None if rewards.correct is None else float(np.mean(rewards.correct)),
+        heldout=None if heldout is None else scalar(heldout),
+        entropy=float(facts.scores.entropy_BT.sum() / mask_BT.sum()),
+        seconds=seconds,
+    )

@@ -1,0 +1,151 @@
+"""From a training step to what the recorder is given: arrays now, arithmetic in its own thread."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from importlib.metadata import version
+
+import numpy as np
+from torch import Tensor
+
+from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
+from grpodoctor.measure.rollouts import rollout_readings
+from grpodoctor.measure.updates import update_readings
+from grpodoctor.runs.records import Manifest
+from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.knobs import knobs_of
+from grpodoctor.trainer.learner import LearnBatch, Scores, Update
+from grpodoctor.trainer.policy import Policy
+from grpodoctor.trainer.rollout import Rollouts
+from grpodoctor.vocabulary.values import Mean, Rate, Reading, merge_all
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """One training step, as the loop saw it. Nobody changes a tensor of it afterwards."""
+
+    step: int
+    config: TrainConfig
+    """In force during the step."""
+    rollouts: Rollouts
+    batch: LearnBatch
+    scores: Scores
+    """Of the learner when the batch began."""
+    updates: Sequence[Update]
+    learning_rate: float
+    staleness: int
+    """Optimiser steps between sampling and use."""
+
+
+def manifest(config: TrainConfig, policy: Policy) -> Manifest:
+    """What does not change during a run."""
+    sampling = config.model_dump_json(include={"rollout", "engine"}).encode()
+    packages = ("grpodoctor", "torch", "transformers", "numpy")
+    return Manifest(
+        framework="grpodoctor",
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in packages},
+        },
+        model=policy.name,
+        knobs=knobs_of(config),
+        config=config.model_dump(mode="json"),
+        seed=config.seed,
+        template_hash=policy.codec.template_hash,
+        sampler_hash=hashlib.sha256(sampling).hexdigest()[:16],
+    )
+
+
+def rollout_batch(facts: StepFacts) -> RolloutBatch:
+    """The rollout batch as numpy arrays; shares memory with the tensors where they are on the CPU."""
+    rollouts, batch, samples = facts.rollouts, facts.batch, facts.rollouts.samples
+    size = facts.config.rollout.group_size
+    correct = rollouts.rewards.correct
+    return RolloutBatch(
+        step=facts.step,
+        sequence_ids=[f"{facts.step}-{row // size}-{row % size}" for row in range(len(samples))],
+        group_ids_B=_array(rollouts.group_ids_B),
+        prompt_ids=[problem.id for problem in rollouts.problems],
+        prompts=[problem.prompt for problem in rollouts.problems],
+        texts=rollouts.texts,
+        references=[problem.answer for problem in rollouts.problems],
+        tokens_BT=_array(samples.response_BT),
+        mask_BT=_array(samples.mask_BT),
+        rewards_B=np.asarray(rollouts.rewards.total, dtype=np.float64),
+        truncated_B=_array(samples.truncated_B),
+        components={
+            name: np.asarray(values, dtype=np.float64)
+            for name, values in rollouts.rewards.components.items()
+        },
+        correct_B=None if correct is None else np.asarray(correct, dtype=bool),
+        advantages_B=_array(batch.advantages_B),
+        learner_logprobs_BT=_array(facts.scores.logprobs_BT),
+        sampler_logprobs_BT=_array(samples.logprobs_BT),
+        old_logprobs_BT=_array(batch.old_logprobs_BT),
+        entropy_BT=_array(facts.scores.entropy_BT),
+        loss_mask_BT=_array(batch.loss_mask_BT),
+        staleness_B=np.full(len(samples), facts.staleness),
+    )
+
+
+def step_readings(
+    facts: StepFacts, rollouts: RolloutBatch, more: Mapping[str, Reading]
+) -> dict[str, Reading]:
+    """Everything that is known about a step.
+
+    Args:
+        facts: the step.
+        rollouts: its `rollout_batch`.
+        more: readings that the loop took itself: times, evaluation, change of the weights.
+    """
+    config = facts.config
+    on_policy = (
+        config.optimiser.updates_per_batch == 1 and config.engine.old_logprobs == "recompute"
+    )
+    updates = [
+        update_readings(_update_batch(facts, rollouts, update), on_policy=on_policy)
+        for update in facts.updates
+    ]
+    groups = int(rollouts.group_ids_B.max()) + 1
+    return {
+        **rollout_readings(rollouts),
+        **reduce(merge_all, updates),
+        "updates_per_batch": Mean.of([len(facts.updates)]),
+        "groups/generated_per_kept": Mean.of([facts.rollouts.generated_groups / groups]),
+        "optimiser/skipped_rate": Rate.of([not update.applied for update in facts.updates]),
+        **more,
+    }
+
+
+def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> UpdateBatch:
+    batch, loss, rows_M = facts.batch, facts.config.loss, _array(update.rows_M)
+    mask_MT = _array(batch.loss_mask_BT)[rows_M]
+    advantages_M1 = _array(batch.advantages_B)[rows_M, None]
+    corrected, reference_BT = batch.corrected, batch.reference_logprobs_BT
+    return UpdateBatch(
+        sequence_ids=[rollouts.sequence_ids[row] for row in rows_M],
+        new_logprobs_BT=_array(update.new_logprobs_MT),
+        old_logprobs_BT=_array(batch.old_logprobs_BT)[rows_M],
+        advantages_BT=np.broadcast_to(advantages_M1, mask_MT.shape),
+        loss_mask_BT=mask_MT,
+        loss=update.loss,
+        grad_norm=update.grad_norm,
+        learning_rate=facts.learning_rate,
+        clip_low=loss.clip_low,
+        clip_high=loss.clip_high,
+        dual_clip=loss.dual_clip,
+        entropy_BT=_array(facts.scores.entropy_BT)[rows_M],
+        reference_logprobs_BT=None if reference_BT is None else _array(reference_BT)[rows_M],
+        weights_BT=None if corrected is None else _array(corrected.weights_BT)[rows_M],
+        capped_BT=None if corrected is None else _array(corrected.capped_BT)[rows_M],
+        clipped_low_BT=_array(update.clipped_low_MT),
+        clipped_high_BT=_array(update.clipped_high_MT),
+    )
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()

@@ -1,0 +1,96 @@
+"""Variants found by their files: `losses/ppo_clip.py` holds the function `ppo_clip`.
+
+The names come from the folder alone, so that a configuration is checked without importing torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from grpodoctor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from grpodoctor.trainer.advantages.base import Advantage
+    from grpodoctor.trainer.corrections.base import Correction
+    from grpodoctor.trainer.losses.base import Loss
+
+Family = Literal["advantages", "corrections", "losses"]
+
+_SINGULAR: dict[Family, str] = {
+    "advantages": "advantage",
+    "corrections": "correction",
+    "losses": "loss",
+}
+_SHARED = "base"
+_HERE = Path(__file__).parent
+
+
+@lru_cache
+def names(family: Family) -> tuple[str, ...]:
+    """The variants of a family, sorted."""
+    modules = pkgutil.iter_modules([str(_HERE / family)])
+    return tuple(sorted(module.name for module in modules if module.name != _SHARED))
+
+
+def loss_of(name: str) -> Loss:
+    """The loss of that name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    return _variant("losses", name)
+
+
+def advantage_of(name: str) -> Advantage:
+    """The advantage of that name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    return _variant("advantages", name)
+
+
+def correction_of(name: str) -> Correction:
+    """The correction of that name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    return _variant("corrections", name)
+
+
+def check_variant(family: Family, name: str) -> None:
+    """Check that a family has that variant.
+
+    Raises:
+        ConfigError: if it has not; the error names the nearest.
+    """
+    check_name(name, names(family), _SINGULAR[family])
+
+
+def _variant(family: Family, name: str) -> Callable[..., Any]:
+    check_variant(family, name)
+    variant: Callable[..., Any] = getattr(
+        import_module(f"grpodoctor.trainer.{family}.{name}"), name
+    )
+    return variant
+
+
+def check_name(name: str, known: Iterable[str], what: str) -> None:
+    """Check that a name is known.
+
+    Raises:
+        ConfigError: if it is not; the error names the nearest.
+    """
+    known = tuple(known)
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(known)}"
+    raise ConfigError(f"there is no {what} {name[:60]!r}", remedy=remedy)
