@@ -85,7 +85,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _root(
-    version: Annotated[  # noqa: ARG001 - the callback acts on it
+    version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it, exit."),
     ] = False,

@@ -19,12 +19,12 @@ _SEQUENCE = re.compile(
 )
 _HIDDEN_CLASS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 (but tab and newline), DEL, C1
-    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidi, invisible
+    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidi
     "\ud800-\udfff"  # lone surrogates, as in file names that are not UTF-8
     "\U000e0000-\U000e007f"  # tags
 )
 _HIDDEN = re.compile(f"[{_HIDDEN_CLASS}]")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~$!()])")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~$])")
 _MARKDOWN_START = re.compile(r"^(\d*)([-+=.])")
 
 
@@ -77,7 +77,7 @@ def code_span(text: str, *, limit: int | None = None) -> str:
 def json_bytes(data: object, *, indent: bool = False) -> bytes:
     """JSON with every invisible character spelled out, so that printing it is harmless.
 
-    NaN and the infinities become null. Lone surrogates, which UTF-8 cannot hold, become question marks.
+    NaN and the infinities become null. Lone surrogates, which UTF-8 cannot hold, become "?".
     """
     option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpodoctor.remedies.spelling import Spelled
 from grpodoctor.rules.base import SEVERITIES, Evidence, Severity
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -41,24 +42,6 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SpelledSetting:
-    """One setting in the words of the user's framework."""
-
-    key: str
-    value: str
-    note: str = ""
-
-    def __str__(self) -> str:
-        """As one would type it, or the note alone where the framework has no such key."""
-        setting = f"{self.key}={self.value}" if self.key else ""
-        return f"{setting}  # {self.note}" if setting and self.note else setting or self.note
-
-    def to_json(self) -> dict[str, Any]:
-        """One entry of a remedy's `spelling`."""
-        return {"key": self.key, "value": self.value, "note": self.note}
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """A remedy for a finding, with the change that it makes under the knobs in force."""
 
@@ -67,7 +50,8 @@ class Advice:
     applicability: str
     change: Mapping[str, Setting]
     """Knob to new setting; empty where a person has to act, or where it is already in place."""
-    spelling: tuple[SpelledSetting, ...]
+    spelling: tuple[Spelled, ...]
+    """The change in the words of a framework, or what a person is to do."""
 
     def to_json(self) -> dict[str, Any]:
         """One entry of a finding's `remedies`."""
@@ -75,7 +59,9 @@ class Advice:
             "id": self.id,
             "applicability": self.applicability,
             "change": dict(self.change),
-            "spelling": [each.to_json() for each in self.spelling],
+            "spelling": [
+                {"key": each.key, "value": each.value, "note": each.note} for each in self.spelling
+            ],
         }
 
 

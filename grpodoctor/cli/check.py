@@ -1,0 +1,160 @@
+"""`grpodoctor check`: diagnose a run from what it left on disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpodoctor.cli.options import (
+    FailOn,
+    FailOnOption,
+    FrameworkOption,
+    Ignore,
+    Select,
+    split_codes,
+)
+
+if TYPE_CHECKING:
+    from grpodoctor.report.dossier import Dossier
+    from grpodoctor.runs.records import StepRecord
+
+_PATIENCE_SECONDS = 2.0
+_LOOK_EVERY = 64
+
+
+class ReportFormat(StrEnum):
+    """The formats of a report."""
+
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+    html = "html"
+
+
+_SUFFIXES = {
+    ".json": ReportFormat.json,
+    ".md": ReportFormat.markdown,
+    ".markdown": ReportFormat.markdown,
+    ".html": ReportFormat.html,
+    ".htm": ReportFormat.html,
+}
+
+
+def check(
+    path: Annotated[Path, typer.Argument(help="The run directory.")],
+    output_format: Annotated[
+        ReportFormat | None,
+        typer.Option(help="Format of the report; default: by the name of --output, else text."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report to this file instead of stdout.")
+    ] = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    fail_on: FailOnOption = FailOn.warning,
+    framework: FrameworkOption = None,
+) -> None:
+    """Diagnose a run from what it left on disk.
+
+    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
+    """
+    from grpodoctor.report.replay import replay
+
+    dossier = replay(
+        path,
+        select=split_codes(select),
+        ignore=split_codes(ignore),
+        framework=framework,
+        watch_steps=_with_progress,
+    )
+    _mention_damage(dossier)
+    rendered = _render(dossier, output_format or _format_of(output), to_file=output is not None)
+    if output is None:
+        sys.stdout.write(rendered)
+    else:
+        _write(output, rendered)
+    if dossier.report.reaches(fail_on.value):
+        raise typer.Exit(1)
+
+
+def _format_of(output: Path | None) -> ReportFormat:
+    suffix = output.suffix.lower() if output else ""
+    return _SUFFIXES.get(suffix, ReportFormat.text)
+
+
+def _render(dossier: Dossier, output_format: ReportFormat, *, to_file: bool) -> str:
+    if output_format is ReportFormat.text:
+        from grpodoctor.cli.terminal import colour_wanted, columns
+        from grpodoctor.report import text
+
+        if to_file:
+            return text.render(dossier)
+        return text.render(dossier, width=columns(), colour=colour_wanted())
+    if output_format is ReportFormat.markdown:
+        from grpodoctor.report import markdown
+
+        return markdown.render(dossier)
+    if output_format is ReportFormat.html:
+        from grpodoctor.report import html
+
+        return html.render(dossier)
+    from grpodoctor.report.escape import json_bytes
+
+    return json_bytes(dossier.report.to_json(), indent=True).decode() + "\n"
+
+
+def _mention_damage(dossier: Dossier) -> None:
+    if dossier.report.damage_total:
+        from grpodoctor.report.escape import plain
+        from grpodoctor.report.words import damage_line
+
+        print(f"warning: {plain(damage_line(dossier.report))}", file=sys.stderr)
+
+
+def _write(output: Path, rendered: str) -> None:
+    """Write aside, then rename: nobody sees half a report."""
+    from grpodoctor.errors import InputError
+    from grpodoctor.report.escape import plain
+
+    aside = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        aside.write_text(rendered, encoding="utf-8")
+        aside.replace(output)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            f"the report cannot be written: {reason}",
+            where=str(output),
+            remedy="name a file in a directory that you can write to",
+        ) from error
+    print(f"report written to {plain(str(output))}", file=sys.stderr)
+
+
+def _with_progress(steps: Iterable[StepRecord]) -> Iterator[StepRecord]:
+    """The same steps; on a terminal, with a progress line once it takes long."""
+    if not sys.stderr.isatty():
+        yield from steps
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("step {task.fields[step]}"), TimeElapsedColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = progress.add_task("reading", total=None, step=0)
+    patience_ends = time.monotonic() + _PATIENCE_SECONDS
+    try:
+        for count, record in enumerate(steps):
+            if count % _LOOK_EVERY == 0 and time.monotonic() > patience_ends:
+                progress.start()
+                progress.update(task, step=record.step)
+            yield record
+    finally:
+        progress.stop()

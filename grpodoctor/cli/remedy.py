@@ -1,0 +1,141 @@
+"""`grpodoctor remedy`: the list of remedies and their pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpodoctor.cli.options import PageFormat
+from grpodoctor.vocabulary.knobs import Setting
+
+if TYPE_CHECKING:
+    from grpodoctor.remedies.base import Remedy, Watch
+
+EXAMPLE: dict[str, Setting] = {
+    "loss": "ppo_clip",
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "aggregation": "sequence-mean",
+    "advantage": "group",
+    "correction": "none",
+    "correction_cap": 2.0,
+    "old_logprobs": "sampler",
+    "dynamic_sampling": False,
+    "overlong": "none",
+    "overlong_buffer": 1024,
+    "kl_coefficient": 0.0,
+    "entropy_coefficient": 0.0,
+    "learning_rate": 1e-6,
+    "temperature": 1.0,
+    "group_size": 8,
+    "prompts_per_batch": 64,
+    "updates_per_batch": 16,
+    "max_length": 8192,
+    "sampler_sync_every": 4,
+}
+"""Plain GRPO as frameworks ship it, with reused batches and a stale sampler: a run in which every
+remedy that turns a knob has one to turn."""
+
+
+def remedy(
+    remedy_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Which remedy; none lists them all.")
+    ] = None,
+    framework: Annotated[
+        str, typer.Option(help="Whose configuration keys to spell the change in.")
+    ] = "grpodoctor",
+    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+) -> None:
+    """List the remedies, or print the page of one.
+
+    The change shown is the one for plain GRPO settings; `check` computes it for a run's own.
+    """
+    from grpodoctor.remedies.catalogue import all_remedies, remedy_of
+
+    if remedy_id is None:
+        print(_LISTS[output_format](all_remedies()))
+    else:
+        print(_PAGES[output_format](_detail(remedy_of(remedy_id), framework)))
+
+
+def _entry(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "id": remedy.id,
+        "title": remedy.title,
+        "applicability": remedy.applicability,
+        "in_flight": remedy.in_flight,
+    }
+
+
+def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from grpodoctor.remedies.spelling import framework_of, spell
+
+    framework = framework_of(framework)
+    change = remedy.change(EXAMPLE)
+    return {
+        **_entry(remedy),
+        "manual": remedy.manual(),
+        "how": remedy.how,
+        "target": [_watched(each) for each in remedy.targets],
+        "guards": [_watched(each) for each in remedy.guards],
+        "paper": remedy.paper,
+        "before": {knob: EXAMPLE[knob] for knob in change if knob in EXAMPLE},
+        "change": change,
+        "framework": framework,
+        "spelling": [asdict(each) for each in spell(change, framework, EXAMPLE)],
+    }
+
+
+def _watched(watch: Watch) -> dict[str, Any]:
+    return {"metric": watch.metric, "direction": watch.direction, "tolerance": watch.tolerance}
+
+
+def _json(data: object) -> str:
+    from grpodoctor.report.escape import json_bytes
+
+    return json_bytes(data, indent=True).decode()
+
+
+def _list_text(remedies: tuple[Remedy, ...]) -> str:
+    width = max(len(each.id) for each in remedies)
+    return "\n".join(
+        f"{each.id:<{width}}  {each.applicability:<7}  {each.title}" for each in remedies
+    )
+
+
+def _list_markdown(remedies: tuple[Remedy, ...]) -> str:
+    rows = [f"| {each.id} | {each.applicability} | {each.title} |" for each in remedies]
+    return "\n".join(["| id | applicability | what it does |", "|---|---|---|", *rows])
+
+
+def _change_lines(page: dict[str, Any]) -> list[str]:
+    from grpodoctor.remedies.spelling import Spelled
+    from grpodoctor.report.words import setting_line
+
+    settings = [setting_line(Spelled(**each)) for each in page["spelling"]]
+    if not settings:
+        return [page["how"]]
+    before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
+    return [f"In {page['framework']}, from {before}:", *(f"    {line}" for line in settings)]
+
+
+def _page_text(page: dict[str, Any]) -> str:
+    flight = "between two steps of a live run" if page["in_flight"] else "at a restart"
+    lines = [f"{page['id']}  ({page['applicability']}, {flight})", "", page["manual"]]
+    return "\n".join([*lines, "", *_change_lines(page)])
+
+
+def _page_markdown(page: dict[str, Any]) -> str:
+    change = "\n".join(_change_lines(page))
+    return f"# {page['id']}\n\n{page['manual']}\n\n```text\n{change}\n```"
+
+
+_LISTS = {
+    PageFormat.text: _list_text,
+    PageFormat.markdown: _list_markdown,
+    PageFormat.json: lambda remedies: _json([_entry(each) for each in remedies]),
+}
+_PAGES = {PageFormat.text: _page_text, PageFormat.markdown: _page_markdown, PageFormat.json: _json}

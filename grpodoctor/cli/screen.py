@@ -1,0 +1,282 @@
+"""The live screen: a snapshot laid out on any size of terminal.
+
+Every section is a list of single lines, so that a screen of 80 by 24 and a wide one are the same
+arithmetic: lines are dealt out to the sections, and what does not fit is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from grpodoctor.report.escape import plain
+from grpodoctor.report.model import ReportedFinding
+from grpodoctor.report.snapshot import Snapshot, TreatmentState
+from grpodoctor.report.vitals import HISTORY, Vital, number
+from grpodoctor.report.words import SEVERITY_STYLES, TREND_ARROWS, counted, lasting
+
+WIDE = 110
+"""Columns from which on two columns stand side by side."""
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_LABEL = 21
+_NUMBER = 9
+_UNLIMITED = 10_000
+_FINEST_SCALE = 0.1
+_STALE_SECONDS = 30.0
+_STALE_STEPS = 5
+_GAP = "   "
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A snapshot as a rich renderable.
+
+    Args:
+        snapshot: what to show.
+        hint: the footer: keys, or what to do next.
+        whole: leave nothing out, however high that is; else fit the height of the terminal.
+    """
+
+    snapshot: Snapshot
+    hint: str = ""
+    whole: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines of the screen."""
+        width = options.max_width
+        height = _UNLIMITED if self.whole else options.size.height
+        yield from compose(self.snapshot, width, height, self.hint)
+
+
+def compose(snapshot: Snapshot, width: int, height: int, hint: str = "") -> list[Text]:
+    """The lines of a screen: at most `height`, each at most `width` cells."""
+    head = _header(snapshot, width)
+    foot = [Text(hint, style="dim")] if hint else []
+    room = max(1, height - len(head) - len(foot) - 1)
+    if snapshot.waiting:
+        body = [Text("Waiting for the run to begin.", style="italic")]
+    elif width >= WIDE and height < _UNLIMITED:
+        body = _side_by_side(snapshot, width, room)
+    else:
+        body = _stacked(snapshot, width, room)
+    if height < _UNLIMITED and foot:
+        body += [Text()] * (room - len(body))
+    return [_fit(line, width) for line in [*head, Text(), *body[:room], *foot]][:height]
+
+
+def _fit(line: Text, width: int, *, pad: bool = False) -> Text:
+    fitted = line.copy()
+    fitted.no_wrap = True
+    fitted.truncate(width, overflow="ellipsis", pad=pad)
+    return fitted
+
+
+def _header(snapshot: Snapshot, width: int) -> list[Text]:
+    facts = snapshot.facts
+    state, style = _state(snapshot)
+    right = Text.assemble((state, style))
+    if facts.last_step is not None:
+        right.append(f"  step {facts.last_step}", style="bold")
+    title = Text.assemble(("grpodoctor ", "bold cyan"), (plain(facts.path), "bold"))
+    title.truncate(max(1, width - right.cell_len - 2), overflow="ellipsis", pad=True)
+    return [Text.assemble(title, "  ", right), Text(_second_line(snapshot), style="dim")]
+
+
+def _state(snapshot: Snapshot) -> tuple[str, str]:
+    if snapshot.waiting:
+        return "waiting", "yellow"
+    if snapshot.finished:
+        return "finished", "bold"
+    if _is_stale(snapshot):
+        return "no news", "bold yellow"
+    return "live", "bold green"
+
+
+def _is_stale(snapshot: Snapshot) -> bool:
+    pace = snapshot.steps_per_minute
+    usual = 60 / pace if pace else 0.0
+    return snapshot.age is not None and snapshot.age > max(_STALE_SECONDS, _STALE_STEPS * usual)
+
+
+def _second_line(snapshot: Snapshot) -> str:
+    facts = snapshot.facts
+    parts = [plain(facts.framework, limit=24)]
+    if facts.model:
+        parts.append(plain(facts.model, limit=40))
+    if facts.seed is not None:
+        parts.append(f"seed {facts.seed}")
+    if snapshot.steps_per_minute is not None:
+        parts.append(f"{number(snapshot.steps_per_minute)} steps/min")
+    if snapshot.age is not None and not snapshot.finished:
+        parts.append(f"last step {duration(snapshot.age)} ago")
+    if snapshot.damage_total:
+        parts.append(counted(snapshot.damage_total, "damaged line"))
+    return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """A time span in its own unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def _stacked(snapshot: Snapshot, width: int, room: int) -> list[Text]:
+    treatment = _treatment(snapshot, width, 4 if room < _UNLIMITED // 2 else _UNLIMITED)
+    unseen = _unseen(snapshot, width, 2 if room < _UNLIMITED // 2 else _UNLIMITED)
+    rest = room - len(treatment) - len(unseen)
+    findings = _findings(snapshot, width, max(3, min(rest // 2, _wanted(snapshot, rest))))
+    vitals = _vitals(snapshot.vitals, width, max(2, rest - len(findings)))
+    return [*vitals, *findings, *treatment, *unseen]
+
+
+def _wanted(snapshot: Snapshot, rest: int) -> int:
+    return rest - 1 - len(snapshot.vitals) if rest > 2 * len(snapshot.vitals) else rest // 2
+
+
+def _side_by_side(snapshot: Snapshot, width: int, room: int) -> list[Text]:
+    left_width = min(84, (width - len(_GAP)) // 2)
+    right_width = width - left_width - len(_GAP)
+    left = _vitals(snapshot.vitals, left_width, room)
+    unseen = _unseen(snapshot, right_width, max(2, room // 5))
+    treatment = _treatment(snapshot, right_width, max(4, room // 4))
+    right = _findings(snapshot, right_width, max(3, room - len(unseen) - len(treatment) - 2))
+    for section in (treatment, unseen):
+        right += [Text(), *section] if section else []
+    height = min(room, max(len(left), len(right)))
+    left += [Text()] * (height - len(left))
+    right += [Text()] * (height - len(right))
+    return [
+        Text.assemble(_fit(one, left_width, pad=True), _GAP, _fit(other, right_width))
+        for one, other in zip(left[:height], right[:height], strict=True)
+    ]
+
+
+def _title(text: str, width: int, right: str = "") -> Text:
+    line = Text(text, style="bold")
+    rule = max(1, width - len(text) - len(right) - (2 if right else 1))
+    line.append(" " + "─" * rule, style="dim")
+    return line.append(f" {right}", style="dim") if right else line
+
+
+def _vitals(vitals: Sequence[Vital], width: int, room: int) -> list[Text]:
+    spark = max(0, min(HISTORY, width - _LABEL - 2 * _NUMBER - 4))
+    columns = f"{'now':>{_NUMBER}}{'start':>{_NUMBER}}   "
+    lines = [_title("Vitals", width - len(columns))]
+    lines[0].append(columns, style="dim")
+    if not vitals:
+        return [*lines, Text("no reading yet", style="dim")]
+    shown = vitals[: max(1, room - 1)]
+    return lines + [_vital(vital, spark) for vital in shown]
+
+
+def _vital(vital: Vital, spark: int) -> Text:
+    line = Text(f"{vital.label:<{_LABEL}}")
+    if vital.why_not:
+        return line.append(f"n/a: {plain(vital.why_not)}", style="dim italic")
+    line.append(f"{sparkline(vital.history, spark, vital.start):<{spark}}", style="cyan")
+    line.append(f"{number(vital.now):>{_NUMBER}}", style="bold")
+    line.append(f"{number(vital.start):>{_NUMBER}}", style="dim")
+    return line.append(f" {TREND_ARROWS[vital.trend]}")
+
+
+def sparkline(values: Sequence[float], width: int, start: float | None = None) -> str:
+    """The latest `width` values as block characters; `!` for what is not finite.
+
+    The run's own start belongs to the scale, which is never finer than a tenth of the level: what
+    has fallen stays low on the line, and noise does not look like weather.
+    """
+    latest = values[-width:] if width else ()
+    finite = [value for value in latest if math.isfinite(value)]
+    anchored = finite if start is None else [*finite, start]
+    low, high = min(anchored, default=0.0), max(anchored, default=0.0)
+    slack = max(0.0, _FINEST_SCALE * max(abs(low), abs(high)) - (high - low)) / 2
+    low, span = low - slack, (high - low) + 2 * slack
+    scale = (len(_BLOCKS) - 1) / span if span else 0.0
+    return "".join(
+        _BLOCKS[round((value - low) * scale)] if math.isfinite(value) else "!" for value in latest
+    )
+
+
+def _findings(snapshot: Snapshot, width: int, room: int) -> list[Text]:
+    active = [each for each in snapshot.findings if each.active]
+    over = [each for each in snapshot.findings if not each.active]
+    counts = f"{len(active)} active, {len(over)} resolved" if over else f"{len(active)} active"
+    lines = [_title("Findings", width, counts)]
+    if not snapshot.findings:
+        return [*lines, Text(f"none; {snapshot.quiet} rules looked and saw nothing", style="dim")]
+    ordered = [*active, *over]
+    for index, finding in enumerate(ordered):
+        left = room - len(lines)
+        reserve = 1 if index + 1 < len(ordered) else 0
+        block = _finding(finding, width, left - reserve)
+        if not block:
+            lines.append(Text(f"and {len(ordered) - index} more", style="dim"))
+            break
+        lines += block
+    return lines
+
+
+def _finding(finding: ReportedFinding, width: int, room: int) -> list[Text]:
+    if room < 1:
+        return []
+    style = SEVERITY_STYLES[finding.severity] if finding.active else "dim"
+    mark = "●" if finding.active else "○"
+    head = Text.assemble((f"{mark} {finding.severity:<8} ", style), (f"{finding.code} ", "bold"))
+    head.append(f"{finding.name}  ")
+    head.append(lasting(finding), style="dim")
+    if not finding.active:
+        return [head]
+    wrapped = textwrap.wrap(plain(finding.summary), max(20, width - 2)) or [""]
+    shown = wrapped[: min(room - 1, 3)]
+    if shown and len(shown) < len(wrapped):
+        shown[-1] = f"{shown[-1][: width - 4]} …"
+    return [head, *(Text(f"  {line}") for line in shown)]
+
+
+def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:
+    if snapshot.apply == "none" and not snapshot.journal:
+        return []
+    allowed = {"none": "advice only"}.get(snapshot.apply, f"applying {snapshot.apply} remedies")
+    lines = [_title("Treatment", width, allowed)]
+    if snapshot.treatment is not None:
+        lines.append(_current(snapshot.treatment))
+    for entry in reversed(snapshot.journal):
+        if len(lines) >= room:
+            break
+        text = f"step {entry.step}  {entry.remedy} {entry.kind}  {entry.detail}"
+        lines.append(Text(plain(text), style="dim"))
+    if len(lines) == 1:
+        lines.append(Text("none in progress", style="dim"))
+    return lines
+
+
+def _current(treatment: TreatmentState) -> Text:
+    line = Text.assemble((f"{plain(treatment.remedy)} ", "bold green"), plain(treatment.state))
+    if treatment.patience:
+        line.append(f" {treatment.waited}/{treatment.patience} steps")
+    course = f"  {treatment.metric} {number(treatment.before)} → {number(treatment.now)}"
+    return line.append(course, style="cyan")
+
+
+def _unseen(snapshot: Snapshot, width: int, room: int) -> list[Text]:
+    if not snapshot.skipped:
+        return []
+    lines = [_title("Skipped", width, f"for want of data: {len(snapshot.skipped)}")]
+    if room <= 2:
+        codes = ", ".join(f"{each.code} ({', '.join(each.missing)})" for each in snapshot.skipped)
+        return [*lines, Text(plain(codes), style="dim")]
+    for index, each in enumerate(snapshot.skipped):
+        if len(lines) == room - 1 and index + 1 < len(snapshot.skipped):
+            lines.append(Text(f"and {len(snapshot.skipped) - index} more", style="dim"))
+            break
+        needs = f"{each.code} needs {', '.join(each.missing)}"
+        lines.append(Text(plain(f"{needs}: {each.how}" if each.how else needs), style="dim"))
+    return lines

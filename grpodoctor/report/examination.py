@@ -1,0 +1,195 @@
+"""An examination: a run's steps and events in, a report out. Live and offline share it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from grpodoctor.remedies.base import Remedy
+from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.remedies.spelling import Spelled, spell
+from grpodoctor.report.model import (
+    Advice,
+    DamagedLine,
+    InapplicableRule,
+    Report,
+    ReportedFinding,
+    RunFacts,
+    SkippedRule,
+    TreatmentEntry,
+)
+from grpodoctor.report.pictures import PICTURED
+from grpodoctor.report.tracks import Tracks
+from grpodoctor.rules.base import Finding, Rule
+from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.runs.records import Event, Manifest, StepRecord
+from grpodoctor.runs.tail import Damage
+from grpodoctor.vocabulary.knobs import Setting
+
+DAMAGE_SHOWN = 50
+"""Damaged lines named in a report; the rest are counted."""
+
+TREATMENTS_SHOWN = 500
+"""Journal lines kept: the latest, of a journal that may be long."""
+
+_PACE_STEPS = 20
+_TREATMENT = "treatment-"
+
+
+class Examination:
+    """One pass over a run: the rule engine, the courses to draw, the journal, the damage.
+
+    Args:
+        directory: the run directory, as the user gave it.
+        manifest: the run's manifest.
+        rules: the rules to examine it by.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, rules: Sequence[Rule]) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.engine = Engine(rules, manifest)
+        self.tracks = Tracks(PICTURED)
+        self.treatments: deque[TreatmentEntry] = deque(maxlen=TREATMENTS_SHOWN)
+        self.damage: list[DamagedLine] = []
+        self.damage_total = 0
+        self.finished = False
+        self.steps = 0
+        """Step lines read."""
+        self._first_step: int | None = None
+        self._times: deque[float] = deque(maxlen=_PACE_STEPS + 1)
+
+    def observe(self, record: StepRecord) -> list[Change]:
+        """Take a step; what it changed about the findings."""
+        self.steps += 1
+        if self._first_step is None or record.step < self._first_step:
+            self._first_step = record.step
+        self._times.append(record.time)
+        self.finished = False
+        self.tracks.observe(record)
+        return self.engine.observe(record)
+
+    def note(self, event: Event) -> None:
+        """Take a line of the journal."""
+        if event.kind.startswith(_TREATMENT):
+            self.treatments.append(_treatment(event))
+        elif event.kind == "finished":
+            self.finished = True
+        elif event.kind in {"started", "resumed"}:
+            self.finished = False
+
+    def note_damage(self, damage: Sequence[Damage], total: int | None = None) -> None:
+        """Count damaged lines, and keep the first of them.
+
+        Args:
+            damage: damaged lines.
+            total: how many there are, if `damage` names only some of them.
+        """
+        self.damage_total += len(damage) if total is None else total
+        for each in damage[: DAMAGE_SHOWN - len(self.damage)]:
+            self.damage.append(DamagedLine(each.file, each.line, each.why))
+
+    @property
+    def last_time(self) -> float:
+        """Unix time of the latest step; 0 if unknown."""
+        return self._times[-1] if self._times else 0.0
+
+    @property
+    def steps_per_minute(self) -> float | None:
+        """Pace over the latest steps; None until there are two with a time."""
+        known = [time for time in self._times if time > 0]
+        if len(known) < 2 or known[-1] <= known[0]:
+            return None
+        return 60 * (len(known) - 1) / (known[-1] - known[0])
+
+    def facts(self) -> RunFacts:
+        """Which run it is, and how much of it was read."""
+        return RunFacts(
+            path=str(self.directory),
+            framework=self.manifest.framework,
+            first_step=self._first_step,
+            last_step=self.engine.chart.step if self.steps else None,
+            steps=self.steps,
+            model=self.manifest.model,
+            seed=self.manifest.seed,
+            started=self.manifest.started,
+        )
+
+    def findings(self, framework: str | None = None) -> tuple[ReportedFinding, ...]:
+        """The findings so far, with their remedies spelled for `framework` (or the run's own)."""
+        return self._reported(self.engine.diagnosis().findings, framework)
+
+    def report(self, framework: str | None = None) -> Report:
+        """Everything known so far, its remedies spelled for `framework` (or the run's own)."""
+        diagnosis = self.engine.diagnosis()
+        return Report(
+            run=self.facts(),
+            findings=self._reported(diagnosis.findings, framework),
+            skipped=tuple(
+                SkippedRule(each.code, each.missing, each.how) for each in diagnosis.skipped
+            ),
+            not_applicable=tuple(
+                InapplicableRule(each.code, each.why) for each in diagnosis.not_applicable
+            ),
+            quiet=diagnosis.quiet,
+            unmapped=diagnosis.unmapped,
+            damage=tuple(self.damage),
+            damage_total=self.damage_total,
+            treatments=tuple(self.treatments),
+        )
+
+    def _reported(
+        self, findings: Iterable[Finding], framework: str | None
+    ) -> tuple[ReportedFinding, ...]:
+        knobs = self.engine.chart.knobs
+        spoken = framework or self.manifest.framework
+        return tuple(report_finding(finding, knobs, spoken) for finding in findings)
+
+
+def report_finding(
+    finding: Finding, knobs: Mapping[str, Setting], framework: str
+) -> ReportedFinding:
+    """A finding with its remedies resolved under the knobs in force."""
+    return ReportedFinding(
+        code=finding.code,
+        name=finding.name,
+        severity=finding.severity,
+        onset_step=finding.onset_step,
+        last_step=finding.last_step,
+        active=finding.active,
+        summary=finding.summary,
+        evidence=finding.evidence,
+        remedies=tuple(_advice(each, knobs, framework) for each in finding.remedies),
+        references=finding.references,
+    )
+
+
+def _advice(remedy_id: str, knobs: Mapping[str, Setting], framework: str) -> Advice:
+    remedy = remedy_of(remedy_id)
+    change = remedy.change(knobs)
+    return Advice(
+        id=remedy.id,
+        title=remedy.title,
+        applicability=remedy.applicability,
+        change=change,
+        spelling=_spelling(remedy, change, knobs, framework),
+    )
+
+
+def _spelling(
+    remedy: Remedy, change: Mapping[str, Setting], knobs: Mapping[str, Setting], framework: str
+) -> tuple[Spelled, ...]:
+    if not change and remedy.how:
+        return (Spelled("", "", remedy.how),)
+    return tuple(spell(change, framework, knobs))
+
+
+def _treatment(event: Event) -> TreatmentEntry:
+    body = {key: value for key, value in event.body.items() if key not in {"remedy", "step"}}
+    return TreatmentEntry(
+        step=event.step,
+        kind=event.kind.removeprefix(_TREATMENT),
+        remedy=str(event.body.get("remedy", "")),
+        body=body,
+    )

@@ -1,0 +1,235 @@
+"""The report as one HTML file that opens offline: own style, plotly.js inside, nothing loaded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+from grpodoctor.report.dossier import Dossier
+from grpodoctor.report.escape import html as safe
+from grpodoctor.report.model import Advice, Report, ReportedFinding
+from grpodoctor.report.pictures import figures
+from grpodoctor.report.samples import Sample
+from grpodoctor.report.style import CSS
+from grpodoctor.report.tracks import Tracks
+from grpodoctor.report.vitals import Vital, number
+from grpodoctor.report.words import (
+    NOTHING_TO_CHANGE,
+    TREND_ARROWS,
+    damage_line,
+    facts_line,
+    lasting,
+    setting_line,
+    tally,
+)
+from grpodoctor.rules.base import Evidence
+
+_PLOT_CONFIG = '{"displaylogo":false,"responsive":true,"displayModeBar":false}'
+
+
+def render(dossier: Dossier) -> str:
+    """The report as an HTML document."""
+    pictures, scripts = _pictures(dossier.report, dossier.tracks)
+    report = dossier.report
+    body = "".join(
+        (
+            _header(report),
+            _overview(report),
+            pictures,
+            _findings(report),
+            _vitals(dossier.vitals),
+            _treatments(report),
+            _samples(dossier.samples),
+            _unseen(report),
+        )
+    )
+    title = f"Training health of {safe(report.run.path, limit=120)}"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{CSS}</style></head><body><main>{body}</main>"
+        + "".join(f"<script>{script}</script>" for script in scripts)
+        + "</body></html>\n"
+    )
+
+
+def _policy(scripts: list[str]) -> str:
+    """Let run what we wrote and nothing else: no network, and no script that slipped in."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:"
+    return f"{policy}; script-src {allowed}" if allowed else policy
+
+
+def _pictures(report: Report, tracks: Tracks) -> tuple[str, list[str]]:
+    drawn = figures(report, tracks)
+    if not drawn:
+        return "", []
+    from plotly.io import to_json
+    from plotly.offline import get_plotlyjs
+
+    places, calls = [], []
+    for index, (title, figure) in enumerate(drawn):
+        caption = f"<figcaption>{safe(title)}</figcaption>"
+        places.append(f'<figure>{caption}<div id="picture-{index}"></div></figure>')
+        data = to_json(figure, validate=False, engine="json")
+        data = data.replace("</", "<\\/")
+        calls.append(f'draw("picture-{index}",{data});')
+    draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
+    section = f'<section><h2>Course</h2><div class="pictures">{"".join(places)}</div></section>'
+    return section, [get_plotlyjs(), draw + "".join(calls)]
+
+
+def _header(report: Report) -> str:
+    damage = f'<p class="damage">{safe(damage_line(report))}</p>' if report.damage_total else ""
+    return (
+        f"<header><p class='eyebrow'>grpodoctor</p><h1>{safe(report.run.path)}</h1>"
+        f"<p class='facts'>{safe(facts_line(report.run))}</p>"
+        f"<p class='tally'>{safe(tally(report))}</p>{damage}</header>"
+    )
+
+
+def _overview(report: Report) -> str:
+    if not report.findings:
+        return "<section><p>Nothing was found.</p></section>"
+    lines = "".join(
+        f'<li class="{finding.severity}"><span class="badge">{finding.severity}</span> '
+        f'<a href="#finding-{index}"><code>{safe(finding.code)}</code> {safe(finding.name)}</a> '
+        f"<small>{lasting(finding)}</small></li>"
+        for index, finding in enumerate(report.findings)
+    )
+    return f'<ul class="overview">{lines}</ul>'
+
+
+def _findings(report: Report) -> str:
+    cards = "".join(_finding(index, finding) for index, finding in enumerate(report.findings))
+    return f"<section><h2>Findings</h2>{cards}</section>" if cards else ""
+
+
+def _finding(index: int, finding: ReportedFinding) -> str:
+    state = "active" if finding.active else "resolved"
+    references = "".join(f"<li>{safe(each)}</li>" for each in finding.references)
+    advice = "".join(_advice(each) for each in finding.remedies)
+    return (
+        f'<article class="finding {finding.severity} {state}" id="finding-{index}">'
+        f'<h3><span class="badge">{finding.severity}</span> <code>{safe(finding.code)}</code> '
+        f"{safe(finding.name)} <small>{lasting(finding)}</small></h3>"
+        f'<div class="halves"><div><p>{safe(finding.summary)}</p>{_evidence(finding.evidence)}'
+        + (f'<ul class="references">{references}</ul>' if references else "")
+        + f"</div><div>{advice}</div></div></article>"
+    )
+
+
+def _table(head: list[str], rows: list[list[str]], numeric: frozenset[int]) -> str:
+    """A table of cells that are HTML already; `numeric` columns are set flush right."""
+    classes = ['class="number"' if column in numeric else "" for column in range(len(head))]
+    titles = "".join(f"<th {kind}>{title}</th>" for kind, title in zip(classes, head, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td {kind}>{cell}</td>" for kind, cell in zip(classes, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    rows_of = f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="table"><table>{rows_of}</table></div>'
+
+
+def _evidence(evidence: tuple[Evidence, ...]) -> str:
+    if not evidence:
+        return ""
+    rows = [
+        [
+            f"<code>{safe(each.metric)}</code>" + _cause(each),
+            str(each.step),
+            number(each.value),
+            number(each.baseline) if each.baseline is not None else "",
+        ]
+        for each in evidence
+    ]
+    return _table(["evidence", "step", "value", "against"], rows, frozenset({1, 2, 3}))
+
+
+def _cause(evidence: Evidence) -> str:
+    return f"<br><small>in {safe(evidence.where, limit=80)}</small>" if evidence.where else ""
+
+
+def _advice(advice: Advice) -> str:
+    settings = "\n".join(safe(setting_line(each)) for each in advice.spelling)
+    return (
+        f'<div class="advice"><p><strong>{safe(advice.id)}</strong> '
+        f'<span class="applicability">{safe(advice.applicability)}</span> {safe(advice.title)}</p>'
+        + (f"<pre>{settings}</pre>" if settings else f"<p class='facts'>{NOTHING_TO_CHANGE}</p>")
+        + "</div>"
+    )
+
+
+def _vitals(vitals: tuple[Vital, ...]) -> str:
+    if not vitals:
+        return ""
+    rows = [
+        [
+            safe(vital.label),
+            f"<code>{safe(vital.metric)}</code>",
+            "n/a" if vital.why_not else number(vital.now),
+            "" if vital.why_not else number(vital.start),
+            safe(vital.why_not) or TREND_ARROWS[vital.trend],
+        ]
+        for vital in vitals
+    ]
+    table = _table(["", "metric", "now", "start", ""], rows, frozenset({2, 3}))
+    return f"<section><h2>Vitals</h2>{table}</section>"
+
+
+def _treatments(report: Report) -> str:
+    if not report.treatments:
+        return ""
+    rows = [
+        [str(each.step), f"<code>{safe(each.remedy)}</code>", safe(each.kind), safe(each.detail)]
+        for each in report.treatments
+    ]
+    table = _table(["step", "remedy", "", ""], rows, frozenset({0}))
+    return f"<section><h2>Treatments</h2>{table}</section>"
+
+
+def _samples(samples: tuple[Sample, ...]) -> str:
+    if not samples:
+        return ""
+    cards = "".join(
+        f'<article class="sample"><h3><code>{safe(sample.sequence_id, limit=80)}</code> '
+        f"<small>step {sample.step} · {safe(sample.facts)}</small></h3>"
+        f"<p>{safe(sample.why)}</p>"
+        f'<pre class="prompt">{safe(sample.prompt, limit=2000, lines=True)}</pre>'
+        f"<pre>{safe(sample.text, limit=6000, lines=True)}</pre></article>"
+        for sample in samples
+    )
+    return f"<section><h2>Responses</h2>{cards}</section>"
+
+
+def _unseen(report: Report) -> str:
+    skipped = [
+        [
+            f"<code>{safe(each.code)}</code>",
+            ", ".join(f"<code>{safe(name)}</code>" for name in each.missing),
+            safe(each.how),
+        ]
+        for each in report.skipped
+    ]
+    inapplicable = [
+        [f"<code>{safe(each.code)}</code>", safe(each.why)] for each in report.not_applicable
+    ]
+    parts = []
+    if skipped:
+        table = _table(["rule", "missing", "how to have it recorded"], skipped, frozenset())
+        parts.append(f"<section><h2>Skipped, for want of data</h2>{table}</section>")
+    if inapplicable:
+        table = _table(["rule", "why"], inapplicable, frozenset())
+        parts.append(f"<section><h2>Not applicable</h2>{table}</section>")
+    for title, codes in (
+        ("Looked, and saw nothing", report.quiet),
+        ("Keys that no metric is known for", report.unmapped),
+    ):
+        if codes:
+            listed = " ".join(f"<code>{safe(code)}</code>" for code in codes)
+            parts.append(f'<section><h2>{title}</h2><p class="codes">{listed}</p></section>')
+    return "".join(parts)

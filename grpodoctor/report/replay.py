@@ -1,0 +1,44 @@
+"""Examining a run that lies on disk, by the same code that follows a live one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from grpodoctor.report.dossier import Dossier, dossier_of
+from grpodoctor.report.examination import Examination
+from grpodoctor.rules import catalogue
+from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.records import StepRecord
+
+
+def replay(
+    path: Path,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    framework: str | None = None,
+    watch_steps: Callable[[Iterable[StepRecord]], Iterable[StepRecord]] = iter,
+) -> Dossier:
+    """Examine a run from its first step to its last.
+
+    Args:
+        path: the run directory.
+        select: rules to run, by code or prefix; empty for all.
+        ignore: rules not to run.
+        framework: whose words to spell remedies in; the run's own if None.
+        watch_steps: passes the steps on as they are read, for a progress bar.
+
+    Raises:
+        RunError: if there is no run to read.
+        ConfigError: if a selector matches no rule, or nobody knows the framework.
+    """
+    rules = catalogue.select(catalogue.all_rules(), select, ignore)
+    run = read_run(path)
+    examination = Examination(path, run.manifest, rules)
+    for record in watch_steps(run.steps):
+        examination.observe(record)
+    for event in run.events:
+        examination.note(event)
+    examination.note_damage(run.damage, run.damaged_lines)
+    return dossier_of(examination, framework)

@@ -1,0 +1,156 @@
+"""Following a live run: poll, examine, treat. The screen, the demo and a dashboard sit on this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.remedies.catalogue import all_remedies
+from grpodoctor.report.examination import Examination, report_finding
+from grpodoctor.report.snapshot import Snapshot, TreatmentState
+from grpodoctor.report.vitals import vital_signs
+from grpodoctor.rules import catalogue
+from grpodoctor.rules.engine import Change
+from grpodoctor.runs.follower import Follower, Poll, read_run
+from grpodoctor.runs.records import Event, Manifest
+from grpodoctor.treatment.doctor import Apply, Doctor
+from grpodoctor.treatment.mailbox import Mailbox, Request
+
+_NEWS = {"started", "resumed", "finished", "warning"}
+"""Kinds of journal lines, beside treatments, that are passed on as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one look at the run brought."""
+
+    restarted: bool = False
+    """Another run stands in the directory; what was known before is gone."""
+    steps: int = 0
+    """How many new steps there were."""
+    changes: tuple[Change, ...] = ()
+    """Findings raised, escalated and resolved."""
+    events: tuple[Event, ...] = ()
+    """New lines of the run's journal."""
+    more: bool = False
+    """There is more to read at once."""
+
+
+class Session:
+    """A run under observation.
+
+    Args:
+        run_dir: the run directory; it need not exist yet.
+        select: rules to run, by code or prefix; empty for all.
+        ignore: rules not to run.
+        apply: which remedies the doctor may apply to the run.
+
+    Raises:
+        ConfigError: if a selector matches no rule.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        select: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        apply: Apply = "none",
+    ) -> None:
+        self.run_dir = run_dir
+        self.apply = apply
+        self.waiting = True
+        """Nothing of the run is there yet."""
+        self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
+        self._follower = Follower(run_dir)
+        self._begin(Manifest())
+
+    def _begin(self, manifest: Manifest) -> None:
+        self.examination = Examination(self.run_dir, manifest, self._rules)
+        self.doctor = Doctor(all_remedies(), self.apply)
+        self._journalled: set[tuple[str, object, object]] = set()
+
+    def tick(self) -> Tick:
+        """Read what the run has written since the last look, and treat it if that is allowed.
+
+        Raises:
+            RunError: if the run cannot be read, or a newer version wrote it.
+        """
+        poll = self._follower.poll()
+        self._take_manifest(poll)
+        if poll.manifest is not None or poll.steps:
+            self.waiting = False
+        self.examination.note_damage(poll.damage)
+        changes = [change for record in poll.steps for change in self.examination.observe(record)]
+        for event in poll.events:
+            self.examination.note(event)
+            self._journalled.add((event.kind, event.body.get("code"), event.body.get("onset_step")))
+        if self.apply != "none" and not poll.more and not self.examination.finished:
+            self._treat(poll, changes)
+        return Tick(poll.restarted, len(poll.steps), tuple(changes), tuple(poll.events), poll.more)
+
+    def _take_manifest(self, poll: Poll) -> None:
+        if poll.restarted or (poll.manifest is not None and not self.examination.steps):
+            self._begin(poll.manifest or Manifest())
+        elif poll.manifest is not None:
+            self.examination.manifest = poll.manifest
+
+    def read_all(self) -> None:
+        """Read all there is.
+
+        Raises:
+            RunError: if there is no run to read.
+        """
+        read_run(self.run_dir)
+        while self.tick().more:
+            pass
+
+    def news(self, tick: Tick) -> Iterator[dict[str, Any]]:
+        """What a tick brought, as objects for programs: findings, treatments, the run's own."""
+        if tick.restarted:
+            yield {"kind": "restarted", "run": self.examination.facts().to_json()}
+        for change in tick.changes:
+            yield self._finding_news(change)
+        for event in tick.events:
+            if event.kind in _NEWS or event.kind.startswith("treatment-"):
+                yield {**event.body, "kind": event.kind, "step": event.step, "time": event.time}
+
+    def _finding_news(self, change: Change) -> dict[str, Any]:
+        chart, framework = self.examination.engine.chart, self.examination.manifest.framework
+        finding = report_finding(change.finding, chart.knobs, framework)
+        return {
+            "kind": f"finding-{change.kind}",
+            "step": finding.last_step,
+            "finding": finding.to_json(),
+        }
+
+    def snapshot(self) -> Snapshot:
+        """What a screen shows now."""
+        examination = self.examination
+        report = examination.report()
+        known = examination.last_time > 0
+        return Snapshot(
+            facts=report.run,
+            waiting=self.waiting,
+            finished=examination.finished,
+            apply=self.apply,
+            steps_per_minute=examination.steps_per_minute,
+            age=max(0.0, time.time() - examination.last_time) if known else None,
+            vitals=tuple(vital_signs(examination.engine.chart)),
+            findings=report.findings,
+            treatment=self._treatment_state(),
+            journal=report.treatments,
+            skipped=report.skipped,
+            quiet=len(report.quiet),
+            not_applicable=len(report.not_applicable),
+            damage_total=report.damage_total,
+        )
+
+    def _treatment_state(self) -> TreatmentState | None:
+        return None
+
+    def _treat(self, poll, changes):
+        pass

@@ -1,0 +1,169 @@
+"""The report for a terminal, or for a pipe."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grpodoctor.remedies.spelling import Spelled
+from grpodoctor.report.dossier import Dossier
+from grpodoctor.report.escape import plain
+from grpodoctor.report.model import Advice, Report, ReportedFinding
+from grpodoctor.report.vitals import Vital, number
+from grpodoctor.report.words import (
+    NOTHING_TO_CHANGE,
+    SEVERITY_STYLES,
+    TREND_ARROWS,
+    damage_line,
+    facts_line,
+    lasting,
+    setting_line,
+    tally,
+)
+from grpodoctor.rules.base import Evidence
+
+_ID_WIDTH = 40
+
+
+def render(dossier: Dossier, *, width: int = 80, colour: bool = False) -> str:
+    """The report as text.
+
+    Args:
+        dossier: what to show.
+        width: columns to wrap at; lines that one would copy are never wrapped.
+        colour: write terminal colours.
+    """
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(width, 40),
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in _parts(dossier):
+        console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _parts(dossier: Dossier) -> list[RenderableType]:
+    report = dossier.report
+    parts: list[RenderableType] = [
+        Text(plain(report.run.path), style="bold", no_wrap=True),
+        Text(plain(facts_line(report.run)), style="dim"),
+    ]
+    if report.damage_total:
+        parts.append(Text(plain(damage_line(report)), style="yellow"))
+    explained: set[str] = set()
+    for finding in report.findings:
+        parts += ["", *_finding(finding, explained)]
+    if dossier.vitals:
+        parts += ["", _heading("Vitals"), _vitals(dossier.vitals)]
+    parts += _treatments(report) + _unseen(report)
+    parts += ["", Text(tally(report), style="bold")]
+    return parts
+
+
+def _heading(title: str) -> Text:
+    return Text(title, style="bold underline")
+
+
+def _indented(text: str, columns: int, style: str = "") -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, columns))
+
+
+def _finding(finding: ReportedFinding, explained: set[str]) -> list[RenderableType]:
+    style = SEVERITY_STYLES[finding.severity]
+    title = Text.assemble(
+        (finding.severity.upper(), style), "  ", (f"{finding.code} {finding.name}", "bold")
+    )
+    title.append(f"  {lasting(finding)}", style="dim")
+    parts: list[RenderableType] = [title, _indented(plain(finding.summary), 2)]
+    if finding.evidence:
+        parts.append(Padding(_evidence(finding.evidence), (0, 0, 0, 2)))
+    for advice in finding.remedies:
+        parts += _advice(advice, explained)
+    parts += [_indented(f"see: {plain(each)}", 2, "dim") for each in finding.references]
+    return parts
+
+
+def _evidence(evidence: tuple[Evidence, ...]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("evidence", no_wrap=True)
+    for title in ("step", "value", "against"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for each in evidence:
+        table.add_row(
+            Text(plain(each.metric)),
+            str(each.step),
+            number(each.value),
+            number(each.baseline) if each.baseline is not None else "",
+            Text(plain(each.where or "", limit=_ID_WIDTH)),
+        )
+    return table
+
+
+def _advice(advice: Advice, explained: set[str]) -> list[RenderableType]:
+    head = f"remedy: {advice.id} ({advice.applicability}) {advice.title}"
+    if advice.id in explained:
+        return [_indented(plain(f"{head}, as above"), 2)]
+    explained.add(advice.id)
+    if not advice.spelling:
+        return [_indented(plain(f"{head}; {NOTHING_TO_CHANGE}"), 2)]
+    return [_indented(plain(head), 2), *(_setting(each) for each in advice.spelling)]
+
+
+def _setting(setting: Spelled) -> RenderableType:
+    text = plain(setting_line(setting))
+    # A setting is to be copied, so it stays on its line; words for a person are wrapped.
+    return Text(f"    {text}", "cyan", no_wrap=True) if setting.key else _indented(text, 4, "cyan")
+
+
+def _vitals(vitals: tuple[Vital, ...]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for title in ("now", "start"):
+        table.add_column(title, justify="right")
+    table.add_column("")
+    for vital in vitals:
+        note = Text(plain(vital.why_not), style="dim")
+        arrow = TREND_ARROWS[vital.trend]
+        now = "n/a" if vital.why_not else number(vital.now)
+        table.add_row(vital.label, now, number(vital.start), note if vital.why_not else arrow)
+    return table
+
+
+def _treatments(report: Report) -> list[RenderableType]:
+    if not report.treatments:
+        return []
+    lines = [
+        _indented(plain(f"step {each.step}: {each.remedy} {each.kind}  {each.detail}"), 2)
+        for each in report.treatments
+    ]
+    return ["", _heading("Treatments"), Group(*lines)]
+
+
+def _unseen(report: Report) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if report.skipped:
+        parts += ["", _heading("Skipped, for want of data")]
+        for skipped in report.skipped:
+            parts.append(_indented(f"{skipped.code} needs {plain(', '.join(skipped.missing))}", 2))
+            if skipped.how:
+                parts.append(_indented(plain(skipped.how), 4, "dim"))
+    if report.not_applicable:
+        parts += ["", _heading("Not applicable")]
+        parts += [_indented(f"{each.code}: {plain(each.why)}", 2) for each in report.not_applicable]
+    if report.unmapped:
+        parts += ["", _heading("Keys that no metric is known for")]
+        parts.append(_indented(plain(", ".join(report.unmapped)), 2))
+    return parts

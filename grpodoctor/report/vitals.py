@@ -1,0 +1,100 @@
+"""The vital signs: the few numbers one looks at first, beside the run's own start."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from grpodoctor.runs.chart import BASELINE, Chart
+from grpodoctor.vocabulary.values import NotApplicable
+
+HISTORY = 40
+"""Readings behind a sparkline."""
+
+_TREND_READINGS = 5
+_SPREADS = 3.0
+_SMALLEST_SHARE = 0.02
+
+VITALS: tuple[tuple[str, str], ...] = (
+    ("reward", "reward/mean"),
+    ("accuracy", "accuracy/train"),
+    ("held-out accuracy", "accuracy/heldout"),
+    ("held-out reward", "reward/heldout"),
+    ("entropy", "entropy/mean"),
+    ("length", "length/mean"),
+    ("length, correct", "length/correct"),
+    ("length, incorrect", "length/incorrect"),
+    ("truncated", "length/truncated_rate"),
+    ("zero-variance groups", "groups/zero_variance_rate"),
+    ("clipped low", "clip/low_rate"),
+    ("clipped high", "clip/high_rate"),
+    ("KL, old policy", "kl/old_policy/k3"),
+    ("KL, reference", "kl/reference/k3"),
+    ("mismatch, mean", "mismatch/prob_diff_mean"),
+    ("mismatch, worst", "mismatch/prob_diff_max/worst_sequence"),
+    ("nll gap", "mismatch/nll_gap"),
+    ("gradient norm", "optimiser/grad_norm"),
+    ("learning rate", "optimiser/learning_rate"),
+    ("seconds per step", "time/step"),
+)
+"""Label and metric, most telling first: a small screen shows the first ones."""
+
+Trend = Literal["up", "down", "steady", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Vital:
+    """One vital sign."""
+
+    label: str
+    metric: str
+    history: tuple[float, ...]
+    """The latest readings, oldest first."""
+    now: float | None
+    """The reading of the current step, or the latest one where it is not read at every step."""
+    start: float | None
+    """Median of the run's first readings; None until there are enough."""
+    trend: Trend
+    """Where the latest readings lie against the start, beyond its own spread."""
+    why_not: str = ""
+    """Why it has no meaning in this run, if so."""
+
+
+def vital_signs(chart: Chart) -> list[Vital]:
+    """The vital signs that this run has, most telling first."""
+    vitals = (_vital(chart, label, metric) for label, metric in VITALS)
+    return [vital for vital in vitals if vital.history or vital.why_not]
+
+
+def _vital(chart: Chart, label: str, metric: str) -> Vital:
+    series = chart.series(metric)
+    history = tuple(series.tail(HISTORY))
+    reading = chart.reading(metric)
+    baseline = series.baseline
+    return Vital(
+        label=label,
+        metric=metric,
+        history=history,
+        now=history[-1] if history else None,
+        start=baseline.level if baseline else None,
+        trend=_trend(history, baseline.level, baseline.spread) if baseline else "unknown",
+        why_not=reading.why if isinstance(reading, NotApplicable) and not history else "",
+    )
+
+
+def _trend(history: tuple[float, ...], level: float, spread: float) -> Trend:
+    latest = sorted(history[-_TREND_READINGS:])[len(history[-_TREND_READINGS:]) // 2]
+    margin = max(_SPREADS * spread / math.sqrt(BASELINE), _SMALLEST_SHARE * abs(level))
+    if math.isnan(latest) or abs(latest - level) <= margin:
+        return "steady"
+    return "up" if latest > level else "down"
+
+
+def number(value: float | None) -> str:
+    """A number in at most eight characters; a dash for none."""
+    if value is None or math.isnan(value):
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return f"{value:.1e}"
