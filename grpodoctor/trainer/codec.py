@@ -102,7 +102,7 @@ class HubCodec:
         self.template_hash = hashlib.sha256(self._template.encode()).hexdigest()[:16]
 
     def _check(self, model: PreTrainedModel) -> None:
-        rows = model.get_input_embeddings().weight.shape[0]
+        rows = next(model.get_input_embeddings().parameters()).shape[0]
         where = str(model.config.name_or_path)
         if not 0 < self.vocab_size <= rows:
             raise ModelError(

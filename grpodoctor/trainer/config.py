@@ -102,7 +102,7 @@ class OverlongConfig(Section):
     """What is done about responses that hit the length limit."""
 
     kind: Literal["none", "mask", "soft-punishment"] = "none"
-    """`mask` takes them out of the loss, `soft-punishment` (DAPO, Eq. 13) is added to the reward."""
+    """`mask` takes them out of the loss, `soft-punishment` (DAPO Eq. 13) is added to the reward."""
     buffer: int = Field(4, ge=1)
     """Width of the soft punishment's ramp before the limit, in tokens."""
 
@@ -230,7 +230,7 @@ class TrainConfig(Section):
 
     steps: int = Field(100, ge=1)
     """Training steps: rollout batches."""
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     """Seeds prompts, sampling and initialisation."""
     threads: int = Field(0, ge=0)
     """Torch threads; 0 leaves torch's choice."""

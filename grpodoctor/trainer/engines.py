@@ -1,4 +1,4 @@
-"""The engine that samples: the learner itself, or a copy that differs as production engines do.
+"""The engine that samples: the learner itself, or a copy that differs as real engines do.
 
 int8 and int4 quantise the weights of all linear layers but the output head, as weight-only
 quantisation does in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
@@ -107,11 +107,12 @@ class RolloutEngine:
 def _degrade(model: PreTrainedModel, precision: str) -> None:
     """Give a copy of the learner the engine's precision, in place."""
     if precision == "bf16":
-        model.to(torch.bfloat16)
+        for parameter in model.parameters():  # buffers stay: engines keep rotary tables in float32
+            parameter.data = parameter.data.to(torch.bfloat16)
         return
     if precision not in _BITS:
         return
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear) and module is not head:

@@ -21,7 +21,7 @@ def fake_quantise(weight_OI: Tensor, bits: int, group_size: int = 128) -> Tensor
         The dequantised weight, same shape and dtype.
     """
     largest = 2 ** (bits - 1) - 1
-    groups = weight_OI.float().split(group_size, dim=1)
+    groups = torch.split(weight_OI.float(), group_size, dim=1)
     rounded = []
     for group in groups:
         scale = group.abs().amax(dim=1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)

@@ -42,7 +42,7 @@ def load_reward(spec: str) -> RewardFunction:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module_name), attribute, None)
-    except Exception as error:  # noqa: BLE001  # a user's module may raise anything when imported
+    except Exception as error:  # a user's module may raise anything when imported
         raise DataError(
             f"the module {module_name!r} cannot be imported: {_explain(error)}", where="task.reward"
         ) from error
@@ -120,7 +120,7 @@ class CustomReward(Task):
     def _call(self, columns: tuple[list[str], list[str], list[str]]) -> Any:
         try:
             return self._function(*columns)
-        except Exception as error:  # noqa: BLE001  # a user's function may raise anything
+        except Exception as error:  # a user's function may raise anything
             place = self._first_failing(columns)
             raise self._error(
                 f"raised {_explain(error)} {place}", "make it return a number for any text"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _SEED = 20_250_101
 _BATCH = 64
-_LEARNING_RATE = 3e-3
+_LEARNING_RATE = 4e-3
+_BETAS = (0.9, 0.95)
 _WARMUP_SHARE = 0.05
 _DIGEST_BYTES = 32
 
@@ -110,14 +111,16 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
     from rich.progress import Progress
 
     rng = random.Random(_SEED)  # noqa: S311  # training texts, no secret
-    optimiser = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=_LEARNING_RATE, betas=_BETAS, weight_decay=0.0
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for _ in progress.track(range(steps), description="warm start of the built-in model"):
             loss = _loss(model, codec, task, rng)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             schedule.step()
@@ -136,7 +139,7 @@ def _loss(model: PreTrainedModel, codec: CharCodec, task: Task, rng: random.Rand
     """Mean cross-entropy per response token over a fresh batch of texts."""
     problems = task.problems(rng, _BATCH)
     end = min(codec.end_ids)
-    responses = [codec.encode(task.warm_start_text(each, rng)) + [end] for each in problems]
+    responses = [[*codec.encode(task.warm_start_text(each, rng)), end] for each in problems]
     prompts, prompt_attention = pack_left(
         [codec.encode(each.prompt) for each in problems], codec.pad_id
     )

@@ -66,5 +66,5 @@ class Task(ABC):
         """Where the training stream stands, as JSON; tasks that only draw from `rng` have none."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  # nothing to restore is normal
         """Continue the training stream where `state` was taken."""

@@ -9,18 +9,18 @@ from grpodoctor.trainer.tasks.scratch import DIGITS, ScratchTask, Slip, Work
 
 
 class Counting(ScratchTask):
-    """Twice `difficulty` digits, give or take one, among which one digit is counted."""
+    """Twice `difficulty` digits, or up to two fewer, among which one digit is counted."""
 
     name = "counting"
 
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
-        self.max_length_hint = 2 * (2 * self.size + 1) + 8
+        self.max_length_hint = 4 * self.size + 8
 
     def draw(self, rng: random.Random) -> str:
         """The digit to count, then the digits; every other one is likely to count."""
         target = rng.choice(DIGITS)
-        count = rng.randint(2 * self.size - 1, 2 * self.size + 1)
+        count = rng.randint(max(1, 2 * self.size - 2), 2 * self.size)
         items = [target if rng.random() < 0.5 else rng.choice(DIGITS) for _ in range(count)]
         return f"{target}:{''.join(items)}="
 

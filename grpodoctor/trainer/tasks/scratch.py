@@ -25,8 +25,8 @@ MARK = "#"
 FILLER = "."
 
 _DIRECT_RATE = 0.10
-_TERSE_RATE = 0.35
-_FILLER_RATE = 0.25
+_TERSE_RATE = 0.30
+_FILLER_RATE = 0.40
 _SLIP_RATE = 0.05
 _HELDOUT_SHARE = 10
 _DRAWS_PER_PROBLEM = 200
@@ -107,7 +107,7 @@ class ScratchTask(Task):
         return f"{scratch}{MARK}{work.answer}{hedge}"
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
-        """1 for a right answer, plus the weighted format; `correct` is always the strict verdict."""
+        """1 for a right answer plus the weighted format; `correct` is the strict verdict always."""
         strict = [_last(text) == each.answer for each, text in zip(problems, texts, strict=True)]
         lenient = [each.answer in _listed(text) for each, text in zip(problems, texts, strict=True)]
         rewarded = lenient if self._config.verifier == "any" else strict
