@@ -9,6 +9,7 @@ steps. Whatever goes wrong ends the recording with one warning; the training nev
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import threading
@@ -26,7 +27,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs.directory import Opened, append_line, open_directory
 from grpodoctor.runs.records import EVENTS, ROLLOUTS, STEPS, Event, Manifest, StepRecord
-from grpodoctor.runs.rollouts import Depth, write_rollouts
+from grpodoctor.runs.rollouts import Depth, prepare_rollouts, write_rollouts
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading
 
@@ -49,7 +50,6 @@ _log = logging.getLogger("grpodoctor")
 class _Job:
     """What the writer thread does next: a line, rollouts, or both."""
 
-    what: str
     step: int
     file: str
     make_line: Callable[[], bytes] | None
@@ -71,7 +71,7 @@ class Recorder:
         self._directory, self._opened = directory, opened
         self._depth, self._worst, self._rank = depth, worst, rank
         self._knobs: dict[str, Setting] = opened.knobs if opened else {}
-        self._last_step = opened.last_step if opened else -1
+        self._last_step = self._at = opened.last_step if opened else -1
         self._cost: float | None = None
         self._lost: dict[str, int] = {}
         self._jobs: deque[_Job] = deque()
@@ -114,7 +114,7 @@ class Recorder:
         try:
             opened = open_directory(directory, manifest, resume=resume) if rank == 0 else None
             if depth != "off":
-                (directory / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+                prepare_rollouts(directory)
         except OSError as error:
             raise RunError(
                 f"cannot record here: {error.strerror}",
@@ -146,7 +146,7 @@ class Recorder:
             line = self._step_line(step, measure, dict(knobs or {})) if self._opened else None
             if line is not None or kept is not None:
                 self._wait_for_lines()
-                self._put(_Job("steps" if line else "rollouts", step, STEPS, line, kept))
+                self._put(_Job(step, STEPS, line, kept))
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def _step_line(
@@ -171,7 +171,7 @@ class Recorder:
             began = time.perf_counter()
             if self._opened is not None:
                 line = Event(kind, step, dict(body or {}), time.time()).to_line()
-                self._put(_Job("events", step, EVENTS, lambda: line))
+                self._put(_Job(step, EVENTS, lambda: line))
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def _wait_for_lines(self) -> None:
@@ -187,14 +187,14 @@ class Recorder:
         with self._changed:
             if self._idle():
                 return
-            if len(self._jobs) >= MOST_WAITING:
-                self._lose(job.what, job.step)
-                return
             if job.rollouts is not None and len(self._jobs) >= MOST_ROLLOUTS_WAITING:
                 job.rollouts = None
-                self._lose("rollouts", job.step)
-                if job.make_line is None:
-                    return
+                self._lose(ROLLOUTS, job.step)
+            if job.make_line is None and job.rollouts is None:
+                return
+            if len(self._jobs) >= MOST_WAITING:
+                self._lose(job.file, job.step)
+                return
             self._jobs.append(job)
             self._unwritten += 1
             self._changed.notify_all()
@@ -206,9 +206,9 @@ class Recorder:
     def _lose(self, what: str, step: int) -> None:
         if not self._lost:
             _log.warning(
-                "recording does not keep up: %s of step %d were given up, more may follow; "
-                "a faster disk or a lower rollout depth would keep them (%s)",
-                *(what, step, self._directory),
+                "recording does not keep up: step %d is missing from %s, and more may follow; "
+                "a faster disk or a lower rollout depth would keep it (%s)",
+                *(step, what, self._directory),
             )
         self._lost[what] = self._lost.get(what, 0) + 1
 
@@ -232,10 +232,11 @@ class Recorder:
         return True
 
     def _write(self, job: _Job) -> None:
+        self._at = job.step
         if job.make_line is not None and self._opened is not None:
             line = job.make_line()
             if not self._opened.lock.is_in_place():
-                raise FileNotFoundError(2, "the run directory was removed or replaced")
+                raise FileNotFoundError(errno.ENOENT, "another run stands in the directory")
             append_line(self._directory / job.file, line)
         with self._changed:
             self._unwritten -= 1
@@ -254,10 +255,12 @@ class Recorder:
 
     def _fail(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        if not self._directory.exists():
+            reason = "the run directory was removed"
         with self._changed:
             first = self.failure is None
             self.failure = self.failure or (
-                f"recording ended after step {self._last_step}: {' '.join(str(reason).split())}"
+                f"recording ended at step {self._at}: {' '.join(str(reason).split())}"
             )
             self._jobs.clear()
             self._unwritten = 0

@@ -129,12 +129,14 @@ EventKind = Literal[
     "finished",
     "warning",
     "finding-raised",
+    "finding-escalated",
     "finding-resolved",
     "treatment-proposed",
     "treatment-applied",
     "treatment-refused",
     "treatment-kept",
     "treatment-undone",
+    "treatment-forgotten",
 ]
 
 

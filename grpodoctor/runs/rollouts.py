@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -150,25 +151,33 @@ def _token_mean(values_BT: Floats | None, mask_BT: Flags) -> NDArray[np.float64]
 
 
 def _mismatch(batch: RolloutBatch) -> dict[str, object]:
-    """Per response, how far sampler and learner are apart on the sampled tokens."""
-    learner_BT, sampler_BT = batch.learner_logprobs_BT, batch.sampler_logprobs_BT
-    if learner_BT is None or sampler_BT is None:
+    """Per response, how far sampler and learner are apart; tokens finite on both sides only."""
+    if batch.learner_logprobs_BT is None or batch.sampler_logprobs_BT is None:
         return dict.fromkeys(_MISMATCH_COLUMNS, [None] * len(batch.sequence_ids))
-    learner_BT = np.where(batch.mask_BT, learner_BT, 0).astype(np.float64)
-    sampler_BT = np.where(batch.mask_BT, sampler_BT, 0).astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        gaps = {
-            "prob_diff": np.abs(np.exp(learner_BT) - np.exp(sampler_BT)),
-            "logprob_diff": np.abs(learner_BT - sampler_BT),
-        }
-        return {
-            column: figure
-            for name, gap_BT in gaps.items()
-            for column, figure in (
-                (f"{name}_mean", _token_mean(gap_BT, batch.mask_BT)),
-                (f"{name}_max", gap_BT.max(axis=1, initial=0)),
-            )
-        }
+    counted_BT = batch.mask_BT & ~_nonfinite(batch)
+    learner_BT = np.where(counted_BT, batch.learner_logprobs_BT, 0).astype(np.float64)
+    sampler_BT = np.where(counted_BT, batch.sampler_logprobs_BT, 0).astype(np.float64)
+    gaps = {
+        "prob_diff": np.abs(np.exp(learner_BT) - np.exp(sampler_BT)),
+        "logprob_diff": np.abs(learner_BT - sampler_BT),
+    }
+    return {
+        column: figure
+        for name, gap_BT in gaps.items()
+        for column, figure in (
+            (f"{name}_mean", _token_mean(gap_BT, counted_BT)),
+            (f"{name}_max", gap_BT.max(axis=1, initial=0)),
+        )
+    }
+
+
+def _nonfinite(batch: RolloutBatch) -> Flags:
+    """Generated tokens whose log-probability is not finite on a side that is known."""
+    broken_BT = np.zeros_like(batch.mask_BT)
+    for logprobs_BT in (batch.learner_logprobs_BT, batch.sampler_logprobs_BT):
+        if logprobs_BT is not None:
+            broken_BT |= ~np.isfinite(logprobs_BT)
+    return broken_BT & batch.mask_BT
 
 
 def _kept_in_full(
@@ -180,7 +189,7 @@ def _kept_in_full(
         return np.full(count, depth == "full")
     gap_B = mismatch["logprob_diff_max"]
     badness_B = gap_B if isinstance(gap_B, np.ndarray) else batch.lengths_B.astype(np.float64)
-    badness_B = np.where(np.isfinite(badness_B), badness_B, np.inf)
+    badness_B = np.where(_nonfinite(batch).any(axis=1), np.inf, badness_B)
     kept_B = np.zeros(count, bool)
     kept_B[np.argsort(-badness_B, kind="stable")[:worst]] = True
     return kept_B
@@ -211,6 +220,17 @@ def _token_lists(values_BT: Floats | Integers, mask_BT: Flags, kept_B: Flags) ->
     return pa.ListArray.from_arrays(
         pa.array(offsets), pa.array(values_BT[taken_BT].astype(kind)), mask=pa.array(~kept_B)
     )
+
+
+def prepare_rollouts(directory: Path) -> None:
+    """Make the folder, and load now what writing needs, so that no step waits for it.
+
+    Raises:
+        OSError: if the folder cannot be made.
+    """
+    import_module("pyarrow.parquet")
+    import_module("pyarrow").array([0])  # the first array imports pandas where there is one
+    (directory / ROLLOUTS).mkdir(parents=True, exist_ok=True)
 
 
 def rollouts_file(directory: Path, step: int, rank: int) -> Path:
