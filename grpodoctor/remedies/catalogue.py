@@ -7,34 +7,12 @@ import importlib
 import inspect
 import itertools
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.remedies import formulary
 from grpodoctor.remedies.base import Remedy
-from grpodoctor.vocabulary.knobs import Setting
-
-UNTREATED: Mapping[str, Setting] = {
-    "loss": "ppo_clip",
-    "clip_low": 0.2,
-    "clip_high": 0.2,
-    "aggregation": "sequence-mean",
-    "advantage": "group",
-    "correction": "none",
-    "correction_cap": 3.0,
-    "old_logprobs": "sampler",
-    "dynamic_sampling": False,
-    "overlong": "none",
-    "overlong_buffer": 1,
-    "kl_coefficient": 0.0,
-    "learning_rate": 1e-6,
-    "temperature": 1.0,
-    "updates_per_batch": 16,
-    "max_length": 4096,
-    "sampler_sync_every": 8,
-}
-"""A run in which nothing is treated yet, to show what a remedy changes when there is no run."""
 
 
 @lru_cache(maxsize=1)
