@@ -78,13 +78,13 @@ class RolloutBatch:
                 )
 
     @property
-    def lengths_B(self) -> Integers:  # noqa: N802  # a shape suffix
+    def lengths_B(self) -> Integers:
         """Generated tokens per response."""
         lengths_B: Integers = self.mask_BT.sum(axis=1)
         return lengths_B
 
     @property
-    def loss_tokens_BT(self) -> Flags:  # noqa: N802  # a shape suffix
+    def loss_tokens_BT(self) -> Flags:
         """Tokens that bear loss."""
         return self.mask_BT if self.loss_mask_BT is None else self.loss_mask_BT
 

@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 from grpodoctor.vocabulary.values import Mean, Reading
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def k3(log_ratio_N: NDArray[np.float64]) -> NDArray[np.float64]:
     """Terms e^d - d - 1 of KL(sampled, other), d = log other - log sampled; never below zero."""
-    with np.errstate(over="ignore"):
-        terms_N: NDArray[np.float64] = np.expm1(log_ratio_N) - log_ratio_N
+    terms_N: NDArray[np.float64] = np.expm1(log_ratio_N) - log_ratio_N
     return np.maximum(terms_N, 0.0, out=terms_N)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def kl_readings(name: str, log_ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
     """`<name>/k1`, `/k2` and `/k3` of KL(sampled, other).
 

@@ -34,6 +34,7 @@ def groups_of(group_ids_B: Integers) -> Groups:
     return Groups(index_B, sizes_G, order_B, np.cumsum(sizes_G) - sizes_G)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
     """Which groups' values differ, and which are all equal, to within `REWARD_RESOLUTION`.
 
@@ -42,12 +43,13 @@ def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
     sorted_B = np.asarray(values_B, dtype=np.float64)[groups.order_B]
     high_G = np.maximum.reduceat(sorted_B, groups.starts_G)
     low_G = np.minimum.reduceat(sorted_B, groups.starts_G)
-    with np.errstate(invalid="ignore"):
-        spread_G = high_G - low_G
-        noise_G = REWARD_RESOLUTION * np.maximum(np.abs(high_G), np.abs(low_G))
-        return (spread_G > noise_G) & np.isfinite(spread_G), spread_G <= noise_G
+    spread_G = high_G - low_G
+    noise_G = REWARD_RESOLUTION * np.maximum(np.abs(high_G), np.abs(low_G))
+    finite_G = np.isfinite(spread_G)
+    return finite_G & (spread_G > noise_G), finite_G & (spread_G <= noise_G)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     """`groups/*` and `length/group_gap`; a batch without responses has none."""
     effective_G, equal_G = has_spread(groups, batch.rewards_B)
@@ -72,10 +74,9 @@ def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
 def _reward_std(batch: RolloutBatch, groups: Groups, equal_G: Flags) -> NDArray[np.float64]:
     """Population standard deviation per group; exactly zero where the rewards are equal."""
     index_B = groups.index_B
-    with np.errstate(invalid="ignore"):
-        mean_G = np.bincount(index_B, weights=batch.rewards_B) / groups.sizes_G
-        squares_B = (batch.rewards_B - mean_G[index_B]) ** 2
-        std_G = np.sqrt(np.bincount(index_B, weights=squares_B) / groups.sizes_G)
+    mean_G = np.bincount(index_B, weights=batch.rewards_B) / groups.sizes_G
+    squares_B = (batch.rewards_B - mean_G[index_B]) ** 2
+    std_G = np.sqrt(np.bincount(index_B, weights=squares_B) / groups.sizes_G)
     return np.where(equal_G, 0.0, std_G)
 
 

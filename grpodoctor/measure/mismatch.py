@@ -69,6 +69,7 @@ class _Tokens:
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`mismatch/*`; what the sampler's log-probabilities are needed for is absent without them."""
     if batch.learner_logprobs_BT is None or not batch.mask_BT.any():
@@ -81,7 +82,7 @@ def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
     if batch.sampler_logprobs_BT is None:
         return readings
     sampler_N = batch.sampler_logprobs_BT[mask_BT].astype(np.float64)
-    finite_N = np.isfinite(learner_N) & np.isfinite(sampler_N)
+    finite_N = np.isfinite(learner_N - sampler_N)
     readings["mismatch/nonfinite"] = Rate.of(~finite_N)
     if not finite_N.any():
         why = NotApplicable("no token has a finite log-probability on both sides")
@@ -92,14 +93,12 @@ def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
 
 def _over_tokens(tokens: _Tokens) -> dict[str, Reading]:
     log_ratio_N = tokens.log_ratio_N
-    with np.errstate(over="ignore"):
-        squares_N = np.exp(2 * log_ratio_N)
     bias = Mean.of(log_ratio_N)
     return {
         "mismatch/bias": bias,
         "mismatch/kl_k1": Mean(-bias.total, bias.count),
         "mismatch/kl_k3": Mean.of(k3(log_ratio_N)),
-        "mismatch/chi2": Mean.of(squares_N - 1),
+        "mismatch/chi2": Mean.of(np.expm1(2 * log_ratio_N)),
         "mismatch/ess": Mean.of([_effective_share(log_ratio_N)]),
         "mismatch/pearson": _pearson(tokens.learner_N, tokens.sampler_N),
         "mismatch/far_rate": Rate.of(np.abs(log_ratio_N) > FAR),

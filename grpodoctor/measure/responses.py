@@ -129,6 +129,7 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
     }
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`staleness/*` and `ratio/first_off_rate`: were the tokens sampled from this policy?"""
     readings: dict[str, Reading] = {}
@@ -137,8 +138,7 @@ def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
         readings["staleness/max"] = Max.of(batch.staleness_B, batch.sequence_ids)
     if batch.learner_logprobs_BT is not None and batch.old_logprobs_BT is not None:
         chosen_BT = batch.loss_tokens_BT
-        with np.errstate(invalid="ignore", over="ignore"):
-            log_ratio_N = batch.learner_logprobs_BT[chosen_BT] - batch.old_logprobs_BT[chosen_BT]
-            close_N = np.abs(np.expm1(log_ratio_N)) <= FIRST_RATIO_TOLERANCE
+        log_ratio_N = batch.learner_logprobs_BT[chosen_BT] - batch.old_logprobs_BT[chosen_BT]
+        close_N = np.abs(np.expm1(log_ratio_N)) <= FIRST_RATIO_TOLERANCE
         readings["ratio/first_off_rate"] = Rate.of(~close_N)
     return readings

@@ -21,6 +21,7 @@ _NO_DUAL_CLIP = NotApplicable("the loss has no second clip")
 _CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate")
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Reading]:
     """Every metric that one optimiser step gives, by canonical name.
 
@@ -34,14 +35,12 @@ def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Readin
     if not mask_BT.any():
         return readings | dict.fromkeys(("ratio/mean", *_CLIP_RATES), _NO_LOSS_TOKENS)
     new_N = update.new_logprobs_BT[mask_BT].astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        log_ratio_N = new_N - update.old_logprobs_BT[mask_BT]
-        if update.reference_logprobs_BT is not None:
-            to_reference_N = update.reference_logprobs_BT[mask_BT] - new_N
-            readings.update(kl_readings("kl/reference", to_reference_N))
+    log_ratio_N = new_N - update.old_logprobs_BT[mask_BT]
+    ratio_N = np.exp(log_ratio_N)
     readings.update(kl_readings("kl/old_policy", log_ratio_N))
-    with np.errstate(over="ignore"):
-        ratio_N = np.exp(log_ratio_N)
+    if update.reference_logprobs_BT is not None:
+        to_reference_N = update.reference_logprobs_BT[mask_BT] - new_N
+        readings.update(kl_readings("kl/reference", to_reference_N))
     readings.update(_ratio_readings(update, ratio_N, log_ratio_N))
     if on_policy:
         readings.update(dict.fromkeys(_CLIP_RATES, _ON_POLICY))
@@ -70,9 +69,8 @@ def _ratio_readings(
     ends = np.cumsum(counts_B[filled_B])
     starts = ends - counts_B[filled_B]
     ids = [name for name, filled in zip(update.sequence_ids, filled_B, strict=True) if filled]
-    with np.errstate(over="ignore", invalid="ignore"):
-        of_sequence = np.exp(np.add.reduceat(log_ratio_N, starts) / (ends - starts))
-        highest = np.maximum.reduceat(ratio_N, starts)
+    of_sequence = np.exp(np.add.reduceat(log_ratio_N, starts) / (ends - starts))
+    highest = np.maximum.reduceat(ratio_N, starts)
     return {
         "ratio/mean": Mean.of(ratio_N),
         "ratio/max": Max.of(highest, ids),

@@ -1,0 +1,98 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from grpodoctor.measure.groups import group_readings, groups_of
+from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, merge_all, scalar
+
+
+def _batch(real_batch, rows_of, rewards, **changes):
+    """Groups of four with the given rewards, their ids not in order."""
+    batch = rows_of(real_batch, slice(0, len(rewards)))
+    group_ids_B = np.repeat([9, 2, 5, 7][: len(rewards) // 4], 4)
+    return replace(
+        batch,
+        group_ids_B=group_ids_B,
+        rewards_B=np.array(rewards),
+        correct_B=np.array(rewards) > 0.5,
+        **{"components": {}, **changes},
+    )
+
+
+def _readings(batch):
+    return group_readings(batch, groups_of(batch.group_ids_B))
+
+
+def test_zero_variance_is_split_into_its_causes(real_batch, rows_of):
+    rewards = [1.0] * 4 + [0.0] * 4 + [1.0, 0.0, 0.0, 1.0] + [0.3] * 4
+    answer = np.array([1.0] * 4 + [0.0] * 4 + [1.0, 0.0, 0.0, 1.0] + [0.3, 0.1, 0.2, 0.3])
+    components = {"answer": answer, "format": np.array(rewards) - answer}
+    readings = _readings(_batch(real_batch, rows_of, rewards, components=components))
+    assert readings["groups/zero_variance_rate"] == Rate(3, 4)
+    assert readings["groups/effective_rate"] == Rate(1, 4)
+    assert readings["groups/all_correct_rate"] == Rate(1, 4)
+    assert readings["groups/all_incorrect_rate"] == Rate(2, 4)
+    assert readings["groups/cancelled_rate"] == Rate(1, 4)
+    assert readings["groups/reward_std"] == Mean.of([0.0, 0.0, 0.5, 0.0])
+
+
+def test_rounding_of_a_sum_is_no_variance_but_a_real_difference_is(real_batch, rows_of):
+    rounding = [0.1 + 0.2, 0.3, np.float64(np.float32(0.3)), 0.3]
+    small = [1.0, 1.0, 1.0, 1.0 + 1e-4]
+    readings = _readings(_batch(real_batch, rows_of, rounding + small))
+    assert readings["groups/zero_variance_rate"] == Rate(1, 2)
+    assert readings["groups/effective_rate"] == Rate(1, 2)
+    assert scalar(readings["groups/reward_std"]) == pytest.approx(np.std(small) / 2)
+
+
+def test_interleaved_groups_are_found(real_batch, rows_of):
+    batch = _batch(real_batch, rows_of, [1.0, 0.0] * 4)
+    batch = replace(batch, group_ids_B=np.array([7, 3] * 4))
+    readings = _readings(batch)
+    assert readings["groups/all_correct_rate"] == Rate(1, 2)
+    assert readings["groups/all_incorrect_rate"] == Rate(1, 2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_reward_that_is_not_finite_is_neither_equal_nor_useful(real_batch, rows_of, bad):
+    readings = _readings(_batch(real_batch, rows_of, [bad, 1.0, 1.0, 0.0] + [bad] * 4))
+    assert readings["groups/effective_rate"] == Rate(0, 2)
+    assert readings["groups/zero_variance_rate"] == Rate(0, 2)
+    assert readings["groups/reward_std"].nonfinite == 2
+
+
+def test_without_correctness_or_components_the_split_is_absent(real_batch, rows_of):
+    batch = replace(_batch(real_batch, rows_of, [1.0] * 8), correct_B=None)
+    readings = _readings(batch)
+    assert readings["groups/zero_variance_rate"] == Rate(2, 2)
+    assert not {"groups/all_correct_rate", "groups/cancelled_rate", "length/group_gap"} & set(
+        readings
+    )
+
+
+def test_duplicates_count_within_a_group_and_ignore_padding(real_batch, rows_of):
+    batch = _batch(real_batch, rows_of, [1.0] * 8)
+    tokens_BT, mask_BT = np.arange(8 * 28).reshape(8, 28), np.zeros((8, 28), dtype=bool)
+    mask_BT[:, :3] = True
+    tokens_BT[1, :3] = tokens_BT[2, :3] = tokens_BT[0, :3]
+    tokens_BT[5, :3] = tokens_BT[0, :3]
+    mask_BT[3, :2], tokens_BT[3, :2] = [True, True], tokens_BT[0, :2]
+    mask_BT[3, 2] = False
+    readings = _readings(replace(batch, tokens_BT=tokens_BT, mask_BT=mask_BT))
+    assert readings["groups/duplicate_rate"] == Rate(2, 8)
+
+
+def test_the_length_gap_is_taken_within_prompts(real_batch, rows_of):
+    """Long answers to a hard prompt that is always failed must not make a gap."""
+    rewards = [1.0, 0.0, 0.0, 1.0] + [0.0] * 4
+    lengths = np.array([4, 6, 8, 2, 28, 28, 28, 28])
+    mask_BT = np.arange(28) < lengths[:, None]
+    batch = replace(_batch(real_batch, rows_of, rewards), mask_BT=mask_BT)
+    assert _readings(batch)["length/group_gap"] == Mean.of([7.0 - 3.0])
+    assert isinstance(_readings(rows_of(batch, slice(4, 8)))["length/group_gap"], NotApplicable)
+
+
+def test_ranks_that_hold_whole_groups_merge_to_the_whole(real_batch, rows_of):
+    parts = [_readings(rows_of(real_batch, rows)) for rows in (slice(0, 40), slice(40, 128))]
+    assert merge_all(*parts) == _readings(real_batch)
