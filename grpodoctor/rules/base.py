@@ -105,6 +105,8 @@ class Rule(ABC):
     """Sightings in a row before a finding is raised."""
     clearance: ClassVar[int] = 5
     """Steps in a row without a sighting before a finding is resolved."""
+    cadence: ClassVar[int] = 1
+    """Look at every so many steps only: for a rule whose long window barely moves in one."""
     judges_applicability: ClassVar[bool] = False
     """Whether an input that is not applicable is itself what the rule looks at."""
 

@@ -9,7 +9,7 @@ What becomes of a rule at a step:
 - one of its inputs is `NotApplicable`: *not applicable*, and no sighting;
 - its inputs were read before but not at this step (held-out evaluation every ten steps): not
   examined, which is neither a sighting nor the absence of one;
-- otherwise it is *examined*.
+- otherwise it is *examined*; a rule with a `cadence` is so at every so many such steps.
 
 `persistence` sightings in a row raise a finding, whose onset is the first of them. Its severity is
 the mildest of the last `persistence` sightings and never falls. `clearance` examinations in a row
@@ -106,6 +106,8 @@ class _Case:
     resolved_at: int = -1
     """Examinations seen when the last finding was resolved; -1 if none was."""
     examinations: int = 0
+    due: int = 1
+    """Steps with all inputs until the rule is next examined."""
     clearance: int = 0
 
 
@@ -169,6 +171,10 @@ class Engine:
         state = self._inputs(case)
         if state == "missing":
             return
+        case.due -= 1
+        if case.due > 0:
+            return
+        case.due = case.rule.cadence
         if state == "ready":
             verdict = case.rule.examine(self.chart)
             case.why = verdict.why if isinstance(verdict, NotApplicable) else None

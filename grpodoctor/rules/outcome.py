@@ -77,7 +77,8 @@ def share_lost(series: Series) -> float:
     if scale <= 0:
         return 0.0
     lost = best - series.level(RECENT)
-    if not lost > 4 * step_noise(series.tail(_NOISE_STEPS)):
+    # Less than a tenth is not worth the estimate of the noise, which is the dear part.
+    if not lost >= scale / 10 or not lost > 4 * step_noise(series.tail(_NOISE_STEPS)):
         return 0.0
     return lost / scale
 

@@ -51,6 +51,8 @@ class ZeroVarianceGroupsTooEasy(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("dynamic-sampling", "harder-prompts", "stop-training")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
 
+    clearance: ClassVar[int] = 20
+
     most: float = 0.6
     """Share of groups. Healthy runs were seen up to .37 (small) and .6 (late, accuracy .82)."""
     unsolved: float = 0.8
@@ -64,7 +66,7 @@ class ZeroVarianceGroupsTooEasy(Rule):
         series = chart.series(name)
         if series.last < self.most / 2 or len(series) < self.readings:
             return None
-        share = series.level(RECENT)
+        share = series.level(2 * RECENT)
         if not share >= self.most or (name == _FLAT and why_no_variance(chart) != "easy"):
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)

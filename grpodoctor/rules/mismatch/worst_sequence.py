@@ -27,8 +27,8 @@ class SamplerLearnerMismatch(Rule):
 
     Why it matters:
         The gradient is taken as if the learner had sampled. The larger the disagreement, the more
-        of it belongs to another policy. A subset of far-off sequences has a cause of its own (a prefix
-        cache, a template, one rank) and is invisible in a mean.
+        of it belongs to another policy. A subset of far-off sequences has a cause of its own (a
+        prefix cache, a template, one rank) and is invisible in a mean.
 
     Evidence it needs:
         `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; better also

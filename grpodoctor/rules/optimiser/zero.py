@@ -13,8 +13,10 @@ _LOSS = "optimiser/loss"
 _GRADIENT = "optimiser/grad_norm"
 _TOKENS = "optimiser/loss_tokens"
 _FLAT = "groups/zero_variance_rate"
+_FLAT_KINDS = (_FLAT, "groups/all_correct_rate", "groups/all_incorrect_rate")
 _ALIVE = "groups/effective_rate"
 _SPREAD = "groups/reward_std"
+_BATCH_SPREAD = "reward/std"
 _IDLE = "advantage/zero_rate"
 
 
@@ -60,6 +62,7 @@ class ZeroLossOrGradient(Rule):
         "github.com/huggingface/open-r1/issues/239",
     )
     persistence: ClassVar[int] = 5
+    clearance: ClassVar[int] = 20
 
     printed_zero: float = 5e-5
     """A loss below this prints as zero with four decimals, as trainers log it."""
@@ -112,18 +115,25 @@ class ZeroLossOrGradient(Rule):
         return self._sighting(chart, "critical" if long else "warning", text, remedies)
 
     def _is_starved(self, chart: Chart) -> bool:
-        if chart.is_fresh(_FLAT):
-            return chart.series(_FLAT).last >= self.all_groups
-        return chart.value(_SPREAD) == 0 or chart.value(_IDLE) == 1
+        if any(map(chart.is_fresh, _FLAT_KINDS)):
+            return self._flat_share(chart) >= self.all_groups
+        none = any(chart.value(name) == 0 for name in (_ALIVE, _SPREAD, _BATCH_SPREAD))
+        return none or chart.value(_IDLE) == 1
 
     def _has_signal(self, chart: Chart) -> bool:
-        """Whether groups are known to vary; the spread over a whole batch says nothing of it."""
+        """Whether groups are known to vary; a spread over the whole batch says nothing of it."""
         if chart.is_fresh(_FLAT):
-            return chart.series(_FLAT).last < self.all_groups
+            return self._flat_share(chart) < self.all_groups
         return bool(chart.value(_ALIVE)) or bool(chart.value(_SPREAD))
+
+    def _flat_share(self, chart: Chart) -> float:
+        """Share of groups without variance, or the part of it that is split by correctness."""
+        if chart.is_fresh(_FLAT):
+            return chart.series(_FLAT).last
+        return sum(chart.value(name) or 0.0 for name in _FLAT_KINDS)
 
     def _sighting(
         self, chart: Chart, severity: Severity, text: str, remedies: tuple[str, ...]
     ) -> Sighting:
-        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, _FLAT, _SPREAD)
+        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, *_FLAT_KINDS, _SPREAD)
         return Sighting(severity, text, evidence, remedies)

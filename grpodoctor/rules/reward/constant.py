@@ -49,7 +49,9 @@ class ConstantReward(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/open-r1/issues/293",)
+    persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 1
+    cadence: ClassVar[int] = 10
 
     readings: int = 20
     """Readings without a move. With 128 responses a step, a success in a thousand would have shown

@@ -50,8 +50,9 @@ class RewardPlateau(Rule):
     inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "raise-temperature", "harder-prompts")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617",)
-    persistence: ClassVar[int] = 10
+    persistence: ClassVar[int] = 2
     clearance: ClassVar[int] = 20
+    cadence: ClassVar[int] = 10
 
     half: int = 50
     """Readings to each half. In small runs learning shows within twenty steps, at scale within a
@@ -59,6 +60,8 @@ class RewardPlateau(Rule):
     rise: float = 2.0
     """Standard errors by which the second half must be higher to count as rising: nineteen in
     twenty that are no higher stay below."""
+    ceiling: float = 0.9
+    """Level of an outcome in [0, 1] from which on there is little left to rise to."""
     evaluations: int = 3
     """Fewest held-out evaluations to each half of those in the window."""
 
@@ -70,8 +73,9 @@ class RewardPlateau(Rule):
             return None
         values = series.tail(2 * self.half)
         before, after = values[: self.half], values[self.half :]
-        # Cheap first: most steps of most runs end here.
-        if sum(after) > 1.05 * sum(before) > 0 or not any(values) or is_solved(chart):
+        if sum(after) > 1.05 * sum(before) > 0 or not any(values):
+            return None
+        if is_solved(chart) or (max(values) <= 1 and series.level(self.half) >= self.ceiling):
             return None
         if level_shift(before, after) >= self.rise:
             return None
