@@ -1,4 +1,4 @@
-"""The few robust and streaming estimators that rules share.
+"""The few robust estimators that rules share.
 
 All of them are cheap enough to run for every metric at every step: a window is short (`WINDOW`),
 and a slope over 32 points costs some tens of microseconds.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -116,26 +115,3 @@ def step_noise(values: Sequence[float]) -> float:
         return math.nan
     jumps = sum(abs(after - before) for before, after in pairwise(finite))
     return jumps / (len(finite) - 1) * math.sqrt(math.pi) / 2
-
-
-@dataclass
-class Ewma:
-    """An exponentially weighted mean that is unbiased from its first value on."""
-
-    half_life: float
-    """Updates after which a value's weight has halved."""
-    _total: float = 0.0
-    _weight: float = 0.0
-
-    def update(self, value: float) -> float:
-        """Take a value and return the mean; a value that is not finite changes nothing."""
-        if math.isfinite(value):
-            keep = 0.5 ** (1 / self.half_life)
-            self._total = keep * self._total + (1 - keep) * value
-            self._weight = keep * self._weight + (1 - keep)
-        return self.value
-
-    @property
-    def value(self) -> float:
-        """The mean; NaN before the first value."""
-        return self._total / self._weight if self._weight else math.nan

@@ -1,0 +1,156 @@
+"""What a rule sees: windows, baselines, knobs, and a run that goes back."""
+
+import math
+import statistics
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpodoctor.runs.chart import BASELINE, MOST_METRICS, WINDOW, Chart
+from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Absent, Max, Mean, NotApplicable, Reading
+
+NAME = "entropy/mean"
+
+
+def observe(chart: Chart, step: int, value: float, **knobs: Setting) -> None:
+    chart.observe(StepRecord(step, {NAME: Mean.of([value])}, knobs))
+
+
+def charted(values: list[float]) -> Chart:
+    chart = Chart()
+    for step, value in enumerate(values):
+        observe(chart, step, value)
+    return chart
+
+
+def test_the_baseline_is_the_runs_own_start() -> None:
+    start = [1.0, 1.2, 0.8, 1.1, 0.9, 1.0, 1.3, 0.7, 1.0, 1.0]
+    chart = charted(start[:-1])
+    assert chart.baseline(NAME) is None
+    observe(chart, 9, start[-1])
+    for step in range(10, 500):
+        observe(chart, step, 50.0)
+    baseline = chart.baseline(NAME)
+    assert baseline is not None
+    assert baseline.level == statistics.median(start) == 1.0
+    assert math.isclose(baseline.spread, 1.4826 * 0.1)
+
+
+def test_infinity_is_seen_but_is_no_part_of_the_baseline() -> None:
+    chart = Chart()
+    for step in range(BASELINE + 1):
+        value = math.inf if step == 4 else 2.0
+        chart.observe(StepRecord(step, {"ratio/max": Max(value, "a")}))
+    assert math.inf in chart.series("ratio/max").tail(99)
+    baseline = chart.baseline("ratio/max")
+    assert baseline is not None
+    assert (baseline.level, baseline.spread) == (2.0, 0.0)
+
+
+def test_three_states_stay_apart() -> None:
+    chart = Chart()
+    readings: dict[str, Reading] = {
+        "kl/reference/k3": NotApplicable("no penalty"),
+        NAME: Mean.of([]),
+    }
+    chart.observe(StepRecord(0, readings))
+    assert isinstance(chart.reading("accuracy/train"), Absent)
+    assert isinstance(chart.reading("kl/reference/k3"), NotApplicable)
+    assert chart.value(NAME) is None
+    assert chart.names() == []
+    assert len(chart.series("accuracy/train")) == 0
+
+
+def test_a_window_holds_the_latest_readings() -> None:
+    chart = charted([float(step) for step in range(1000)])
+    series = chart.series(NAME)
+    assert len(series) == WINDOW
+    assert series.tail(3) == [997.0, 998.0, 999.0]
+    assert series.steps(3) == [997, 998, 999]
+    assert series.tail(10_000) == [float(step) for step in range(1000 - WINDOW, 1000)]
+    assert (series.last, series.last_step, chart.steps_seen) == (999.0, 999, 1000)
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=1, max_size=60),
+    st.data(),
+)
+def test_going_back_is_as_if_the_steps_had_not_been(
+    values: list[float], data: st.DataObject
+) -> None:
+    back = data.draw(st.integers(0, len(values)))
+    knobs = [data.draw(st.sampled_from([0.1, 0.2])) for _ in values]
+    straight, detour = Chart(), Chart()
+    for step, value in enumerate(values):
+        observe(detour, step, value, clip_low=knobs[step])
+        if step < back:
+            observe(straight, step, value, clip_low=knobs[step])
+    for chart in (straight, detour):
+        observe(chart, back, 9.0)
+    assert list(straight.series(NAME)) == list(detour.series(NAME))
+    assert straight.baseline(NAME) == detour.baseline(NAME)
+    assert straight.knobs == detour.knobs
+    assert straight.knobs_changed_at == detour.knobs_changed_at
+    assert straight.steps_seen == detour.steps_seen
+
+
+def test_going_back_to_the_beginning_brings_back_the_first_knobs() -> None:
+    chart = Chart(Manifest(knobs={"clip_low": 0.2}))
+    for step in range(300):
+        observe(chart, step, 1.0, **({"clip_low": 0.3, "loss": "x"} if step == 50 else {}))
+    assert (chart.knobs, chart.knobs_changed_at) == ({"clip_low": 0.3, "loss": "x"}, 50)
+    observe(chart, 0, 1.0)
+    assert (chart.knobs, chart.knobs_changed_at) == ({"clip_low": 0.2}, -1)
+    assert (chart.steps_seen, chart.baseline(NAME)) == (1, None)
+
+
+def test_saying_a_knob_again_is_no_change() -> None:
+    chart = Chart(Manifest(knobs={"clip_low": 0.2}))
+    observe(chart, 3, 1.0, clip_low=0.2)
+    assert chart.knobs_changed_at == -1
+
+
+def test_extremes_are_levels_not_outliers() -> None:
+    values = [1.0] * 20 + [99.0] + [1.0] * 9 + [2.0] * 10 + [1.0] * 200
+    series = charted(values).series(NAME)
+    assert series.highest is not None
+    assert series.lowest is not None
+    assert (series.highest.level, series.highest.step) == (2.0, 39)
+    assert series.lowest.level == 1.0
+
+
+def test_a_log_that_invents_names_does_not_grow_the_chart() -> None:
+    chart = Chart()
+    for step in range(MOST_METRICS + 500):
+        chart.observe(StepRecord(step, {f"made/up-{step}": Mean.of([1.0])}))
+    assert len(chart.names()) == MOST_METRICS
+    assert chart.value(f"made/up-{chart.step}") == 1.0
+
+
+def test_memory_is_constant_over_two_hundred_thousand_steps() -> None:
+    readings = [
+        {f"metric/{number}": Mean.of([float(number + phase % 7)]) for number in range(20)}
+        for phase in range(13)
+    ]
+    chart = Chart()
+
+    def run(start: int, end: int) -> None:
+        for step in range(start, end):
+            knobs = {"clip_low": step % 5 / 10} if step % 100 == 0 else {}
+            chart.observe(StepRecord(step, readings[step % 13], knobs))
+
+    run(0, 180_000)
+    tracemalloc.start()
+    try:
+        run(180_000, 185_000)  # the windows now hold traced readings only
+        before, _ = tracemalloc.get_traced_memory()
+        run(185_000, 200_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert chart.steps_seen == 200_000
+    assert abs(after - before) < 50_000
+    assert all(len(chart.series(name)) == WINDOW for name in chart.names())
