@@ -6,7 +6,6 @@ what it may be, and whether a live run can take a change of it between two steps
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from grpodoctor.errors import ConfigError
@@ -53,7 +52,7 @@ class Knob:
         bounds = f"use a number from {low:g} to {high:g}"
         if isinstance(setting, bool) or not isinstance(setting, int | float):
             raise self._refused(setting, bounds)
-        if not (math.isfinite(setting) and low <= setting <= high):
+        if not low <= setting <= high:  # NaN is never between
             raise self._refused(setting, bounds)
         if self.integer and setting != int(setting):
             raise self._refused(setting, bounds.replace("number", "whole number"))

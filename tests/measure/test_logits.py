@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpodoctor.errors import DataError
 from grpodoctor.measure import logits as logits_module
@@ -83,6 +84,39 @@ def test_a_row_that_is_not_finite_spoils_no_other():
     logits[2] = -torch.inf
     entropy, logprobs = entropy_and_logprobs(logits, torch.zeros(4, dtype=torch.long))
     assert entropy.isfinite().tolist() == logprobs.isfinite().tolist() == [True, False, False, True]
+
+
+class _LargestStorage(TorchDispatchMode):
+    """Bytes of every storage that an operation brings into the world."""
+
+    def __init__(self, known: Tensor) -> None:
+        super().__init__()
+        self.known = known.untyped_storage().data_ptr()
+        self.made: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            storage = tensor.untyped_storage() if isinstance(tensor, Tensor) else None
+            if storage is not None and storage.data_ptr() != self.known:
+                self.made[storage.data_ptr()] = storage.nbytes()
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_buffer_of_the_logits_size_is_made_but_their_gradient(dtype):
+    rows, vocabulary = 24, 151_936
+    logits = torch.randn(rows, vocabulary).to(dtype).requires_grad_()
+    ids = torch.randint(0, vocabulary, (rows,))
+    small = 4 * vocabulary + 4096
+    with _LargestStorage(logits) as forward:
+        entropy_and_logprobs(logits, ids, 0.8)
+        logprobs, entropy = token_logprobs(logits, ids, 0.8, with_entropy=True)
+    assert max(forward.made.values()) <= small
+    with _LargestStorage(logits) as backward:
+        (logprobs + entropy).sum().backward()
+    large = [size for size in backward.made.values() if size > small]
+    assert large == [logits.numel() * logits.element_size()]
 
 
 def test_rows_come_out_the_same_however_they_are_cut(monkeypatch):
