@@ -60,7 +60,7 @@ def compose(snapshot: Snapshot, width: int, height: int, hint: str = "") -> list
     foot = [Text(hint, style="dim")] if hint else []
     room = max(1, height - len(head) - len(foot) - 1)
     if snapshot.waiting:
-        body = [Text("Waiting for the run to begin.", style="italic")]
+        body = [Text("Nothing has been recorded here yet; waiting for the run to begin.")]
     elif width >= WIDE and height < _UNLIMITED:
         body = _side_by_side(snapshot, width, room)
     else:
@@ -106,7 +106,7 @@ def _is_stale(snapshot: Snapshot) -> bool:
 
 def _second_line(snapshot: Snapshot) -> str:
     facts = snapshot.facts
-    parts = [plain(facts.framework, limit=24)]
+    parts = [] if snapshot.waiting else [plain(facts.framework, limit=24)]
     if facts.model:
         parts.append(plain(facts.model, limit=40))
     if facts.seed is not None:
@@ -114,7 +114,8 @@ def _second_line(snapshot: Snapshot) -> str:
     if snapshot.steps_per_minute is not None:
         parts.append(f"{number(snapshot.steps_per_minute)} steps/min")
     if snapshot.age is not None and not snapshot.finished:
-        parts.append(f"last step {duration(snapshot.age)} ago")
+        recent = snapshot.age < 1
+        parts.append("last step just now" if recent else f"last step {duration(snapshot.age)} ago")
     if snapshot.damage_total:
         parts.append(counted(snapshot.damage_total, "damaged line"))
     return " · ".join(parts)
@@ -210,35 +211,44 @@ def _findings(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     over = [each for each in snapshot.findings if not each.active]
     counts = f"{len(active)} active, {len(over)} resolved" if over else f"{len(active)} active"
     lines = [_title("Findings", width, counts)]
-    if not snapshot.findings:
-        return [*lines, Text(f"none; {snapshot.quiet} rules looked and saw nothing", style="dim")]
     ordered = [*active, *over]
-    for index, finding in enumerate(ordered):
-        left = room - len(lines)
-        reserve = 1 if index + 1 < len(ordered) else 0
-        block = _finding(finding, width, left - reserve)
-        if not block:
-            lines.append(Text(f"and {len(ordered) - index} more", style="dim"))
-            break
-        lines += block
+    if not ordered:
+        return [*lines, Text(f"none; {snapshot.quiet} rules looked and saw nothing", style="dim")]
+    summaries = [_summary(each, width) for each in ordered]
+    fits = _deal(room - 1, [len(summary) for summary in summaries])
+    for finding, summary, shown in zip(ordered, summaries, fits, strict=False):
+        lines += [_finding_head(finding, width), *summary[:shown]]
+    if len(fits) < len(ordered):
+        lines.append(Text(f"and {len(ordered) - len(fits)} more", style="dim"))
     return lines
 
 
-def _finding(finding: ReportedFinding, width: int, room: int) -> list[Text]:
-    if room < 1:
+def _deal(room: int, wanted: list[int]) -> list[int]:
+    """Lines of summary for each finding that is shown; the gravest first, then all the heads."""
+    first = min(wanted[0], max(0, room - 2))
+    heads = len(wanted) if len(wanted) + first <= room else max(1, room - first - 1)
+    left = room - heads - first - (heads < len(wanted))
+    dealt = [first]
+    for lines in wanted[1:heads]:
+        dealt.append(lines if lines <= left else 0)
+        left -= dealt[-1]
+    return dealt
+
+
+def _summary(finding: ReportedFinding, width: int) -> list[Text]:
+    if not finding.active:
         return []
+    lines = textwrap.wrap(plain(finding.summary), max(20, width - 2), max_lines=3, placeholder=" …")
+    return [Text(f"  {line}") for line in lines]
+
+
+def _finding_head(finding: ReportedFinding, width: int) -> Text:
     style = SEVERITY_STYLES[finding.severity] if finding.active else "dim"
     mark = "●" if finding.active else "○"
     head = Text.assemble((f"{mark} {finding.severity:<8} ", style), (f"{finding.code} ", "bold"))
-    head.append(f"{finding.name}  ")
-    head.append(lasting(finding), style="dim")
-    if not finding.active:
-        return [head]
-    wrapped = textwrap.wrap(plain(finding.summary), max(20, width - 2)) or [""]
-    shown = wrapped[: min(room - 1, 3)]
-    if shown and len(shown) < len(wrapped):
-        shown[-1] = f"{shown[-1][: width - 4]} …"
-    return [head, *(Text(f"  {line}") for line in shown)]
+    since = lasting(finding)
+    head = _fit(head.append(finding.name), max(1, width - len(since) - 1), pad=True)
+    return head.append(f" {since}", style="dim")
 
 
 def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:

@@ -151,20 +151,17 @@ class TreatmentEntry:
 
     @property
     def detail(self) -> str:
-        """The journal's other fields on one line."""
-        hidden = {"treatment_id", "id", "request_id", "remedy"}
-        pairs = [(key, value) for key, value in self.body.items() if key not in hidden]
-        return ", ".join(f"{key} {_short(value)}" for key, value in pairs)
+        """What changed and why, on one line."""
+        before, after = (self.body.get(key) for key in ("before", "after"))
+        parts = []
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            parts += [f"{knob} {before.get(knob)} → {setting}" for knob, setting in after.items()]
+        parts += [str(self.body[key]) for key in ("verdict", "reason") if self.body.get(key)]
+        return "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `treatments`."""
         return {**self.body, "step": self.step, "kind": self.kind, "remedy": self.remedy}
-
-
-def _short(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_short(each)}" for key, each in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from grpodoctor import __version__
+from grpodoctor.cli.main import COMMANDS
+
+HEAVY = ("torch", "transformers", "scipy", "plotly", "streamlit", "pyarrow", "pandas")
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "grpodoctor", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def modules_after(*arguments):
+    """Top-level modules that a command has imported, and its exit code."""
+    program = (
+        "import sys\nfrom grpodoctor.cli.main import main\n"
+        f"sys.argv = ['grpodoctor', *{list(map(str, arguments))!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n"
+        "    print('\\x1d', end.code, *{name.split('.')[0] for name in sys.modules})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    code, *names = done.stdout.rpartition("\x1d")[2].split()
+    return code, set(names)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_help_imports_nothing_heavy(arguments):
+    _, names = modules_after(*arguments)
+    assert "grpodoctor" in names
+    assert not names & {*HEAVY, "numpy", "pydantic"}
+
+
+@pytest.mark.parametrize("command", ["check", "watch", "rule", "remedy"])
+def test_the_help_of_a_command_imports_nothing_heavy(command):
+    _, names = modules_after(command, "--help")
+    assert not names & set(HEAVY)
+
+
+def test_help_names_every_command():
+    shown = run("--help").stdout
+    assert all(command in shown for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["check", "watch", "rule", "remedy"])
+def test_the_list_of_commands_says_what_the_commands_say(command):
+    function = getattr(import_module(f"grpodoctor.cli.{command}"), command)
+    assert function.__doc__.splitlines()[0] == COMMANDS[command]
+
+
+def test_version():
+    assert run("--version").stdout == f"grpodoctor {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["chekc"], ["check"], ["check", ".", "--nope"], ["--nope"], ["rule", "a", "b"]]
+)
+def test_wrong_usage_exits_with_2_and_no_traceback(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_near_miss_is_suggested():
+    assert "'check'" in run("chekc").stderr
+
+
+def test_a_reader_that_leaves_early_causes_no_noise():
+    program = [sys.executable, "-m", "grpodoctor", "rule", "--output-format", "json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        noise = process.stderr.read()
+        assert process.wait(timeout=60) == 141
+    assert noise == b""
+
+
+def test_a_terminal_without_unicode_is_served():
+    done = run("rule", env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin"}, cwd=Path.cwd())
+    assert done.returncode == 0
+    assert "ENT001" in done.stdout

@@ -1,0 +1,282 @@
+"""Every format tells the same findings, and none of them lets hostile text act."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from grpodoctor.report import html, markdown, text
+from grpodoctor.report.escape import json_bytes
+from grpodoctor.report.replay import replay
+from grpodoctor.runs.records import EVENTS, STEPS, Event
+from tests.report.simulated import HOSTILE, record_run
+
+ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+HOSTILE_EVENTS = [
+    Event(
+        "treatment-applied",
+        40,
+        {
+            "remedy": "tis",
+            "before": {"correction": HOSTILE},
+            "after": {"correction": "tis_token"},
+            "reason": HOSTILE,
+        },
+    ),
+    Event(f"treatment-{HOSTILE}", 41, {"remedy": HOSTILE}),
+]
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory):
+    return record_run(tmp_path_factory.mktemp("runs") / "sick", 80, sick_from=30)
+
+
+@pytest.fixture(scope="module")
+def well(tmp_path_factory):
+    return record_run(tmp_path_factory.mktemp("runs") / "well", 40)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A run whose every free text is hostile, and whose files are damaged."""
+    path = tmp_path_factory.mktemp("runs") / "hostile"
+    record_run(path, 60, sick_from=20, text=HOSTILE, model=HOSTILE, framework=HOSTILE)
+    with (path / EVENTS).open("ab") as file:
+        file.writelines(event.to_line() for event in HOSTILE_EVENTS)
+    with (path / STEPS).open("ab") as file:
+        unmapped = {"step": 60, "values": {HOSTILE: {"mean": [1, 1]}}, "time": 0}
+        file.write(json.dumps(unmapped).encode() + b"\n\x1b[31m<script>not json\n")
+    return path
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements, attributes and text."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.elements, self.attributes, self.scripts, self.shown = [], [], [], []
+        self._inside = ""
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes += attrs
+        self._inside = tag
+
+    def handle_endtag(self, tag):  # noqa: ARG002 - the base class's signature
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside != "style":
+            self.shown.append(data)
+
+
+def test_the_json_has_exactly_the_promised_shape(hostile):
+    data = json.loads(json_bytes(replay(hostile).report.to_json()))
+    assert list(data) == [
+        "schema_version",
+        "run",
+        "findings",
+        "skipped",
+        "not_applicable",
+        "quiet",
+        "unmapped",
+        "damage",
+        "treatments",
+    ]
+    assert list(data["run"]) == ["path", "framework", "first_step", "last_step", "steps"]
+    assert data["run"]["path"] == str(hostile)
+    assert (data["run"]["first_step"], data["run"]["last_step"]) == (0, 60)
+    assert data["run"]["steps"] == 61
+    assert data["findings"]
+    for finding in data["findings"]:
+        assert list(finding) == [
+            "code",
+            "name",
+            "severity",
+            "onset_step",
+            "last_step",
+            "active",
+            "summary",
+            "evidence",
+            "remedies",
+            "references",
+        ]
+        assert finding["evidence"]
+        for evidence in finding["evidence"]:
+            assert set(evidence) - {"where"} == {"metric", "step", "value", "baseline"}
+        for remedy in finding["remedies"]:
+            assert list(remedy) == ["id", "applicability", "change", "spelling"]
+            assert all(set(line) == {"key", "value", "note"} for line in remedy["spelling"])
+    assert all(set(each) == {"code", "missing", "how"} for each in data["skipped"])
+    assert all(set(each) == {"code", "why"} for each in data["not_applicable"])
+    assert data["unmapped"] == [HOSTILE]
+    assert data["damage"]["total"] == 1
+    assert data["damage"]["lines"][0]["file"] == STEPS
+    assert [each["remedy"] for each in data["treatments"]] == ["tis", HOSTILE]
+
+
+def test_every_rule_is_accounted_for_once(sick):
+    from grpodoctor.rules.catalogue import all_rules
+
+    data = replay(sick).report.to_json()
+    told = [each["code"] for key in ("findings", "skipped", "not_applicable") for each in data[key]]
+    assert set(told) | set(data["quiet"]) == {rule.code for rule in all_rules()}
+    assert not set(told) & set(data["quiet"])
+
+
+def test_remedies_are_spelled_for_the_framework_asked_for(sick):
+    ours, theirs = (replay(sick, framework=name).report for name in (None, "verl"))
+    assert [each.code for each in ours.findings] == [each.code for each in theirs.findings]
+    spelled = {
+        line.key for finding in theirs.findings for r in finding.remedies for line in r.spelling
+    }
+    assert any("actor" in key for key in spelled)
+    assert spelled != {
+        line.key for finding in ours.findings for r in finding.remedies for line in r.spelling
+    }
+
+
+@pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
+def test_every_format_tells_every_finding_with_its_remedies(render, sick):
+    dossier = replay(sick)
+    rendered = render(dossier)
+    assert len(dossier.report.findings) >= 3
+    for finding in dossier.report.findings:
+        assert finding.code in rendered
+        assert finding.name in rendered
+        assert str(finding.onset_step) in rendered
+        assert all(advice.id in rendered for advice in finding.remedies)
+        assert all(each.metric in rendered for each in finding.evidence)
+    for skipped in dossier.report.skipped:
+        assert skipped.code in rendered
+
+
+@pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
+def test_a_healthy_run_has_a_short_report(render, well):
+    rendered = render(replay(well))
+    assert "no findings" in rendered
+    assert "remedy" not in rendered.split("<script>")[0].lower()
+
+
+@pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
+def test_hostile_text_reaches_no_terminal(render, hostile):
+    # plotly.js itself may hold any character; what we write stands before it.
+    rendered = render(replay(hostile)).split("<script>")[0]
+    assert "loud" in rendered
+    assert not ACTIVE.search(rendered)
+
+
+def test_text_for_a_pipe_has_no_colour_and_fits(hostile):
+    rendered = text.render(replay(hostile), width=80)
+    assert "\x1b" not in rendered
+    assert "[bold red]loud[/bold red]" in rendered
+    copied = re.compile(r"^ {4}\S+[= ]")
+    prose = [line for line in rendered.splitlines() if not copied.match(line)]
+    assert max(map(len, prose[1:])) <= 80
+
+
+def test_text_for_a_terminal_is_the_same_in_colour(hostile):
+    dossier = replay(hostile)
+    coloured = text.render(dossier, width=80, colour=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == text.render(dossier).split()
+
+
+def test_markdown_tables_keep_their_columns(hostile):
+    lines = markdown.render(replay(hostile)).splitlines()
+    for head, rule in pairwise(lines):
+        if rule.startswith("|---"):
+            assert len(re.findall(r"(?<!\\)\|", head)) == rule.count("|")
+    rows = [line for line in lines if line.startswith("| 4")]
+    assert rows
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 5 for row in rows)
+    # Inside a code span a tag is text; outside there is none.
+    assert "<script" not in re.sub(r"(`+) ?.*?(?<!`)\1(?!`)", "", "\n".join(lines))
+
+
+def test_html_loads_nothing_and_runs_only_its_own_scripts(hostile):
+    page = Page(html.render(replay(hostile)))
+    assert len(page.scripts) == page.elements.count("script") == 2
+    assert "plotly.js" in page.scripts[0][:2000]
+    assert not {"link", "iframe", "object", "embed", "base", "form"} & set(page.elements)
+    # The hostile <img> is text; a browser sees no image but what plotly draws.
+    assert "img" not in page.elements
+    names = {name for name, _ in page.attributes}
+    assert "src" not in names
+    assert not any(name.startswith("on") for name in names)
+    targets = [value for name, value in page.attributes if name == "href"]
+    assert targets
+    assert all(value.startswith("#") for value in targets)
+    assert any("<script>alert(1)</script>" in shown for shown in page.shown)
+
+
+def test_html_allows_its_own_scripts_by_their_digest_and_no_other(hostile):
+    import base64
+    import hashlib
+
+    page = Page(html.render(replay(hostile)))
+    policy = next(value for name, value in page.attributes if "default-src" in (value or ""))
+    for script in page.scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in policy.split("script-src")[1]
+    assert "http" not in policy
+
+
+def test_pictures_are_drawn_of_what_was_measured(sick):
+    source = html.render(replay(sick))
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", source)
+    assert "Entropy" in captions
+    assert "Groups without signal" in captions
+    assert "Sampler against learner" in captions
+    assert source.count('draw("picture-') == len(captions)
+    assert "held-out" in source
+
+
+def test_no_empty_picture_for_what_was_not_measured(tmp_path, sick):
+    shutil.copytree(sick, tmp_path / "run")
+    steps = tmp_path / "run" / STEPS
+    lines = [json.loads(line) for line in steps.read_bytes().splitlines()]
+    for line in lines:
+        line["values"] = {"entropy/mean": line["values"]["entropy/mean"]}
+    steps.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html.render(replay(tmp_path / "run")))
+    assert captions == ["Entropy"]
+
+
+def test_the_html_shows_responses(sick):
+    shown = "".join(Page(html.render(replay(sick))).shown)
+    assert "7*3=21 #1$" in shown
+    assert "widest gap between sampler and learner" in shown
+
+
+def test_a_broken_rollouts_file_costs_the_responses_only(tmp_path, sick):
+    shutil.copytree(sick, tmp_path / "run")
+    for file in (tmp_path / "run" / "rollouts").iterdir():
+        file.write_bytes(b"PAR1 not really")
+    dossier = replay(tmp_path / "run")
+    assert dossier.samples == ()
+    assert dossier.report.findings
+
+
+def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
+    from grpodoctor.report.model import evidence_to_json
+    from grpodoctor.rules.base import Evidence
+
+    data = evidence_to_json(Evidence("ratio/max", 3, float("inf"), float("nan"), "seq-1"))
+    assert data == {
+        "metric": "ratio/max",
+        "step": 3,
+        "value": None,
+        "baseline": None,
+        "where": "seq-1",
+    }
