@@ -42,6 +42,8 @@ class Watch:
     """Which way it must move (target) or must not move far (guard)."""
     tolerance: float = 0.0
     """Guard only: how far, as a share of the level before treatment, it may move that way."""
+    slack: float = 0.0
+    """Guard only: how far it may move in any case, for metrics whose level may be close to zero."""
 
 
 @dataclass(frozen=True)

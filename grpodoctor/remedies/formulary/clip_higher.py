@@ -43,7 +43,7 @@ class ClipHigher(Remedy):
     slots = ("trust-region", "exploration")
     target = Watch("entropy/mean", "up")
     also = (Watch("clip/high_rate", "down"),)
-    guards = (Watch("reward/mean", "down", 0.1), Watch("ratio/max", "up", 1.0))
+    guards = (Watch("reward/mean", "down", 0.1), Watch("ratio/max", "up", 1.0, slack=1.0))
     paper = "DAPO, arXiv 2503.14476"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -39,7 +39,10 @@ class LowerTemperature(Remedy):
     in_flight = True
     slots = ("exploration",)
     target = Watch("entropy/mean", "down")
-    guards = (Watch("groups/zero_variance_rate", "up", 0.5), Watch("reward/mean", "down", 0.1))
+    guards = (
+        Watch("groups/zero_variance_rate", "up", 0.5, slack=0.1),
+        Watch("reward/mean", "down", 0.1),
+    )
     paper = "DeepSeek-R1, arXiv 2501.12948"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -37,7 +37,7 @@ class OverlongMask(Remedy):
     slots = ("truncation",)
     target = Watch("reward/mean", "up")
     also = (Watch("accuracy/heldout", "up"),)
-    guards = (Watch("length/truncated_rate", "up", 0.5),)
+    guards = (Watch("length/truncated_rate", "up", 0.5, slack=0.05),)
     paper = "DAPO, arXiv 2503.14476"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

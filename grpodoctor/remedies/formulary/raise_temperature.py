@@ -41,7 +41,10 @@ class RaiseTemperature(Remedy):
     slots = ("exploration",)
     target = Watch("entropy/mean", "up")
     also = (Watch("groups/zero_variance_rate", "down"),)
-    guards = (Watch("reward/mean", "down", 0.25), Watch("length/truncated_rate", "up", 0.5))
+    guards = (
+        Watch("reward/mean", "down", 0.25),
+        Watch("length/truncated_rate", "up", 0.5, slack=0.05),
+    )
     paper = "Polaris 2025"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
