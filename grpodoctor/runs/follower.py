@@ -23,7 +23,7 @@ from grpodoctor.runs.records import (
     StepRecord,
 )
 from grpodoctor.runs.rollouts import read_rollouts
-from grpodoctor.runs.tail import LONGEST_LINE, Chunk, Damage, T, Tail
+from grpodoctor.runs.tail import LONGEST_LINE, Chunk, Damage, T, Tail, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,11 +83,7 @@ class _ManifestFile:
         except (FileNotFoundError, NotADirectoryError):
             return None, []
         except OSError as error:
-            raise RunError(
-                f"cannot read the run: {error.strerror}",
-                where=str(self._path),
-                remedy="check the path and its permissions",
-            ) from error
+            raise unreadable(self._path, error) from error
         self._seen = seen
         return self._parse(text)
 
@@ -237,7 +233,13 @@ def read_run(path: str | Path) -> Run:
         RunError: if there is nothing, an empty directory, something else, or a run that a newer
             version wrote.
     """
-    given = Path(path)
+    try:
+        return _open_run(Path(path))
+    except OSError as error:
+        raise unreadable(Path(path), error) from error
+
+
+def _open_run(given: Path) -> Run:
     if not given.exists():
         raise RunError("no such file or directory", where=str(given), remedy="check the path")
     directory = _directory_of(given)

@@ -71,6 +71,7 @@ class Recorder:
         self._directory, self._opened = directory, opened
         self._depth, self._worst, self._rank = depth, worst, rank
         self._knobs: dict[str, Setting] = opened.knobs if opened else {}
+        """Changes that no line has told yet; a step that was given up leaves its own here."""
         self._last_step = self._at = opened.last_step if opened else -1
         self._cost: float | None = None
         self._lost: dict[str, int] = {}
@@ -140,22 +141,24 @@ class Recorder:
             knobs: knobs that changed before this step.
             rollouts: the responses of this rank, whose arrays must not change any more.
         """
+        if self._idle():
+            return
         with self._boundary():
             began = time.perf_counter()
+            self._knobs.update(knobs or {})
             kept = None if self._depth == "off" else rollouts
-            line = self._step_line(step, measure, dict(knobs or {})) if self._opened else None
+            line = self._step_line(step, measure) if self._opened else None
+            self._last_step = step
             if line is not None or kept is not None:
                 self._wait_for_lines()
-                self._put(_Job(step, STEPS, line, kept))
+                if self._put(_Job(step, STEPS, line, kept)):
+                    self._knobs, self._cost = {}, None
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def _step_line(
-        self, step: int, measure: Callable[[], Mapping[str, Reading]], knobs: dict[str, Setting]
+        self, step: int, measure: Callable[[], Mapping[str, Reading]]
     ) -> Callable[[], bytes]:
-        now, cost = time.time(), self._cost
-        knobs = {**self._knobs, **knobs}
-        self._knobs, self._cost = {}, None
-        self._last_step = step
+        now, cost, knobs = time.time(), self._cost, dict(self._knobs)
 
         def make_line() -> bytes:
             values = dict(measure())
@@ -167,37 +170,40 @@ class Recorder:
 
     def event(self, kind: str, step: int, body: Mapping[str, object] | None = None) -> None:
         """Record an event. It is written in order with the steps; ranks above 0 write none."""
+        if self._opened is None or self._idle():
+            return
         with self._boundary():
             began = time.perf_counter()
-            if self._opened is not None:
-                line = Event(kind, step, dict(body or {}), time.time()).to_line()
-                self._put(_Job(step, EVENTS, lambda: line))
+            line = Event(kind, step, dict(body or {}), time.time()).to_line()
+            self._put(_Job(step, EVENTS, lambda: line))
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def _wait_for_lines(self) -> None:
         """Wait, within patience, until all lines handed over so far are on disk."""
         with self._changed:
-            if not self._late and not self._idle():
+            if not self._late:
                 self._late = not self._changed.wait_for(self._lines_written, PATIENCE)
 
     def _lines_written(self) -> bool:
         return self._unwritten == 0 or self.failure is not None
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: _Job) -> bool:
+        """Queue a job, or what there is room for of it; whether its line was."""
         with self._changed:
             if self._idle():
-                return
+                return False
             if job.rollouts is not None and len(self._jobs) >= MOST_ROLLOUTS_WAITING:
                 job.rollouts = None
                 self._lose(ROLLOUTS, job.step)
             if job.make_line is None and job.rollouts is None:
-                return
+                return False
             if len(self._jobs) >= MOST_WAITING:
                 self._lose(job.file, job.step)
-                return
+                return False
             self._jobs.append(job)
             self._unwritten += 1
             self._changed.notify_all()
+            return True
 
     def _idle(self) -> bool:
         """Whether nothing is recorded any more, or this is a fork, which has no writer thread."""

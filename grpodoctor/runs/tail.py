@@ -88,11 +88,7 @@ class Tail(Generic[T]):
         except OSError as error:
             if _is_missing(error) or error.errno == errno.ESTALE:
                 return Chunk()
-            raise RunError(
-                f"cannot read the run: {error.strerror}",
-                where=str(self._path),
-                remedy="check the path and its permissions",
-            ) from error
+            raise unreadable(self._path, error) from error
 
     def _read_block(self, file: BinaryIO) -> Chunk[T]:
         status = os.fstat(file.fileno())
@@ -147,6 +143,15 @@ class Tail(Generic[T]):
 
     def _damage(self, why: str) -> Damage:
         return Damage(self._path.name, self._line + 1, " ".join(why.split())[:200])
+
+
+def unreadable(path: Path, error: OSError) -> RunError:
+    """The error of a run that is there but that the system does not let us read."""
+    return RunError(
+        f"cannot read the run: {error.strerror}",
+        where=str(path)[:200],
+        remedy="check the path and its permissions",
+    )
 
 
 def _is_missing(error: OSError) -> bool:

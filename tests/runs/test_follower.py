@@ -359,6 +359,12 @@ def test_steps_that_cannot_be_read_are_an_error_not_an_empty_run(tmp_path: Path)
         Follower(tmp_path).poll()
 
 
+def test_a_path_that_the_system_refuses_is_an_error_in_one_line(tmp_path: Path) -> None:
+    for use in (read_run, lambda path: Follower(path).poll()):
+        with pytest.raises(RunError, match="cannot read the run: File name too long"):
+            use(tmp_path / ("x" * 5000))
+
+
 def test_damaged_events_do_not_cost_the_good_ones(tmp_path: Path) -> None:
     write_steps(tmp_path, 0)
     good = Event("warning", 3, {"a": 1})

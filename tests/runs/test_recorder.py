@@ -69,7 +69,7 @@ def test_a_stuck_writer_costs_one_patience_and_rollouts_before_steps(
         began = time.perf_counter()
         run.step(0, slow, rollouts=make_batch(0))
         for step in range(1, 2 * MOST_WAITING):
-            run.step(step, reward, rollouts=make_batch(step, count=2))
+            run.step(step, reward, rollouts=make_batch(step), knobs={"clip_low": step / 100})
         waited = time.perf_counter() - began
         stuck.set()
         assert run.flush(10)
@@ -78,6 +78,8 @@ def test_a_stuck_writer_costs_one_patience_and_rollouts_before_steps(
     assert PATIENCE < waited < 3 * PATIENCE
     assert [record.step for record in read.steps] == [*range(MOST_WAITING + 1), 100]
     assert list(rollout_files(tmp_path)) == [0, 1, 2, 3, 4, 100]
+    *_, last = read.steps
+    assert last.knobs == {"clip_low": 0.31}  # the change of a step that was given up
     (warning,) = (event for event in read.events if event.kind == "warning")
     assert warning.body["not_recorded"] == {"rollouts": 27, STEPS: 15}
     assert len(caplog.records) == 1
