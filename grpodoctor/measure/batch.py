@@ -130,25 +130,26 @@ class UpdateBatch:
 
 
 def _check_shapes(batch: RolloutBatch | UpdateBatch, where: str, shape: tuple[int, ...]) -> None:
-    """Check every field against the (B, T) that its shape suffix, or its being a list, promises."""
+    """Check every list and array of a batch against the (B, T) that its name promises."""
     if len(shape) != 2:
         raise DataError(f"token array has shape {shape}", where=where, remedy="give it as (B, T)")
     for each in fields(batch):
         value = getattr(batch, each.name)
         if isinstance(value, list):
-            allowed: tuple[tuple[int, ...], ...] = (shape[:1],)
-        elif each.name.startswith("clipped_"):
-            allowed = (shape, (shape[0], 1))
-        elif each.name.endswith("_BT"):
-            allowed = (shape,)
-        elif each.name.endswith("_B"):
-            allowed = (shape[:1],)
+            found, allowed = (len(value),), [shape[:1]]
+        elif isinstance(value, np.ndarray):
+            found, allowed = value.shape, _shapes_of(each.name, shape)
         else:
             continue
-        found = (len(value),) if isinstance(value, list) else np.shape(value)
-        if value is not None and found not in allowed:
+        if found not in allowed:
             raise DataError(
                 f"{each.name} has shape {found} instead of {allowed[0]}",
                 where=where,
                 remedy="give every array of a batch for the same responses and positions",
             )
+
+
+def _shapes_of(name: str, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    if name.startswith("clipped_"):
+        return [shape, (shape[0], 1)]
+    return [shape if name.endswith("_BT") else shape[:1]]
