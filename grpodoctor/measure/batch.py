@@ -135,12 +135,10 @@ def _check_shapes(batch: RolloutBatch | UpdateBatch, where: str, shape: tuple[in
         raise DataError(f"token array has shape {shape}", where=where, remedy="give it as (B, T)")
     for each in fields(batch):
         value = getattr(batch, each.name)
-        if isinstance(value, list):
-            found, allowed = (len(value),), [shape[:1]]
-        elif isinstance(value, np.ndarray):
-            found, allowed = value.shape, _shapes_of(each.name, shape)
-        else:
+        if not isinstance(value, list | np.ndarray):
             continue
+        found = value.shape if isinstance(value, np.ndarray) else (len(value),)
+        allowed = _shapes_of(each.name, shape)
         if found not in allowed:
             raise DataError(
                 f"{each.name} has shape {found} instead of {allowed[0]}",
