@@ -127,15 +127,17 @@ class Request:
         return Event(kind=str(self.event["kind"]), step=int(self.event["step"]), body=body)
 
 
+_LONGEST_TEXT = 500
+_MOST_ITEMS = 20
 _HEAD = frozenset({"kind", "step", "time"})
 
 
 def _check_note(letter: _Letter) -> None:
     event = letter.event or {}
-    step = event.get("step")
+    kind, step = event.get("kind"), event.get("step")
     if letter.changes:
         raise ValueError("a note has no changes")
-    if event.get("kind") not in NOTE_KINDS:
+    if not isinstance(kind, str) or kind not in NOTE_KINDS:
         raise ValueError("a note of a kind that only the run itself may write")
     if isinstance(step, bool) or not isinstance(step, int) or step < -1:
         raise ValueError("a note without a step")
@@ -214,11 +216,14 @@ def note_request(event: Event, request_id: str) -> Request:
     )
 
 
-def _cut(value: Any, longest: int = 500, most: int = 20) -> Any:
+def _cut(value: Any, levels: int = MOST_NESTED - 2) -> Any:
     if isinstance(value, str):
-        return value[:longest]
+        return value[:_LONGEST_TEXT]
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if not levels:
+        return str(value)[:_LONGEST_TEXT]
     if isinstance(value, Mapping):
-        return {str(key)[:100]: _cut(value[key]) for key in list(value)[:most]}
-    if isinstance(value, list | tuple):
-        return [_cut(each) for each in value[:most]]
-    return value
+        some = list(value)[:_MOST_ITEMS]
+        return {str(key)[:100]: _cut(value[key], levels - 1) for key in some}
+    return [_cut(each, levels - 1) for each in value[:_MOST_ITEMS]]

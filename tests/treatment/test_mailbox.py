@@ -1,0 +1,260 @@
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.treatment import mailbox
+from grpodoctor.treatment.mailbox import Inbox, Mailbox, Refused, Request
+from grpodoctor.treatment.requests import MOST_BYTES
+
+
+def request(number: int = 1, **changes: float) -> Request:
+    return Request(
+        f"r{number}", "apply", f"t{number}", "clip-higher", changes or {"clip_high": 0.3}
+    )
+
+
+def box(run_dir: Path) -> Path:
+    path = run_dir / "mailbox"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def refused(taken: list[Request | Refused]) -> Refused:
+    (only,) = taken
+    assert isinstance(only, Refused)
+    return only
+
+
+def test_requests_arrive_whole_and_in_order(tmp_path: Path) -> None:
+    sent = [request(number, clip_high=number / 100) for number in range(20)]
+    outbox = Mailbox(tmp_path)
+    for each in sent:
+        outbox.send(each)
+    inbox = Inbox(tmp_path)
+    assert inbox.take() == sent
+    assert inbox.take() == []
+    assert list((tmp_path / "mailbox").iterdir()) == []
+
+
+def test_order_survives_a_clock_that_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter([1000, 500, 500, 2000])
+    monkeypatch.setattr(mailbox.time, "time_ns", lambda: next(ticks))
+    outbox = Mailbox(tmp_path)
+    for number in range(4):
+        outbox.send(request(number))
+    assert [each.id for each in Inbox(tmp_path).take() if isinstance(each, Request)] == [
+        "r0",
+        "r1",
+        "r2",
+        "r3",
+    ]
+
+
+def test_a_run_without_a_mailbox_has_no_requests(tmp_path: Path) -> None:
+    assert Inbox(tmp_path / "gone").take() == []
+    assert Inbox(tmp_path).take() == []
+
+
+def test_a_half_written_request_is_not_seen(tmp_path: Path) -> None:
+    (box(tmp_path) / ".00001.json.tmp").write_bytes(b'{"id": "r1", "ki')
+    assert Inbox(tmp_path).take() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not JSON"),
+        (b'{"id": "r1", "kind": "ap', "not JSON"),
+        (b"[1, 2]", "the request is not valid"),
+        (b"null", "the request is not valid"),
+        (b"[" * 5000, "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        (b'{"id": "r", "kind": "format-disk", "changes": {"a": 1}}', "kind is not valid"),
+        (b'{"id": "r", "kind": "apply", "changes": {"a": 1}, "sudo": true}', "extra forbidden"),
+        (b'{"id": "r", "kind": "apply", "changes": {"a": [1]}}', "changes.a"),
+        (b'{"id": "r", "kind": "apply", "changes": {}}', "has changes and no event"),
+        (b'{"id": 7, "kind": "apply", "changes": {"a": 1}}', "id is not valid"),
+        (b'{"id": "r", "kind": "note", "event": {"kind": "finding-raised"}}', "without a step"),
+        (
+            b'{"id": "r", "kind": "note", "event": {"kind": "treatment-applied", "step": 1}}',
+            "only the run itself",
+        ),
+        (b'{"id": "r", "kind": "note", "event": {"kind": ["finding-raised"], "step": 1}}', "kind"),
+        (
+            b'{"id": "r", "kind": "note", "event": {"kind": "finding-raised", "step": 1, "x": '
+            + b"[" * 300
+            + b"]" * 300
+            + b"}}",
+            "nested too deeply",
+        ),
+    ],
+)
+def test_a_bad_request_is_refused_and_removed(tmp_path: Path, data: bytes, reason: str) -> None:
+    file = box(tmp_path) / "1.json"
+    file.write_bytes(data)
+    answer = refused(Inbox(tmp_path).take())
+    assert answer.name == "1.json"
+    assert reason in answer.reason
+    assert not file.exists()
+
+
+def test_reasons_quote_nothing_hostile(tmp_path: Path) -> None:
+    name = "\x1b[31m[bold]<script>\n.json"
+    (box(tmp_path) / name).write_text('{"\\u001b[31m<script>": 1, "id": "\\u202e"}')
+    answer = refused(Inbox(tmp_path).take())
+    assert (answer.name + answer.reason).isprintable()
+    assert "\x1b" not in json.dumps(answer.body())
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(request().to_bytes())
+    for target in ("/etc/passwd", str(secret), "nowhere"):
+        link = box(tmp_path) / "1.json"
+        link.symlink_to(target)
+        assert refused(Inbox(tmp_path).take()).reason == "a symbolic link"
+        assert not link.is_symlink()
+    assert secret.exists()
+    assert Path("/etc/passwd").exists()
+
+
+def test_a_mailbox_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "1.json").write_bytes(request().to_bytes())
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "mailbox").symlink_to(other)
+    assert Inbox(run).take() == []
+    assert (other / "1.json").exists()
+    with pytest.raises(RunError, match="symbolic link"):
+        Mailbox(run).send(request())
+
+
+@pytest.mark.timeout(20)
+def test_what_is_not_a_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(box(tmp_path) / "1.json")
+    (box(tmp_path) / "2.json").mkdir()
+    first, second = Inbox(tmp_path).take()
+    for each in (first, second):
+        assert isinstance(each, Refused)
+        assert each.reason == "not a regular file"
+    assert list(box(tmp_path).iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_removed_is_refused_once(tmp_path: Path) -> None:
+    full = box(tmp_path) / "1.json"
+    full.mkdir()
+    (full / "child").touch()
+    Mailbox(tmp_path).send(request())
+    inbox = Inbox(tmp_path)
+    sent, stuck = inbox.take()
+    assert sent == request()
+    assert isinstance(stuck, Refused)
+    assert "cannot be removed" in stuck.reason
+    assert inbox.take() == []
+
+
+def test_a_request_that_cannot_be_removed_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mailbox(tmp_path).send(request())
+
+    def read_only(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(mailbox.os, "unlink", read_only)
+    monkeypatch.setattr(mailbox.os, "rmdir", read_only)
+    inbox = Inbox(tmp_path)
+    assert "cannot be removed" in refused(inbox.take()).reason
+    assert inbox.take() == []
+
+
+def test_large_files_are_refused_unread(tmp_path: Path) -> None:
+    with (box(tmp_path) / "1.json").open("wb") as file:
+        file.truncate(1 << 40)  # sparse: reading it whole would end the process
+    assert f"larger than {MOST_BYTES} bytes" in refused(Inbox(tmp_path).take()).reason
+
+
+def test_a_flood_is_taken_in_bounded_parts(tmp_path: Path) -> None:
+    for number in range(3000):
+        (box(tmp_path) / f"{number:05d}.json").write_bytes(b"junk")
+    inbox = Inbox(tmp_path)
+    first = inbox.take()
+    assert len(first) == mailbox.MOST_PER_CALL
+    assert [each.name for each in first if isinstance(each, Refused)] == [
+        f"{number:05d}.json" for number in range(mailbox.MOST_PER_CALL)
+    ]
+    assert sum(1 for _ in box(tmp_path).iterdir()) == 3000 - mailbox.MOST_PER_CALL
+
+
+def test_a_sender_stops_when_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox, "MOST_PENDING", 5)
+    outbox = Mailbox(tmp_path)
+    for number in range(5):
+        outbox.send(request(number))
+    with pytest.raises(RunError, match="nobody takes them"):
+        outbox.send(request())
+    Inbox(tmp_path).take()
+    outbox.send(request())
+
+
+def test_a_sender_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot be written: No such file"):
+        Mailbox(tmp_path / "gone").send(request())
+    (tmp_path / "mailbox").write_text("a file")
+    with pytest.raises(RunError, match="cannot be written"):
+        Mailbox(tmp_path).send(request())
+    note = Request("n", "note", event={"kind": "finding-raised", "step": 1, "x": "y" * MOST_BYTES})
+    with pytest.raises(RunError, match="too large"):
+        Mailbox(tmp_path).send(note)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_directory(tmp_path: Path) -> None:
+    box(tmp_path).chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(RunError, match="Permission denied"):
+        Mailbox(tmp_path).send(request())
+
+
+def test_a_failed_write_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mailbox.os, "fsync", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        Mailbox(tmp_path).send(request())
+    assert list(box(tmp_path).iterdir()) == []
+
+
+def test_senders_and_taker_at_once_lose_nothing(tmp_path: Path) -> None:
+    box(tmp_path)
+
+    def send(sender: int) -> None:
+        outbox = Mailbox(tmp_path)
+        for number in range(50):
+            outbox.send(request(100 * sender + number))
+
+    senders = [threading.Thread(target=send, args=(number,)) for number in range(3)]
+    for thread in senders:
+        thread.start()
+    inbox, taken = Inbox(tmp_path), list[Request | Refused]()
+    while any(thread.is_alive() for thread in senders):
+        taken += inbox.take()
+    for thread in senders:
+        thread.join(timeout=30)
+    while more := inbox.take():
+        taken += more
+    assert {each.id for each in taken if isinstance(each, Request)} == {
+        f"r{100 * sender + number}" for sender in range(3) for number in range(50)
+    }
+    assert len(taken) == 150
