@@ -36,7 +36,7 @@ def _token_mean(tokens: StepTokens) -> Tensor:
 
 
 def _prompt_mean(tokens: StepTokens) -> Tensor:
-    _, index_B = tokens.group_ids_B.unique(return_inverse=True)
+    _, index_B = torch.unique(tokens.group_ids_B, return_inverse=True)
     lengths_B = tokens.mask_BT.sum(dim=1)
     totals_G = torch.bincount(index_B, weights=lengths_B.double()).clamp(min=1)
     return (1 / (totals_G * len(totals_G)))[index_B][:, None].expand(tokens.mask_BT.shape)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,19 +120,18 @@ def latest(run_dir: Path) -> Path:
     return found[-1]
 
 
-def saved_config(run_dir: Path, *, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-    """The configuration in force at the newest checkpoint.
+def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:
+    """The configuration in force at the newest checkpoint, changes in flight included.
 
     Args:
         run_dir: the run to resume.
-        overrides: nested settings that win over it.
+        assignments: `section.key=value` texts that win over it.
 
     Raises:
         RunError: if there is no checkpoint, or it is damaged.
-        ConfigError: if the overrides do not fit.
+        ConfigError: if an assignment does not fit.
     """
-    path = latest(run_dir)
-    return load_config(_read_state(path)["config"], overrides or {})
+    return load_config(_read_state(latest(run_dir))["config"], assignments=assignments)
 
 
 def restore(run_dir: Path, parts: Checkpointed) -> int:

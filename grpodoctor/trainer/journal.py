@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from grpodoctor.measure.weights import WeightSnapshot
 from grpodoctor.runs.recorder import Recorder
-from grpodoctor.runs.records import EventKind
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.record import StepFacts, manifest, rollout_batch, step_readings
@@ -28,16 +27,13 @@ class Journal:
         config: of the run; `record.enabled` decides whether this does anything.
         policy: what is trained.
         run_dir: where the run is recorded.
-        step: steps done so far.
         resume: continue the records of the directory.
 
     Raises:
         RunError: if the directory cannot be recorded in.
     """
 
-    def __init__(
-        self, config: TrainConfig, policy: Policy, run_dir: Path, *, step: int, resume: bool
-    ) -> None:
+    def __init__(self, config: TrainConfig, policy: Policy, run_dir: Path, *, resume: bool) -> None:
         self._recorder: Recorder | None = None
         self._inbox: Inbox | None = None
         self._snapshot: WeightSnapshot | None = None
@@ -53,18 +49,15 @@ class Journal:
             resume=resume,
         )
         self._inbox = Inbox(run_dir)
-        self.event("resumed" if resume else "started", step)
 
     def requests(self) -> list[Request | Refused]:
         """What the mailbox holds for this run."""
         return self._inbox.take() if self._inbox else []
 
-    def event(
-        self, kind: EventKind | str, step: int, body: Mapping[str, Any] | None = None
-    ) -> None:
+    def event(self, kind: str, step: int, body: Mapping[str, Any] | None = None) -> None:
         """Add a line to the run's events."""
         if self._recorder:
-            self._recorder.event(kind, step, body or {})
+            self._recorder.event(kind, step, body)
 
     def before_updates(self, model: PreTrainedModel, step: int, every: int) -> None:
         """Remember the weights, at every so many steps."""

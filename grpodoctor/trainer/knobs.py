@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from typing import Any
 
 from grpodoctor.remedies.spelling.bundled import KEYS
 from grpodoctor.trainer.config import TrainConfig, load_config
@@ -13,21 +11,23 @@ from grpodoctor.vocabulary.knobs import Setting, check_change
 
 def knobs_of(config: TrainConfig) -> dict[str, Setting]:
     """The canonical knobs as this configuration sets them."""
-    return {
-        knob: reduce(getattr, key.split("."), config)  # type: ignore[arg-type]  # sections, then a setting
-        for knob, key in KEYS.items()
-    }
+    settings: dict[str, Setting] = {}
+    for knob, key in KEYS.items():
+        section, _, field = key.partition(".")
+        settings[knob] = getattr(getattr(config, section), field)
+    return settings
 
 
-def apply_change(config: TrainConfig, changes: Mapping[str, object]) -> TrainConfig:
+def apply_change(config: TrainConfig, changes: Mapping[str, Setting]) -> TrainConfig:
     """The configuration with some knobs set anew, as a live run may take it.
 
     Raises:
         ConfigError: if a knob is unknown, cannot change in flight, is out of bounds or contradicts
             another setting.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, dict[str, Setting]] = {}
     for knob, setting in changes.items():
-        section, _, field = KEYS[knob].partition(".") if knob in KEYS else ("", "", "")
-        settings.setdefault(section, {})[field] = check_change(knob, setting)
+        checked = check_change(knob, setting)
+        section, _, field = KEYS[knob].partition(".")
+        settings.setdefault(section, {})[field] = checked
     return load_config(config.model_dump(), settings)

@@ -97,10 +97,15 @@ def _score_rows(model: PreTrainedModel, samples: Samples, temperature: float) ->
 
 
 class Learner:
-    """A model and its optimiser. Dropout stays off, so that the ratio starts at one."""
+    """A model and its optimiser.
+
+    Args:
+        model: in evaluation mode, so that dropout is off and the ratio starts at one.
+        config: of the optimiser.
+    """
 
     def __init__(self, model: PreTrainedModel, config: OptimiserConfig) -> None:
-        self.model = model.eval()
+        self.model = model
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         self.optimiser = torch.optim.AdamW(
             self.parameters,
@@ -147,40 +152,45 @@ class Learner:
     def _forward(
         self, batch: LearnBatch, rows_B: Tensor, weights_BT: Tensor, config: TrainConfig
     ) -> tuple[Tensor, Tensor, LossTerms]:
-        samples, mask_BT = batch.samples.rows(rows_B), batch.loss_mask_BT[rows_B]
-        with_entropy = config.loss.entropy_coefficient != 0
-        logits_BTV = response_logits(
-            self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
-        )
-        scored = token_logprobs(
-            logits_BTV.flatten(0, 1),
-            samples.response_BT.flatten(),
-            config.rollout.temperature,
-            with_entropy=with_entropy,
-        )
-        logprobs_N, entropy_N = scored if isinstance(scored, tuple) else (scored, None)
-        new_logprobs_BT = torch.where(samples.mask_BT, logprobs_N.view_as(mask_BT), 0.0)
-        terms = loss_of(config.loss.kind)(
+        """The loss of some rows, their log-probabilities (no gradient), and the loss's terms."""
+        mask_BT, loss = batch.loss_mask_BT[rows_B], config.loss
+        new_logprobs_BT, entropy_BT = self._look(batch.samples.rows(rows_B), config)
+        terms = loss_of(loss.kind)(
             LossInputs(
                 new_logprobs_BT,
                 batch.old_logprobs_BT[rows_B],
                 batch.advantages_B[rows_B, None].expand(mask_BT.shape),
                 mask_BT,
-                config.loss,
+                loss,
             )
         )
         loss_BT = terms.loss_BT
         if batch.corrected is not None:
             loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
         if batch.reference_logprobs_BT is not None:
-            penalty_BT = kl_penalty(
-                config.loss.kl_estimator, new_logprobs_BT, batch.reference_logprobs_BT[rows_B]
-            )
-            loss_BT = loss_BT + config.loss.kl_coefficient * penalty_BT
-        if entropy_N is not None:
-            loss_BT = loss_BT - config.loss.entropy_coefficient * entropy_N.view_as(mask_BT)
-        loss = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
-        return loss, new_logprobs_BT.detach(), terms
+            reference_BT = batch.reference_logprobs_BT[rows_B]
+            penalty_BT = kl_penalty(loss.kl_estimator, new_logprobs_BT, reference_BT)
+            loss_BT = loss_BT + loss.kl_coefficient * penalty_BT
+        if entropy_BT is not None:
+            loss_BT = loss_BT - loss.entropy_coefficient * entropy_BT
+        total = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
+        return total, new_logprobs_BT.detach(), terms
+
+    def _look(self, samples: Samples, config: TrainConfig) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities, and entropies where the loss wants them, with gradient."""
+        mask_BT, temperature = samples.mask_BT, config.rollout.temperature
+        logits_NV = response_logits(
+            self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        ).flatten(0, 1)
+        ids_N = samples.response_BT.flatten()
+        if config.loss.entropy_coefficient == 0:
+            logprobs_N = token_logprobs(logits_NV, ids_N, temperature)
+            return torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0), None
+        logprobs_N, entropy_N = token_logprobs(logits_NV, ids_N, temperature, with_entropy=True)
+        return (
+            torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
+            torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
+        )
 
     def _step(self, loss: float, max_norm: float, learning_rate: float) -> tuple[float, bool]:
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
@@ -194,7 +204,9 @@ class Learner:
 
 
 def _chunks(count: int, size: int) -> Iterator[Tensor]:
-    yield from torch.arange(count).split(size or count)
+    rows = torch.arange(count)
+    for start in range(0, count, size or count):
+        yield rows[start : start + (size or count)]
 
 
 def mini_batches(

@@ -25,22 +25,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpodoctor.errors import GrpodoctorError, InputError, RunError
+from grpodoctor.errors import GrpodoctorError, RunError
 from grpodoctor.trainer import checkpoint
 from grpodoctor.trainer.advantages.base import AdvantageInputs
+from grpodoctor.trainer.answers import answer
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.data import build_task
 from grpodoctor.trainer.engines import RolloutEngine
 from grpodoctor.trainer.evaluate import evaluate
 from grpodoctor.trainer.journal import Journal
-from grpodoctor.trainer.knobs import apply_change, knobs_of
 from grpodoctor.trainer.learner import LearnBatch, Learner, Scores, mini_batches, score
 from grpodoctor.trainer.policy import Policy, load_policy
 from grpodoctor.trainer.record import StepFacts
 from grpodoctor.trainer.registry import advantage_of, correction_of
 from grpodoctor.trainer.rollout import Rollouts, collect
-from grpodoctor.treatment.mailbox import Refused, Request
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
@@ -98,7 +97,7 @@ class Trainer:
             self.engine.sync(1)
         self.reference: Policy | None = None
         self._prepare(config)
-        self.journal = Journal(config, self.policy, run_dir, step=self.done, resume=resume)
+        self.journal = Journal(config, self.policy, run_dir, resume=resume)
         self._stopping = False
         self._saved_at = self.done if resume else -1
 
@@ -135,7 +134,7 @@ class Trainer:
         """Sample one rollout batch and learn from it."""
         began = time.perf_counter()
         step = self.done + 1
-        changes = self._obey_requests(step)
+        changes = self._take_requests(step)
         config = self.config
         self.engine.maybe_sync(step)
         rollouts = self._collect(step)
@@ -183,7 +182,7 @@ class Trainer:
         if config.overlong.kind == "mask":
             loss_mask_BT = loss_mask_BT & ~samples.truncated_B[:, None]
         advantages_B = advantage_of(config.advantage.kind)(
-            AdvantageInputs(rollouts.rewards_B, rollouts.group_ids_B, config.advantage)
+            AdvantageInputs(rollouts.totals(), rollouts.group_ids_B, config.advantage)
         )
         corrected = correction_of(config.correction.kind)(
             CorrectionInputs(
@@ -222,32 +221,15 @@ class Trainer:
         generator = self._generator(step, _Stream.EVALUATION)
         return evaluate(self.config, self.policy, self.task, generator)
 
-    def _obey_requests(self, step: int) -> dict[str, Setting]:
-        """Answer what the mailbox holds; returns the knobs that changed."""
+    def _take_requests(self, step: int) -> dict[str, Setting]:
+        """Do what the mailbox asks for; returns the knobs that changed."""
         changed: dict[str, Setting] = {}
         for request in self.journal.requests():
-            if isinstance(request, Refused):
-                self.journal.event("treatment-refused", step, request.body())
-            elif request.kind == "note":
-                self.journal.note(request, step)
-            else:
-                changed |= self._change_knobs(request, step)
+            given = answer(request, self.config, step, self._prepare)
+            self.config = given.config
+            changed |= given.changed
+            self.journal.event(given.event.kind, given.event.step, given.event.body)
         return changed
-
-    def _change_knobs(self, request: Request, step: int) -> dict[str, Setting]:
-        before, answer = knobs_of(self.config), request.body()
-        try:
-            config = apply_change(self.config, request.changes)
-            self._prepare(config)
-        except InputError as error:
-            self.journal.event("treatment-refused", step, {**answer, "reason": str(error)})
-            return {}
-        self.config = config
-        after = {knob: knobs_of(config)[knob] for knob in request.changes}
-        previous = {knob: before[knob] for knob in request.changes}
-        body = {**answer, "before": previous, "after": after}
-        self.journal.event("treatment-applied", step, body)
-        return after
 
     def _prepare(self, config: TrainConfig) -> None:
         """Bring about what a configuration needs beside its numbers.

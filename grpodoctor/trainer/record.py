@@ -6,7 +6,6 @@ import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from importlib.metadata import version
 
 import numpy as np
@@ -61,7 +60,7 @@ def manifest(config: TrainConfig, policy: Policy) -> Manifest:
 
 
 def rollout_batch(facts: StepFacts) -> RolloutBatch:
-    """The rollout batch as numpy arrays; shares memory with the tensors where they are on the CPU."""
+    """The rollout batch as numpy arrays, which share memory with tensors on the CPU."""
     rollouts, batch, samples = facts.rollouts, facts.batch, facts.rollouts.samples
     size = facts.config.rollout.group_size
     correct = rollouts.rewards.correct
@@ -102,18 +101,17 @@ def step_readings(
         rollouts: its `rollout_batch`.
         more: readings that the loop took itself: times, evaluation, change of the weights.
     """
-    config = facts.config
-    on_policy = (
-        config.optimiser.updates_per_batch == 1 and config.engine.old_logprobs == "recompute"
-    )
-    updates = [
-        update_readings(_update_batch(facts, rollouts, update), on_policy=on_policy)
-        for update in facts.updates
-    ]
+    recomputed = facts.config.engine.old_logprobs == "recompute"
+    of_updates: dict[str, Reading] = {}
+    for update in facts.updates:
+        readings = update_readings(
+            _update_batch(facts, rollouts, update), on_policy=recomputed and len(facts.updates) == 1
+        )
+        of_updates = merge_all(of_updates, readings)
     groups = int(rollouts.group_ids_B.max()) + 1
     return {
         **rollout_readings(rollouts),
-        **reduce(merge_all, updates),
+        **of_updates,
         "updates_per_batch": Mean.of([len(facts.updates)]),
         "groups/generated_per_kept": Mean.of([facts.rollouts.generated_groups / groups]),
         "optimiser/skipped_rate": Rate.of([not update.applied for update in facts.updates]),

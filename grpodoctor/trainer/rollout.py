@@ -32,9 +32,12 @@ class Rollouts:
     generated_groups: int
     """Groups that had to be generated for these."""
 
-    @property
-    def rewards_B(self) -> Tensor:
-        """What the advantages are made of, float64."""
+    def varied(self) -> Tensor:
+        """Which groups have variance in reward, shape (groups,)."""
+        return varied_groups(self.totals(), self.group_ids_B)
+
+    def totals(self) -> Tensor:
+        """What the advantages are made of, shape (B,), float64."""
         return torch.tensor(self.rewards.total, dtype=torch.float64)
 
 
@@ -54,7 +57,7 @@ def collect(
     wanted, rounds, varied = config.rollout.prompts_per_batch, [], 0
     for _ in range(config.rollout.resample_limit if config.rollout.dynamic_sampling else 1):
         rounds.append(_draw(config, engine, task, codec, rng, generator))
-        varied += int(varied_groups(rounds[-1].rewards_B, rounds[-1].group_ids_B).sum())
+        varied += int(rounds[-1].varied().sum())
         if varied >= wanted:
             break
     return rounds[0] if len(rounds) == 1 else _pick_varied(rounds, wanted)
@@ -70,11 +73,8 @@ def _draw(
 ) -> Rollouts:
     drawn = task.problems(rng, config.rollout.prompts_per_batch)
     problems = [problem for problem in drawn for _ in range(config.rollout.group_size)]
-    prompts = [
-        ids
-        for ids in map(codec.encode, (each.prompt for each in drawn))
-        for _ in range(config.rollout.group_size)
-    ]
+    encoded = [codec.encode(problem.prompt) for problem in drawn]
+    prompts = [ids for ids in encoded for _ in range(config.rollout.group_size)]
     samples = engine.generate(prompts, generator)
     texts = [codec.decode(ids) for ids in samples.response_ids()]
     rewards = task.score(problems, texts)
@@ -104,7 +104,7 @@ def _punish(
 def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
     """The first `wanted` groups with variance; where there are too few, others fill the batch."""
     every = _join(rounds)
-    varied_G = varied_groups(every.rewards_B, every.group_ids_B)
+    varied_G = every.varied()
     order_G = torch.cat([varied_G.nonzero(), (~varied_G).nonzero()]).flatten()[:wanted]
     rows = torch.cat([(every.group_ids_B == group).nonzero().flatten() for group in order_G])
     picked = rows.tolist()

@@ -1,0 +1,253 @@
+"""The loop: it learns, cutting a batch changes no gradient, and nothing bad kills it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from grpodoctor.errors import DataError
+from grpodoctor.runs.follower import read_run
+from grpodoctor.trainer.aggregation import AGGREGATIONS
+from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.learner import LearnBatch, Learner, mini_batches, score
+from grpodoctor.trainer.loop import StepReport, Trainer
+from grpodoctor.trainer.presets import preset_names, preset_of
+from grpodoctor.trainer.sampler import Samples
+from grpodoctor.vocabulary.values import NotApplicable, scalar
+
+SMALL = (
+    *("threads=1", "model.warm_start_steps=30", "steps=2", "evaluation.prompts=8"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=2"),
+)
+
+
+def small(*assignments: str, preset: str | None = None) -> TrainConfig:
+    layers = [preset_of(preset).settings] if preset else []
+    return load_config(*layers, assignments=[*SMALL, *assignments])
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: each.clone() for name, each in trainer.policy.model.state_dict().items()}
+
+
+def trained(config: TrainConfig, run_dir: Path) -> Trainer:
+    trainer = Trainer(config, run_dir)
+    trainer.run()
+    return trainer
+
+
+def same_weights(left: Trainer, right: Trainer) -> bool:
+    right_weights = weights(right)
+    return all(torch.equal(each, right_weights[name]) for name, each in weights(left).items())
+
+
+def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
+    config = load_config(
+        assignments=[
+            *("threads=2", "steps=60", "evaluation.prompts=200", "evaluation.every=60"),
+            *("model.warm_start_steps=150", "optimiser.learning_rate=3e-4"),
+            *("task.difficulty=1", "loss.aggregation=token-mean"),
+        ]
+    )
+    reports: list[StepReport] = []
+    Trainer(config, tmp_path / "run").run(reports.append)
+    first, last = reports[0].heldout, reports[-1].heldout
+    assert first is not None
+    assert last is not None
+    # The standard error of each is below 0.036.
+    assert last > first + 0.15
+    assert reports[-1].entropy < reports[0].entropy
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) -> None:
+    config = small("loss.kl_coefficient=0.04", preset=preset)
+    trainer = Trainer(config, tmp_path / "run")
+    before = weights(trainer)
+    trainer.run()
+    assert trainer.done == 2
+    assert any(not torch.equal(before[name], each) for name, each in weights(trainer).items())
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
+    first, second, other = (
+        trained(small(f"seed={seed}"), tmp_path / str(number))
+        for number, seed in enumerate((5, 5, 6))
+    )
+    assert same_weights(first, second)
+    assert not same_weights(first, other)
+
+
+def rollout(trainer: Trainer) -> LearnBatch:
+    """A batch with random advantages, so that every token has a gradient."""
+    rollouts = trainer._collect(1)
+    scores = score(trainer.policy.model, rollouts.samples, 1.0)
+    batch = trainer._learn_batch(rollouts, scores)
+    generator = torch.Generator().manual_seed(0)
+    return replace(batch, advantages_B=torch.randn(len(rollouts.samples), generator=generator))
+
+
+def gradient(learner: Learner, batch: LearnBatch, config: TrainConfig) -> torch.Tensor:
+    """The gradient of one update, read back from the first moment of a fresh AdamW."""
+    fresh = Learner(learner.model, config.optimiser)
+    rows = torch.arange(len(batch.samples))
+    fresh.update(batch, rows, config, learning_rate=0.0)
+    moments = fresh.optimiser.state_dict()["state"]
+    return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_micro_batches_change_no_gradient(aggregation: str, tmp_path: Path) -> None:
+    extras = ("loss.entropy_coefficient=0.01", "loss.kl_coefficient=0.1")
+    settings = (f"loss.aggregation={aggregation}", "optimiser.max_grad_norm=1e9", *extras)
+    trainer = Trainer(small(*settings), tmp_path / "run")
+    batch = rollout(trainer)
+    whole = gradient(trainer.learner, batch, trainer.config)
+    for size in (1, 3, 5):
+        split = gradient(trainer.learner, batch, small(*settings, f"optimiser.micro_batch={size}"))
+        torch.testing.assert_close(split, whole, rtol=1e-4, atol=1e-7)
+    trainer.journal.close(finished=False)
+
+
+def padded(samples: Samples, columns: int, garbage: int) -> Samples:
+    """The same responses with more padding on the right, filled with a token."""
+    pad = torch.nn.functional.pad
+    tokens_BL = torch.where(samples.attention_BL, samples.tokens_BL, garbage)
+    return replace(
+        samples,
+        tokens_BL=pad(tokens_BL, (0, columns), value=garbage),
+        attention_BL=pad(samples.attention_BL, (0, columns), value=False),
+        logprobs_BT=pad(samples.logprobs_BT, (0, columns), value=0.0),
+    )
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_padding_carries_no_gradient(aggregation: str, tmp_path: Path) -> None:
+    config = small(f"loss.aggregation={aggregation}", "optimiser.max_grad_norm=1e9")
+    trainer = Trainer(config, tmp_path / "run")
+    batch = rollout(trainer)
+    pad = torch.nn.functional.pad
+    wider = replace(
+        batch,
+        samples=padded(batch.samples, 6, garbage=17),
+        loss_mask_BT=pad(batch.loss_mask_BT, (0, 6), value=False),
+        old_logprobs_BT=pad(batch.old_logprobs_BT, (0, 6), value=-1e30),
+    )
+    torch.testing.assert_close(
+        gradient(trainer.learner, wider, config),
+        gradient(trainer.learner, batch, config),
+        rtol=1e-4,
+        atol=1e-7,
+    )
+    trainer.journal.close(finished=False)
+
+
+def test_mini_batches_keep_groups_together_and_cover_each_epoch_once() -> None:
+    config = small("optimiser.updates_per_batch=6", "optimiser.epochs=2").optimiser
+    group_ids_B = torch.arange(4).repeat_interleave(4)
+    batches = list(mini_batches(group_ids_B, config, torch.Generator().manual_seed(1)))
+    assert len(batches) == 6
+    for rows in batches:
+        _, sizes = group_ids_B[rows].unique(return_counts=True)
+        assert (sizes == 4).all()
+    for epoch in (batches[:3], batches[3:]):
+        assert torch.cat(epoch).sort().values.tolist() == list(range(16))
+    orders = [torch.cat(epoch).tolist() for epoch in (batches[:3], batches[3:])]
+    assert orders[0] != orders[1]
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted(tmp_path: Path) -> None:
+    trainer = Trainer(small("rollout.temperature=1"), tmp_path / "run")
+    before = weights(trainer)
+    batch = rollout(trainer)
+    poisoned = replace(
+        batch, advantages_B=batch.advantages_B.index_fill(0, torch.tensor([3]), np.inf)
+    )
+    update = trainer.learner.update(poisoned, torch.arange(16), trainer.config, 1e-3)
+    assert not update.applied
+    assert all(torch.equal(before[name], each) for name, each in weights(trainer).items())
+    healthy = trainer.learner.update(batch, torch.arange(16), trainer.config, 1e-3)
+    assert healthy.applied
+    trainer.journal.close(finished=False)
+
+
+def test_an_infinite_reward_ends_in_skipped_updates_and_not_in_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_reward.py").write_text(
+        "def reward(prompts, completions, answers):\n"
+        "    return [1e308 * (-10) ** (i % 2) for i in range(len(prompts))]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        trainer = trained(small("task.reward=bad_reward:reward"), tmp_path / "run")
+    except DataError:
+        return  # refused before anything was trained on: just as good
+    assert trainer.done == 2
+    skipped = [step.values["optimiser/skipped_rate"] for step in read_run(tmp_path / "run").steps]
+    assert [scalar(each) for each in skipped] == [1.0, 1.0]
+
+
+def test_dynamic_sampling_replaces_groups_without_variance(tmp_path: Path) -> None:
+    plain, dynamic = (
+        list(read_run(trained(small(*more), tmp_path / name).run_dir).steps)
+        for name, more in (
+            ("plain", ()),
+            ("dynamic", ("rollout.dynamic_sampling=true", "rollout.resample_limit=64")),
+        )
+    )
+    assert all(scalar(step.values["groups/generated_per_kept"]) == 1 for step in plain)
+    assert any((scalar(step.values["groups/zero_variance_rate"]) or 0) > 0 for step in plain)
+    assert all(scalar(step.values["groups/zero_variance_rate"]) == 0 for step in dynamic)
+    assert any((scalar(step.values["groups/generated_per_kept"]) or 0) > 1 for step in dynamic)
+
+
+def test_dynamic_sampling_gives_up_after_its_limit(tmp_path: Path) -> None:
+    # A limit of two tokens leaves no room for an answer: no group ever has variance.
+    impossible = ("rollout.max_length=2", "rollout.dynamic_sampling=true")
+    trainer = trained(small(*impossible, "rollout.resample_limit=3"), tmp_path / "run")
+    for step in read_run(trainer.run_dir).steps:
+        assert scalar(step.values["groups/zero_variance_rate"]) == 1
+        assert scalar(step.values["groups/generated_per_kept"]) == 3
+        assert scalar(step.values["groups/size"]) == 4
+
+
+def test_an_overlong_mask_takes_truncated_responses_out_of_the_loss(tmp_path: Path) -> None:
+    trainer = Trainer(small("overlong.kind=mask", "rollout.max_length=6"), tmp_path / "run")
+    batch = rollout(trainer)
+    truncated_B = batch.samples.truncated_B
+    assert truncated_B.any()
+    assert not batch.loss_mask_BT[truncated_B].any()
+    assert torch.equal(batch.loss_mask_BT[~truncated_B], batch.samples.mask_BT[~truncated_B])
+    trainer.journal.close(finished=False)
+
+
+def test_one_update_of_the_learners_own_policy_has_no_clip_fraction(tmp_path: Path) -> None:
+    on_policy = trained(small("optimiser.updates_per_batch=1"), tmp_path / "on")
+    off_policy = trained(small("optimiser.updates_per_batch=2"), tmp_path / "off")
+    for step in read_run(on_policy.run_dir).steps:
+        assert isinstance(step.values["clip/low_rate"], NotApplicable)
+    for step in read_run(off_policy.run_dir).steps:
+        assert scalar(step.values["clip/low_rate"]) is not None
+
+
+def test_the_learning_rate_warms_up(tmp_path: Path) -> None:
+    config = small("steps=4", "optimiser.learning_rate=1e-3", "optimiser.warmup_steps=3")
+    steps = read_run(trained(config, tmp_path / "run").run_dir).steps
+    rates = [scalar(step.values["optimiser/learning_rate"]) for step in steps]
+    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3])
+
+
+def test_a_stop_ends_after_the_step_in_progress_with_a_checkpoint(tmp_path: Path) -> None:
+    trainer = Trainer(small("steps=1000"), tmp_path / "run")
+    trainer.run(lambda report: trainer.stop() if report.step == 2 else None)
+    assert trainer.done == 2
+    run = read_run(trainer.run_dir)
+    assert [step.step for step in run.steps] == [1, 2]
+    assert [event.kind for event in run.events] == ["started", "finished"]
+    assert (trainer.run_dir / "checkpoints" / "step-000002").is_dir()

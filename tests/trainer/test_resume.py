@@ -1,0 +1,138 @@
+"""A run that was interrupted and resumed is the run that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+import torch
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.follower import read_run
+from grpodoctor.trainer.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.loop import Trainer
+
+SMALL = (
+    *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.prompts=8"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=2"),
+)
+STALE = ("engine.precision=int8", "engine.sync_every=4", "loss.kl_coefficient=0.1")
+
+
+def small(*assignments: str) -> TrainConfig:
+    return load_config(assignments=[*SMALL, *assignments])
+
+
+def state(trainer: Trainer) -> list[torch.Tensor]:
+    moments = trainer.learner.optimiser.state_dict()["state"]
+    return [
+        *trainer.policy.model.state_dict().values(),
+        *(moments[index][name] for index in sorted(moments) for name in sorted(moments[index])),
+    ]
+
+
+def assert_identical(left: Trainer, right: Trainer) -> None:
+    for one, other in zip(state(left), state(right), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("extra", [(), STALE], ids=["fresh-engine", "stale-engine"])
+def test_resumed_weights_are_the_uninterrupted_ones(extra: tuple[str, ...], tmp_path: Path) -> None:
+    whole = Trainer(small(*extra), tmp_path / "whole")
+    whole.run()
+    part = Trainer(small(*extra), tmp_path / "part")
+    part.run(lambda report: part.stop() if report.step == 3 else None)
+    resumed = Trainer(saved_config(tmp_path / "part"), tmp_path / "part", resume=True)
+    assert resumed.done == 3
+    resumed.run()
+    assert_identical(whole, resumed)
+    run = read_run(tmp_path / "part")
+    assert [step.step for step in run.steps] == [1, 2, 3, 4, 5, 6]
+    assert "resumed" in [event.kind for event in run.events]
+
+
+def test_prompts_from_a_file_go_on_where_they_stopped(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    rows = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(40)]
+    data.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    extra = (f"task.data={data}", "model.warm_start_steps=0")
+    whole = Trainer(small(*extra), tmp_path / "whole")
+    whole.run()
+    part = Trainer(small(*extra), tmp_path / "part")
+    part.run(lambda report: part.stop() if report.step == 3 else None)
+    resumed = Trainer(small(*extra), tmp_path / "part", resume=True)
+    resumed.run()
+    assert_identical(whole, resumed)
+
+
+def test_a_killed_run_resumes_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from grpodoctor.trainer.loop import Trainer\n"
+        "from grpodoctor.trainer.config import load_config\n"
+        "Trainer(load_config(assignments=sys.argv[2:]), Path(sys.argv[1])).run()"
+    )
+    settings = [*SMALL, "steps=5000", "checkpoint.every=1", "checkpoint.keep=2"]
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen([sys.executable, "-c", program, str(run_dir), *settings])
+    try:
+        deadline = time.monotonic() + 120
+        while len(checkpoints(run_dir)) < 2 and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+    newest = int(checkpoints(run_dir)[-1].name.removeprefix("step-"))
+    goal = newest + 2
+    resumed = Trainer(saved_config(run_dir, [f"steps={goal}"]), run_dir, resume=True)
+    assert resumed.done == newest
+    resumed.run()
+    whole = Trainer(small(f"steps={goal}"), tmp_path / "whole")
+    whole.run()
+    assert_identical(whole, resumed)
+
+
+def test_only_so_many_checkpoints_are_kept(tmp_path: Path) -> None:
+    Trainer(small("checkpoint.every=1", "checkpoint.keep=2"), tmp_path / "run").run()
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-000005", "step-000006"]
+
+
+def test_a_checkpoint_is_a_model_that_transformers_loads(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    trainer = Trainer(small("steps=1"), tmp_path / "run")
+    trainer.run()
+    loaded = AutoModelForCausalLM.from_pretrained(checkpoints(tmp_path / "run")[-1])
+    for name, tensor in trainer.policy.model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_there_is_nothing_to_resume_in_an_empty_directory(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no checkpoint"):
+        saved_config(tmp_path)
+    with pytest.raises(RunError, match="no checkpoint"):
+        Trainer(small(), tmp_path, resume=True)
+
+
+def test_a_damaged_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
+    Trainer(small("steps=1"), tmp_path / "run").run()
+    newest = checkpoints(tmp_path / "run")[-1]
+    (newest / "optimiser.safetensors").write_bytes(b"\x00" * 40)
+    with pytest.raises(RunError, match="does not fit"):
+        Trainer(small(), tmp_path / "run", resume=True)
+    (newest / "state.json").write_text("{")
+    with pytest.raises(RunError, match="damaged"):
+        saved_config(tmp_path / "run")
+
+
+def test_another_model_does_not_resume(tmp_path: Path) -> None:
+    Trainer(small("steps=1"), tmp_path / "run").run()
+    with pytest.raises(RunError, match="does not fit this run"):
+        Trainer(small("model.width=32"), tmp_path / "run", resume=True)
