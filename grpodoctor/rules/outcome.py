@@ -16,6 +16,9 @@ SOLVED_ACCURACY = 0.95
 SOLVED_GROUPS = 0.8
 """Share of groups answered right throughout that says the same where accuracy is not recorded."""
 
+CEILING = 0.9
+"""Level of an outcome in [0, 1] from which on standing still is no stall."""
+
 _NOISE_STEPS = 30
 """Readings from which the noise of one reading is taken."""
 
@@ -41,9 +44,17 @@ def has_improved(chart: Chart) -> bool | None:
 
 
 def has_stalled(chart: Chart, *, readings: int = 30) -> bool:
-    """Whether the outcome's latest `readings` are no higher than as many before them."""
-    tail = chart.series(outcome_of(chart) or "").tail(2 * readings)
-    return len(tail) == 2 * readings and level_shift(tail[:readings], tail[readings:]) < 2
+    """Whether the outcome, short of its ceiling, is no higher than `readings` readings ago."""
+    series = chart.series(outcome_of(chart) or "")
+    tail = series.tail(2 * readings)
+    if len(tail) < 2 * readings or is_near_ceiling(series):
+        return False
+    return level_shift(tail[:readings], tail[readings:]) < 2
+
+
+def is_near_ceiling(series: Series) -> bool:
+    """Whether an outcome in [0, 1] stands so high that little is left to rise to."""
+    return series.level(_NOISE_STEPS) >= CEILING and all(value <= 1 for _, value in series)
 
 
 def is_solved(chart: Chart) -> bool:

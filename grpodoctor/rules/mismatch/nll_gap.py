@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
 
 _GAP = "mismatch/nll_gap"
+_LATEST = 20
+"""Readings that make the level: a sampler that is synced every few steps draws a sawtooth, and the
+median of a whole tooth does not swing."""
+_NOISE_READINGS = 50
 _SELECTED = "groups/generated_per_kept"
 
 
@@ -64,8 +67,9 @@ class SamplesNotFromTheLearner(Rule):
     """Gap that is critical: int3 weights gave .37 and cost half of the accuracy."""
     selection: float = 0.03
     """Added to all of these where groups are selected, which biases the gap upwards."""
-    errors: float = 4.0
-    """Standard errors of the level that it must exceed."""
+    errors: float = 5.0
+    """Standard errors of the level that it must exceed: the level is looked at in every step, and
+    its error is itself an estimate."""
     readings: int = 5
     """Fewest readings for a level."""
 
@@ -74,7 +78,7 @@ class SamplesNotFromTheLearner(Rule):
         series = chart.series(_GAP)
         if len(series) < self.readings or abs(series.last) < self.small / 2:
             return None
-        gap = series.level(RECENT)
+        gap = series.level(_LATEST)
         allowance = self.selection if gap > 0 and self._is_selected(chart) else 0.0
         if not abs(gap) > max(self.small + allowance, self.errors * self._error(series)):
             return None
@@ -92,8 +96,8 @@ class SamplesNotFromTheLearner(Rule):
 
     def _error(self, series: Series) -> float:
         """Standard error of the level, a median of few readings."""
-        readings = min(len(series), RECENT)
-        return step_noise(series.tail(2 * RECENT)) * math.sqrt(math.pi / 2 / readings)
+        readings = min(len(series), _LATEST)
+        return step_noise(series.tail(_NOISE_READINGS)) * math.sqrt(math.pi / 2 / readings)
 
     def _is_selected(self, chart: Chart) -> bool:
         generated = chart.value(_SELECTED)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+LOW, HIGH, KL, UPDATES = "clip/low_rate", "clip/high_rate", "kl/old_policy/k3", "updates_per_batch"
+
+
+def run(
+    curves: dict[str, Curve],
+    *,
+    count: int = 60,
+    without: tuple[str, ...] = (),
+    knobs: dict[str, Setting] | None = None,
+) -> Patient:
+    every = {**healthy(1), **curves}
+    kept = {name: c for name, c in every.items() if name not in without}
+    return Patient(steps(count, kept), knobs=knobs)
+
+
+def clipped(low: float, high: float, kl: float) -> dict[str, Curve]:
+    return {
+        LOW: noisy(low, low / 10, 1),
+        HIGH: noisy(high, high / 10, 2),
+        KL: noisy(kl, kl / 10, 3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kl"),
+    [(0.003, 0.001, 0.001), (0.015, 0.019, 0.003), (0.014, 0.0, 0.004)],
+    ids=["one pass", "sixteen cautious updates", "the same with a high upper clip"],
+)
+def test_ordinary_clipping_is_quiet(low: float, high: float, kl: float) -> None:
+    assert run(clipped(low, high, kl)).findings("CLP001") == []
+
+
+def test_over_updating_is_found() -> None:
+    """16 updates on a batch at the full learning rate: .045 clipped, a KL of .021 a batch."""
+    finding = run(clipped(0.030, 0.015, 0.021)).finding("CLP001")
+    assert finding.severity == "warning"
+    assert finding.remedies[0] == "fewer-updates"
+
+
+def test_a_large_share_needs_no_other_evidence() -> None:
+    finding = run(clipped(0.01, 0.15, 0.001), without=(KL,)).finding("CLP001")
+    assert finding.remedies[0] == "clip-higher"
+
+
+def test_growth_against_the_own_start() -> None:
+    grown = noisy(ramp(0.003, 0.06, 20, begin=20), 0.001, 1)
+    assert "at the start" in run({LOW: grown}).finding("CLP001").summary
+
+
+def test_losses_that_clip_whole_sequences_have_their_own_bar() -> None:
+    published = clipped(0.1, 0.05, 0.001)
+    assert run(published, knobs={"loss": "gspo"}).findings("CLP001") == []
+    assert run(published).finding("CLP001")
+    assert run(clipped(0.2, 0.2, 0.001), knobs={"loss": "gspo"}).finding("CLP001")
+
+
+def test_a_clip_fraction_that_cannot_be_is_explained() -> None:
+    why = NotApplicable("one update per batch with the learner's own log-probabilities")
+    patient = run({LOW: why, HIGH: why})
+    finding = patient.finding("CLP002")
+    assert (finding.severity, finding.remedies) == ("info", ())
+    assert "one update per batch" in finding.summary
+    assert patient.why_not("CLP001") == why.why
+    assert patient.why_not("CLP002") is None
+
+
+@pytest.mark.parametrize("as_knob", [True, False])
+def test_a_zero_that_one_update_explains_is_expected(as_knob: bool) -> None:
+    curves: dict[str, Curve] = {LOW: 0, HIGH: 0, UPDATES: 1}
+    patient = run(
+        curves,
+        without=(UPDATES,) if as_knob else (),
+        knobs={"updates_per_batch": 1} if as_knob else {},
+    )
+    assert "expected" in patient.finding("CLP002").summary
+
+
+def test_other_zeros_are_not_explained_away() -> None:
+    zeros: dict[str, Curve] = {LOW: 0, HIGH: 0}
+    assert run({**zeros, UPDATES: 4}).findings("CLP002") == []
+    assert run(zeros, without=(UPDATES,)).findings("CLP002") == []
+    sampler: dict[str, Setting] = {"old_logprobs": "sampler"}
+    assert run({**zeros, UPDATES: 1}, knobs=sampler).findings("CLP002") == []
+
+
+def test_absent() -> None:
+    skipped = {each.code for each in run({}, without=(LOW, HIGH)).engine.diagnosis().skipped}
+    assert {"CLP001", "CLP002"} <= skipped

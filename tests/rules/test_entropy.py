@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+ENTROPY, ACCURACY, REWARD = "entropy/mean", "accuracy/train", "reward/mean"
+NGRAMS, DUPLICATES = "text/unique_ngram_rate", "groups/duplicate_rate"
+
+
+def changed(
+    curves: dict[str, Curve], *, count: int = 120, seed: int = 1, without: tuple[str, ...] = ()
+) -> Patient:
+    every = {**healthy(seed), **curves}
+    return Patient(steps(count, {name: c for name, c in every.items() if name not in without}))
+
+
+def fall(last: float, steps_taken: int = 60) -> Curve:
+    return noisy(ramp(0.5, last, steps_taken), 0.01, 7)
+
+
+def flat(level: float) -> dict[str, Curve]:
+    outcome = noisy(level, 0.05, 8)
+    return {ACCURACY: outcome, REWARD: outcome}
+
+
+def test_falling_entropy_with_rising_accuracy_is_health() -> None:
+    assert changed({}).findings("ENT001") == []
+    assert changed({ENTROPY: fall(0.05)}).findings("ENT001") == []
+
+
+def test_collapse_without_a_rising_outcome_is_a_warning() -> None:
+    finding = changed({ENTROPY: fall(0.05), **flat(0.45)}).finding("ENT001")
+    assert finding.severity == "warning"
+    assert finding.active
+    assert 40 < finding.onset_step < 65
+    entropy = finding.evidence[0]
+    assert entropy.metric == ENTROPY
+    assert entropy.baseline == pytest.approx(0.46, abs=0.05)
+
+
+def test_collapse_with_the_outcome_lost_is_critical() -> None:
+    lost = noisy(ramp(0.45, 0.1, 30, begin=50), 0.05, 9)
+    finding = changed({ENTROPY: fall(0.02), ACCURACY: lost, REWARD: lost}).finding("ENT001")
+    assert finding.severity == "critical"
+
+
+def test_an_extreme_fall_beside_a_rising_outcome_is_a_note_of_its_cost() -> None:
+    finding = changed({ENTROPY: fall(0.01, 40)}, count=80).finding("ENT001")
+    assert finding.severity == "info"
+    assert "exploration" in finding.summary
+
+
+def test_equal_answers_beside_a_rising_outcome_are_a_note() -> None:
+    copies = noisy(ramp(0.15, 0.85, 60), 0.02, 3)
+    finding = changed({ENTROPY: fall(0.05), DUPLICATES: copies}).finding("ENT001")
+    assert finding.severity == "info"
+
+
+def test_collapse_after_which_the_outcome_stands_still_is_a_warning() -> None:
+    finding = changed({ENTROPY: fall(0.01)}, count=250).finding("ENT001")
+    assert finding.severity == "warning"
+    assert "stopped rising" in finding.summary
+
+
+def test_loops_are_a_warning_even_when_the_reward_rises() -> None:
+    loops = noisy(ramp(0.93, 0.2, 60), 0.01, 4)
+    finding = changed({ENTROPY: fall(0.05), NGRAMS: loops}).finding("ENT001")
+    assert finding.severity == "warning"
+
+
+def test_a_solved_task_is_saturation() -> None:
+    solved = noisy(ramp(0.68, 1.0, 30), 0.005, 5)
+    solved_rate = lambda step: min(1.0, float(solved(step) or 0))  # noqa: E731 - a curve
+    curves = {ENTROPY: fall(0.001, 30), ACCURACY: solved_rate, REWARD: solved_rate}
+    finding = changed(curves).finding("ENT001")
+    assert finding.severity == "info"
+    assert "saturation" in finding.summary
+
+
+def test_zero_at_every_step_means_not_computed() -> None:
+    patient = changed({ENTROPY: 0})
+    assert patient.why_not("ENT001") == "entropy is exactly zero at every step: not computed"
+    assert patient.findings("ENT001") == []
+    assert patient.findings("ENT002") == []
+
+
+def test_zero_after_a_living_start_is_a_collapse() -> None:
+    curve = [0.5] * 20 + [0.0] * 200
+    finding = changed({ENTROPY: curve, **flat(0.45)}, count=220).finding("ENT001")
+    assert finding.active
+
+
+def test_without_any_outcome_it_is_only_a_note() -> None:
+    finding = changed({ENTROPY: fall(0.05)}, without=(ACCURACY, REWARD)).finding("ENT001")
+    assert finding.severity == "info"
+
+
+def test_absent_and_not_applicable() -> None:
+    patient = changed({}, without=(ENTROPY,))
+    assert {"ENT001", "ENT002"} <= {each.code for each in patient.engine.diagnosis().skipped}
+    patient = changed({ENTROPY: NotApplicable("no sampler")})
+    assert patient.why_not("ENT001") == patient.why_not("ENT002") == "no sampler"
+
+
+def test_explosion_with_the_outcome_lost_is_critical() -> None:
+    """A quantised sampler's log-probabilities as the old policy: .5 to .87 nats, .37 to .12."""
+    lost = noisy(ramp(0.4, 0.12, 20, begin=5), 0.04, 6)
+    rising = noisy(ramp(0.5, 0.87, 40, begin=5), 0.02, 6)
+    finding = changed({ENTROPY: rising, ACCURACY: lost, REWARD: lost}).finding("ENT002")
+    assert finding.severity == "critical"
+    assert finding.onset_step < 45
+
+
+def test_explosion_without_a_rise_is_a_warning() -> None:
+    rising = noisy(ramp(0.5, 0.9, 40, begin=10), 0.02, 6)
+    assert changed({ENTROPY: rising, **flat(0.45)}).finding("ENT002").severity == "warning"
+
+
+def test_slowly_rising_entropy_beside_a_rising_outcome_is_wanted() -> None:
+    assert changed({ENTROPY: noisy(ramp(0.5, 0.9, 120), 0.02, 6)}).findings("ENT002") == []
+
+
+def test_a_nearly_deterministic_start_does_not_explode_by_noise() -> None:
+    """A run of strangers with entropy .038 to .047 and no reward at all."""
+    low = noisy(ramp(0.03, 0.06, 40, begin=10), 0.004, 6)
+    assert changed({ENTROPY: low, **flat(0.0)}).findings("ENT002") == []

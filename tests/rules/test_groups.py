@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+FLAT, RIGHT, WRONG = (
+    "groups/zero_variance_rate",
+    "groups/all_correct_rate",
+    "groups/all_incorrect_rate",
+)
+CANCELLED, EFFECTIVE = "groups/cancelled_rate", "groups/effective_rate"
+ACCURACY, REWARD = "accuracy/train", "reward/mean"
+SPLIT = (RIGHT, WRONG, CANCELLED, EFFECTIVE)
+
+
+def run(curves: dict[str, Curve], *, count: int = 60, without: tuple[str, ...] = ()) -> Patient:
+    every = {**healthy(1), **curves}
+    return Patient(steps(count, {name: c for name, c in every.items() if name not in without}))
+
+
+def split(right: float, wrong: float, *, other: float = 0.0, cancelled: float = 0.0) -> dict:
+    """Group rates that add up."""
+    flat = right + wrong + other + cancelled
+    return {
+        RIGHT: noisy(right, 0.02, 1) if right < 1 else right,
+        WRONG: noisy(wrong, 0.02, 2) if wrong < 1 else wrong,
+        CANCELLED: cancelled,
+        FLAT: flat,
+        EFFECTIVE: 1 - flat,
+    }
+
+
+def outcome(level: float) -> dict[str, Curve]:
+    curve = noisy(level, 0.02, 3) if 0 < level < 1 else level
+    return {ACCURACY: curve, REWARD: curve}
+
+
+def test_thinning_with_success_is_health() -> None:
+    patient = run({}, count=120)
+    for code in ("GRP001", "GRP002", "GRP003", "GRP004"):
+        assert patient.findings(code) == []
+
+
+def test_groups_that_are_all_right_are_a_note() -> None:
+    finding = run({**split(0.9, 0.0), **outcome(0.97), "accuracy/heldout": 0.95}).finding("GRP001")
+    assert finding.severity == "info"
+    assert "solved" in finding.summary
+
+
+def test_easy_training_prompts_with_unsolved_held_out_ones_are_a_warning() -> None:
+    curves = {**split(0.8, 0.0), **outcome(0.93), "accuracy/heldout": noisy(0.4, 0.02, 4)}
+    finding = run(curves).finding("GRP001")
+    assert finding.severity == "warning"
+    assert "held-out accuracy" in finding.summary
+
+
+def test_groups_that_are_all_wrong_are_found_within_ten_steps_and_turn_critical() -> None:
+    curves = {**split(0.0, 1.0), **outcome(0.0)}
+    early = run(curves, count=10).finding("GRP002")
+    assert (early.severity, early.remedies[0]) == ("warning", "recheck-reward")
+    assert run(curves, count=40).finding("GRP002").severity == "critical"
+
+
+def test_prompts_that_nobody_can_solve_are_a_note() -> None:
+    """30 % unsolvable prompts: .33 of the groups, and dynamic sampling pays."""
+    finding = run({**split(0.12, 0.33), **outcome(0.44)}).finding("GRP002")
+    assert finding.severity == "info"
+    assert "dynamic-sampling" in finding.remedies
+
+
+def test_half_of_the_groups_without_progress_are_a_warning() -> None:
+    assert run({**split(0.0, 0.65), **outcome(0.1)}).finding("GRP002").severity == "warning"
+
+
+def test_a_hard_beginning_that_is_overcome_is_no_alarm() -> None:
+    """A healthy agent run: .75 of the groups wrong at first, half of them over thirty steps."""
+    rising = noisy(ramp(0.12, 0.6, 60), 0.05, 5)
+    curves = {WRONG: noisy(ramp(0.75, 0.1, 50), 0.08, 6), ACCURACY: rising, REWARD: rising}
+    assert [each.code for each in run(curves, count=120).alarms() if each.code == "GRP002"] == []
+
+
+def test_cancelled_components_are_found_and_critical_without_any_signal() -> None:
+    some = run(split(0.1, 0.05, cancelled=0.4)).finding("GRP003")
+    assert some.severity == "warning"
+    every = {**split(0.0, 0.0, cancelled=1.0)}
+    assert run(every, count=10).finding("GRP003").severity == "warning"
+    assert run(every, count=40).finding("GRP003").severity == "critical"
+
+
+def test_a_group_that_cancels_by_accident_is_quiet() -> None:
+    curves = split(0.2, 0.02, cancelled=0.05)
+    assert run(curves).findings("GRP003") == []
+
+
+def test_components_that_cancel_are_seen_without_groups() -> None:
+    """The components' deviations are not zero and the total's is."""
+    curves: dict[str, Curve] = {
+        "reward/std": 0,
+        "reward/component/right/std": 0.4,
+        "reward/component/brief/std": 0.4,
+    }
+    assert run(curves, without=SPLIT).finding("GRP003").severity == "critical"
+
+
+def test_a_component_of_weight_zero_does_not_cancel() -> None:
+    curves: dict[str, Curve] = {"reward/std": 0, "reward/component/logged/std": 0.4}
+    without = (*SPLIT, "reward/component/task/std")
+    assert run(curves, without=without).findings("GRP003") == []
+
+
+def test_a_reward_that_is_always_given_is_named() -> None:
+    """Always 1: accuracy .47, no variance anywhere, hardly a group right or wrong throughout."""
+    curves = {**split(0.013, 0.034, other=0.953), ACCURACY: noisy(0.47, 0.05, 7), REWARD: 1.0}
+    patient = run(curves)
+    assert patient.finding("GRP004").severity == "critical"
+    assert patient.findings("GRP001") == []
+    assert patient.findings("GRP002") == []
+
+
+@pytest.mark.parametrize(("level", "code"), [(0.82, "GRP001"), (0.1, "GRP002"), (0.47, "GRP004")])
+def test_without_a_split_the_accuracy_tells(level: float, code: str) -> None:
+    flat = {0.82: 0.75, 0.1: 0.75, 0.47: 0.9}[level]
+    patient = run({FLAT: noisy(flat, 0.03, 8), ACCURACY: noisy(level, 0.03, 9)}, without=SPLIT)
+    fired = [c for c in ("GRP001", "GRP002", "GRP004") if patient.findings(c)]
+    assert fired == [code]
+
+
+def test_without_split_and_accuracy_the_cause_stays_open() -> None:
+    """A run of strangers: no variance at all, a graded reward of .88, all responses cut."""
+    curves: dict[str, Curve] = {
+        FLAT: noisy(0.998, 0.003, 1),
+        REWARD: noisy(0.88, 0.01, 2),
+        "length/truncated_rate": 1,
+    }
+    patient = run(curves, without=(*SPLIT, ACCURACY))
+    assert patient.finding("GRP004").severity == "critical"
+    assert patient.finding("LEN002").severity == "critical"
+    assert patient.findings("GRP001") == []
+    assert patient.findings("GRP002") == []
+
+
+def test_a_solved_task_without_accuracy_is_easy() -> None:
+    curves: dict[str, Curve] = {FLAT: 1.0, REWARD: 1.0, "reward/std": 0}
+    patient = run(curves, without=(*SPLIT, ACCURACY, "accuracy/heldout"))
+    assert patient.finding("GRP001").severity == "info"
+    assert patient.findings("GRP004") == []
+
+
+@pytest.mark.parametrize("code", ["GRP001", "GRP002", "GRP003", "GRP004"])
+def test_absent_zero_and_not_applicable(code: str) -> None:
+    names = (FLAT, *SPLIT, "reward/std")
+    patient = run({}, without=names)
+    (skipped,) = [each for each in patient.engine.diagnosis().skipped if each.code == code]
+    assert skipped.how
+    patient = run(dict.fromkeys(names, 0))
+    assert patient.findings(code) == []
+    patient = run(dict.fromkeys(names, NotApplicable("one response per prompt")))
+    assert patient.why_not(code) == "one response per prompt"

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
+
+GAP, RIGHT, WRONG, ALL, CUT = (
+    "length/group_gap",
+    "length/correct",
+    "length/incorrect",
+    "length/mean",
+    "length/truncated_rate",
+)
+
+
+def run(curves: dict[str, Curve], *, count: int = 100, without: tuple[str, ...] = ()) -> Patient:
+    together = {**healthy(1), **curves}
+    return Patient(steps(count, {name: c for name, c in together.items() if name not in without}))
+
+
+def rambling() -> dict[str, Curve]:
+    """The reference run of the effect: correct 3, incorrect 3 to 34 tokens from step 40 on."""
+    return {
+        GAP: noisy(ramp(0.0, 30.0, 30, begin=40), 0.8, 1, low=-9),
+        RIGHT: noisy(3.1, 0.1, 2),
+        WRONG: noisy(ramp(3.1, 33.7, 30, begin=40), 0.8, 3),
+        ALL: noisy(ramp(3.1, 16.2, 30, begin=40), 0.4, 4),
+        CUT: noisy(ramp(0.0, 0.3, 20, begin=60), 0.02, 5),
+    }
+
+
+def test_a_growing_gap_is_found_early_and_truncation_follows() -> None:
+    patient = run(rambling())
+    finding = patient.finding("LEN001")
+    assert finding.severity == "warning"
+    assert 40 <= finding.onset_step <= 55
+    assert finding.remedies[0] == "token-level-loss"
+    assert patient.finding("LEN002").severity == "warning"
+
+
+def test_without_groups_it_is_only_a_note() -> None:
+    finding = run(rambling(), without=(GAP,)).finding("LEN001")
+    assert finding.severity == "info"
+    assert "harder" in finding.summary
+
+
+def test_a_constant_gap_is_difficulty() -> None:
+    assert run({}).findings("LEN001") == []
+
+
+def test_reasoning_that_grows_in_all_responses_is_no_bias() -> None:
+    curves: dict[str, Curve] = {
+        ALL: noisy(ramp(1000, 8000, 90), 80, 1),
+        GAP: noisy(ramp(300, 2400, 90), 120, 2, low=-9e3),
+        RIGHT: noisy(ramp(900, 7200, 90), 80, 3),
+        WRONG: noisy(ramp(1200, 9600, 90), 80, 4),
+    }
+    assert run(curves).findings("LEN001") == []
+    assert run(curves, without=(GAP,)).findings("LEN001") == []
+
+
+def test_falling_length_with_a_learnt_format_is_quiet() -> None:
+    curves: dict[str, Curve] = {
+        ALL: noisy(ramp(543, 340, 25), 10, 1),
+        RIGHT: noisy(ramp(500, 320, 25), 10, 2),
+        WRONG: noisy(ramp(560, 380, 25), 10, 3),
+        GAP: noisy(50, 15, 4, low=-90),
+    }
+    patient = run(curves)
+    assert patient.findings("LEN001") == []
+    assert patient.findings("LEN002") == []
+
+
+def test_nearly_all_cut_is_critical() -> None:
+    finding = run({CUT: 1.0}, count=10).finding("LEN002")
+    assert finding.severity == "critical"
+    assert finding.onset_step == 4
+
+
+def test_levels_and_growth_of_truncation() -> None:
+    assert run({CUT: noisy(0.3, 0.02, 1)}).finding("LEN002").severity == "info"
+    assert run({CUT: noisy(0.6, 0.02, 1)}).finding("LEN002").severity == "warning"
+    grown = noisy(ramp(0.02, 0.3, 40, begin=20), 0.02, 1)
+    assert run({CUT: grown}).finding("LEN002").severity == "warning"
+
+
+def test_a_start_with_long_answers_that_passes_is_a_note_and_resolves() -> None:
+    """A healthy agent run: a quarter cut at first, a twentieth in the end."""
+    patient = run({CUT: noisy(ramp(0.29, 0.05, 40), 0.03, 1)})
+    finding = patient.finding("LEN002")
+    assert (finding.severity, finding.active) == ("info", False)
+
+
+def test_four_batches_are_no_run() -> None:
+    """Thirty rows, of which four carry rollout metrics: .375 to .625 cut."""
+    assert run({CUT: every(8, noisy(0.5, 0.1, 1))}, count=31).findings("LEN002") == []
+
+
+def test_absent_zero_and_not_applicable() -> None:
+    names = (GAP, RIGHT, WRONG, ALL, CUT)
+    skipped = {each.code for each in run({}, without=names).engine.diagnosis().skipped}
+    assert {"LEN001", "LEN002"} <= skipped
+    patient = run(dict.fromkeys(names, 0))
+    assert patient.findings("LEN001") == patient.findings("LEN002") == []
+    patient = run(dict.fromkeys(names, NotApplicable("fixed length")))
+    assert patient.why_not("LEN001") == patient.why_not("LEN002") == "fixed length"

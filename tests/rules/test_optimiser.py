@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+LOSS, GRADIENT, TOKENS = "optimiser/loss", "optimiser/grad_norm", "optimiser/loss_tokens"
+FLAT, WRONG, RIGHT = (
+    "groups/zero_variance_rate",
+    "groups/all_incorrect_rate",
+    "groups/all_correct_rate",
+)
+
+
+def run(curves: dict[str, Curve], *, count: int = 60, without: tuple[str, ...] = ()) -> Patient:
+    every = {**healthy(1), **curves}
+    return Patient(steps(count, {name: c for name, c in every.items() if name not in without}))
+
+
+def groups_off() -> tuple[str, ...]:
+    return tuple(name for name in healthy(1) if name.startswith(("groups/", "advantage/")))
+
+
+def test_a_loss_that_prints_zero_with_a_live_gradient_is_expected() -> None:
+    """A run of strangers: loss 0.0 on every row, gradient .003 to .006, spread of reward .2."""
+    finding = run({LOSS: 0.0, GRADIENT: noisy(0.0045, 0.0008, 1)}).finding("OPT001")
+    assert (finding.severity, finding.remedies) == ("info", ())
+    assert "expected" in finding.summary
+
+
+def test_starved_is_told_from_harmless_even_where_a_penalty_leaves_a_gradient() -> None:
+    curves: dict[str, Curve] = {
+        LOSS: 0.0,
+        GRADIENT: noisy(0.003, 0.0005, 1),
+        FLAT: 1.0,
+        RIGHT: 0.0,
+        WRONG: 1.0,
+        "accuracy/train": 0.0,
+        "reward/mean": 0.0,
+    }
+    early = run(curves, count=15).finding("OPT001")
+    assert early.severity == "warning"
+    assert "no group varies" in early.summary
+    assert run(curves, count=40).finding("OPT001").severity == "critical"
+
+
+def test_starved_without_a_group_rate_is_seen_by_the_spread_of_the_batch() -> None:
+    curves: dict[str, Curve] = {LOSS: 0.0, GRADIENT: 0.0, "reward/std": 0.0}
+    finding = run(curves, without=groups_off()).finding("OPT001")
+    assert "no group varies" in finding.summary
+
+
+def test_starved_by_success_is_saturation() -> None:
+    curves: dict[str, Curve] = {
+        GRADIENT: 0.0,
+        FLAT: 1.0,
+        RIGHT: 1.0,
+        WRONG: 0.0,
+        "accuracy/train": 1.0,
+        "reward/mean": 1.0,
+    }
+    finding = run(curves).finding("OPT001")
+    assert finding.severity == "info"
+    assert "saturation" in finding.summary
+
+
+def test_a_mask_that_removes_every_token_is_broken() -> None:
+    finding = run({GRADIENT: 0.0, LOSS: 0.0, TOKENS: 0}).finding("OPT001")
+    assert (finding.severity, finding.remedies) == ("critical", ("check-loss-mask",))
+    assert "no token bears loss" in finding.summary
+
+
+def test_groups_that_vary_without_a_gradient_are_broken() -> None:
+    finding = run({GRADIENT: 0.0}).finding("OPT001")
+    assert finding.severity == "critical"
+    assert "although groups vary" in finding.summary
+
+
+def test_an_unknown_cause_stays_open() -> None:
+    finding = run({GRADIENT: 0.0}, without=groups_off()).finding("OPT001")
+    assert finding.severity == "warning"
+    assert "would tell" in finding.summary
+
+
+def test_single_batches_without_signal_are_ordinary() -> None:
+    sparse = [0.3, 0.0, 0.2, 0.4, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0] * 6
+    assert run({GRADIENT: sparse}).findings("OPT001") == []
+
+
+def test_a_single_spike_is_at_most_a_note() -> None:
+    curve = [2.4] * 30 + [80.0] + [2.4] * 30
+    noise = [value * (1 + 0.1 * math.sin(7 * i)) for i, value in enumerate(curve)]
+    finding = run({GRADIENT: noise}).finding("OPT002")
+    assert (finding.severity, finding.onset_step, finding.last_step) == ("info", 30, 30)
+    assert not finding.active
+    assert finding.evidence[0].baseline == pytest.approx(2.4, rel=0.1)
+
+
+def test_spikes_that_come_again_are_a_warning() -> None:
+    curve = ([2.4, 2.5, 2.3, 2.4] * 8) + [80.0, 2.4, 2.4, 90.0, 2.4, 70.0, 2.4, 2.4]
+    assert run({GRADIENT: curve}, count=40).finding("OPT002").severity == "warning"
+
+
+def test_a_gradient_that_is_noisy_or_mostly_zero_has_no_spikes() -> None:
+    """Healthy runs of strangers with maxima of 5 to 6 times the mean, and one mostly at zero."""
+    lively = [1.0, 0.4, 2.2, 0.8, 4.9, 0.6, 1.5, 0.3, 1.1, 0.9]
+    assert run({GRADIENT: lively * 6}).findings("OPT002") == []
+    assert run({GRADIENT: ([0.0] * 9 + [0.15]) * 6}).findings("OPT002") == []
+
+
+def test_a_rising_gradient_is_no_spike() -> None:
+    assert run({GRADIENT: noisy(ramp(0.4, 4.0, 50), 0.1, 2)}).findings("OPT002") == []
+
+
+def test_one_token_that_is_not_finite_is_named_with_its_step() -> None:
+    def kl(step: int) -> Mean:
+        return Mean.of([0.01] * 1000 + ([math.nan] if step >= 20 else []))
+
+    finding = run({"kl/reference/k3": kl}).finding("OPT003")
+    assert (finding.severity, finding.onset_step) == ("critical", 20)
+    assert finding.evidence[0].metric == "kl/reference/k3"
+    assert finding.evidence[0].value == 1
+
+
+def test_an_infinite_ratio_names_its_sequence() -> None:
+    finding = run({"ratio/max": lambda _: Max(math.inf, "step-3/7")}).finding("OPT003")
+    assert finding.evidence[0].where == "step-3/7"
+
+
+def test_what_is_not_part_of_the_update_is_a_warning() -> None:
+    odd = lambda _: Mean(Mean.of([0.01]).total, 1, nonfinite=2)  # noqa: E731 - a curve
+    assert run({"mismatch/logprob_diff_mean": odd}).finding("OPT003").severity == "warning"
+
+
+def test_an_overflow_that_was_skipped_is_a_warning() -> None:
+    broken = lambda step: Rate(int(step == 20), 4)  # noqa: E731 - a curve
+    skipped: dict[str, Curve] = {
+        "optimiser/nonfinite": broken,
+        "optimiser/skipped_rate": broken,
+    }
+    assert run(skipped).finding("OPT003").severity == "warning"
+    applied: dict[str, Curve] = {"optimiser/nonfinite": broken, "optimiser/skipped_rate": 0}
+    assert run(applied).finding("OPT003").severity == "critical"
+
+
+def test_an_extreme_over_nothing_is_not_infinite() -> None:
+    assert run({"ratio/max": lambda _: Max.of([])}).findings("OPT003") == []
+
+
+def test_absent_zero_and_not_applicable() -> None:
+    names = tuple(name for name in healthy(1) if name.startswith("optimiser/"))
+    skipped = {each.code for each in run({}, without=names).engine.diagnosis().skipped}
+    assert {"OPT001", "OPT002"} <= skipped
+    patient = run(dict.fromkeys(names, NotApplicable("evaluation only")))
+    assert patient.why_not("OPT001") == patient.why_not("OPT002") == "evaluation only"
+    patient = run(dict.fromkeys(names, 0))
+    assert patient.findings("OPT002") == patient.findings("OPT003") == []

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
+
+ACCURACY, REWARD, HELDOUT = "accuracy/train", "reward/mean", "accuracy/heldout"
+
+
+def run(curves: dict[str, Curve], *, count: int = 120, without: tuple[str, ...] = ()) -> Patient:
+    together = {**healthy(1), **curves}
+    return Patient(steps(count, {name: c for name, c in together.items() if name not in without}))
+
+
+def both(curve: Curve) -> dict[str, Curve]:
+    return {ACCURACY: curve, REWARD: curve}
+
+
+def test_a_flat_run_with_flat_evaluations_is_a_warning() -> None:
+    curves = {**both(noisy(0.4, 0.05, 1)), HELDOUT: every(10, noisy(0.4, 0.03, 2))}
+    finding = run(curves, count=150).finding("REW001")
+    assert finding.severity == "warning"
+    assert finding.onset_step >= 99
+
+
+def test_a_plateau_after_learning_or_without_evaluation_is_a_note() -> None:
+    learnt = {
+        **both(noisy(ramp(0.4, 0.6, 60), 0.05, 1)),
+        HELDOUT: every(5, noisy(ramp(0.4, 0.6, 60), 0.02, 2)),
+    }
+    patient = run(learnt, count=300)
+    assert {each.severity for each in patient.findings("REW001")} == {"info"}
+    assert patient.findings("REW001")[0].onset_step > 120
+    flat = both(noisy(0.4, 0.05, 1))
+    assert run(flat, count=150, without=(HELDOUT,)).finding("REW001").severity == "info"
+
+
+def test_flat_training_with_rising_evaluations_is_slow_health() -> None:
+    """A healthy run of strangers: training .61 throughout, held-out .62 to .65."""
+    curves = {
+        **both(noisy(0.61, 0.05, 3)),
+        HELDOUT: every(5, noisy(ramp(0.612, 0.650, 112), 0.008, 4)),
+    }
+    assert run(curves, count=113).findings("REW001") == []
+
+
+def test_the_ceiling_is_no_plateau() -> None:
+    ceiling = lambda step: min(1.0, float(noisy(0.97, 0.02, 5)(step) or 0))  # noqa: E731 - a curve
+    assert run(both(ceiling), count=200).findings("REW001") == []
+    near = lambda step: min(1.0, float(noisy(0.92, 0.03, 5)(step) or 0))  # noqa: E731 - a curve
+    assert run({REWARD: near}, count=200, without=(ACCURACY,)).findings("REW001") == []
+
+
+def test_a_rising_run_has_no_plateau() -> None:
+    assert run(both(noisy(ramp(0.3, 0.7, 250), 0.05, 6)), count=200).findings("REW001") == []
+
+
+def test_a_collapse_within_twenty_steps_is_found_and_critical() -> None:
+    """Accuracy .45 to .12 in twenty steps, as under a quantised sampler's log-probabilities."""
+    finding = run(both(noisy(ramp(0.45, 0.12, 20), 0.05, 7)), count=50).finding("REW002")
+    assert finding.severity == "critical"
+    assert finding.onset_step <= 35
+
+
+def test_a_late_collapse_of_a_reward_with_negative_values() -> None:
+    curve = noisy(ramp(0.6, -0.7, 20, begin=70), 0.1, 8, low=-1)
+    finding = run({REWARD: curve}, without=(ACCURACY,)).finding("REW002")
+    assert finding.evidence[0].baseline == pytest.approx(0.6, abs=0.1)
+
+
+def test_noise_slow_wear_and_rare_success_are_no_collapse() -> None:
+    assert run(both(noisy(ramp(0.55, 0.45, 100), 0.065, 9))).findings("REW002") == []
+    rare = lambda step: 1 / 128 if step % 3 == 0 and step < 60 else 0.0  # noqa: E731 - a curve
+    assert run(both(rare)).findings("REW002") == []
+    around_zero = noisy(0.0, 0.1, 10, low=-1)
+    assert run({REWARD: around_zero}, without=(ACCURACY,), count=600).findings("REW002") == []
+
+
+def test_a_hacked_verifier_is_seen_by_the_held_out_figures() -> None:
+    """The reward rises to .7 like a healthy one while true accuracy goes from .57 to .17."""
+    finding = run({HELDOUT: every(10, noisy(ramp(0.57, 0.17, 40, begin=30), 0.03, 11))})
+    assert finding.finding("REW003").severity == "critical"
+    assert finding.finding("REW003").remedies[0] == "recheck-reward"
+
+
+def test_over_fitting_is_a_warning() -> None:
+    curve = every(5, noisy(ramp(0.7, 0.5, 60, begin=40), 0.02, 12))
+    assert run({HELDOUT: curve}).finding("REW003").severity == "warning"
+
+
+def test_when_training_falls_too_it_is_another_disease() -> None:
+    curves = {
+        **both(noisy(ramp(0.6, 0.1, 30, begin=50), 0.05, 13)),
+        HELDOUT: every(5, noisy(ramp(0.6, 0.1, 30, begin=50), 0.03, 14)),
+    }
+    patient = run(curves)
+    assert patient.findings("REW003") == []
+    assert patient.finding("REW002").severity == "critical"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_noise_of_small_evaluations_is_no_fall(seed: int) -> None:
+    flat = every(2, noisy(0.7, 0.041, seed))  # the binomial error of 128 prompts
+    assert run({HELDOUT: flat}, count=400).findings("REW003") == []
+
+
+def test_a_reward_that_was_never_given_is_a_warning() -> None:
+    finding = run(both(0.0), count=40).finding("REW004")
+    assert (finding.severity, finding.remedies) == ("warning", ("recheck-reward",))
+
+
+def test_components_that_never_move_are_a_note_beside_a_healthy_run() -> None:
+    """A healthy run of strangers: two format rewards are 0 on every one of 250 steps."""
+    curves: dict[str, Curve] = {
+        "reward/component/strict/mean": 0.0,
+        "reward/component/language/mean": 1.0,
+    }
+    finding = run(curves).finding("REW004")
+    assert finding.severity == "info"
+    assert "language (1), strict (0)" in finding.summary
+
+
+def test_a_component_that_comes_alive_resolves_it() -> None:
+    finding = run({"reward/component/late/mean": ramp(0.0, 0.5, 20, begin=60)}).finding("REW004")
+    assert not finding.active
+
+
+def test_absent_and_not_applicable() -> None:
+    names = (ACCURACY, REWARD, HELDOUT)
+    codes = {"REW001", "REW002", "REW003", "REW004"}
+    skipped = {each.code for each in run({}, without=names).engine.diagnosis().skipped}
+    assert codes <= skipped
+    patient = run(dict.fromkeys(names, NotApplicable("no reward function")))
+    assert {code for code in codes if patient.why_not(code)} == codes
+    assert run(dict.fromkeys(names, 0.0), count=150).findings("REW002") == []
