@@ -1,0 +1,118 @@
+"""`grpodoctor train`, as a user types it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.records import STEPS
+from grpodoctor.trainer.checkpoint import checkpoints, saved_config
+
+COMMAND = (sys.executable, "-m", "grpodoctor", "train")
+SMALL = (
+    *("--set", "model.warm_start_steps=30", "--set", "threads=1"),
+    *("--set", "rollout.prompts_per_batch=4", "--set", "evaluation.prompts=8"),
+)
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def test_it_trains_and_says_what_where_and_how_to_watch(tmp_path: Path) -> None:
+    options = ("--steps", "2", "--seed", "3", "--preset", "dapo", *SMALL)
+    done = run(*options, "--run-dir", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "preset dapo" in done.stderr
+    assert "loss.clip_high=0.28" in done.stderr
+    assert "M weights on the CPU" in done.stderr
+    assert "grpodoctor watch out" in done.stderr
+    assert "2 steps done: out" in done.stderr
+    manifest = read_run(tmp_path / "out").manifest
+    assert manifest.seed == 3
+    assert manifest.knobs["dynamic_sampling"] is True
+
+
+def test_it_resumes_and_trains_on(tmp_path: Path) -> None:
+    first = run("--steps", "2", *SMALL, "--run-dir", "out", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    more = run("--run-dir", "out", "--resume", "--steps", "4", cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert [step.step for step in read_run(tmp_path / "out").steps] == [1, 2, 3, 4]
+    assert saved_config(tmp_path / "out").rollout.prompts_per_batch == 4
+
+
+def test_a_file_and_settings_reach_the_run(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("steps = 1\n[loss]\nclip_high = 0.4\nclip_low = 0.3\n")
+    options = ("--config", "run.toml", "--set", "loss.clip_low=0.1", *SMALL)
+    done = run(*options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    knobs = read_run(run_dir).manifest.knobs
+    assert (knobs["clip_high"], knobs["clip_low"]) == (0.4, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--preset", "drgrpo"), "did you mean dr_grpo"),
+        (("--set", "loss.cliphigh=1"), "did you mean loss.clip_high"),
+        (("--config", "missing.toml"), "missing.toml"),
+        (("--steps", "0"), "steps cannot be"),
+        (("--resume",), "--run-dir"),
+        (("--resume", "--run-dir", "nowhere"), "no checkpoint"),
+        (("--set", "model.name=./nowhere"), "no such directory"),
+        (("--set", "task.reward=os:getcwd", *SMALL), "error"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    options: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    done = run(*options, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert expected in line
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_cleanly_with_a_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--steps", "100000", *SMALL, "--run-dir", "out"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        steps = tmp_path / "out" / STEPS
+        while time.monotonic() < deadline and not (steps.exists() and steps.stat().st_size):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+    assert process.returncode == 0
+    assert "go on with: grpodoctor train --run-dir out --resume" in stderr
+    done = read_run(tmp_path / "out")
+    assert list(done.events)[-1].kind == "finished"
+    last = max(step.step for step in done.steps)
+    assert checkpoints(tmp_path / "out")[-1].name == f"step-{last:06d}"
