@@ -20,6 +20,7 @@ from grpodoctor.cli.options import (
     Select,
     split_codes,
 )
+from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.report.dossier import Dossier
@@ -105,9 +106,7 @@ def _render(dossier: Dossier, output_format: ReportFormat, *, to_file: bool) -> 
         from grpodoctor.report import html
 
         return html.render(dossier)
-    from grpodoctor.report.escape import json_bytes
-
-    return json_bytes(dossier.report.to_json(), indent=True).decode() + "\n"
+    return json_text(dossier.report.to_json()) + "\n"
 
 
 def _mention_damage(dossier: Dossier) -> None:

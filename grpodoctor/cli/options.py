@@ -16,14 +16,6 @@ class FailOn(StrEnum):
     critical = "critical"
 
 
-class PageFormat(StrEnum):
-    """How a manual page or a list is printed."""
-
-    text = "text"
-    json = "json"
-    markdown = "markdown"
-
-
 Select = Annotated[
     list[str] | None,
     typer.Option("--select", help="Only these rules: codes or prefixes, comma-separated."),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.options import PageFormat
+from grpodoctor.cli.pages import PageFormat, json_text, manual_markdown
 from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
@@ -93,10 +94,8 @@ def _watched(watch: Watch) -> dict[str, Any]:
     return {"metric": watch.metric, "direction": watch.direction, "tolerance": watch.tolerance}
 
 
-def _json(data: object) -> str:
-    from grpodoctor.report.escape import json_bytes
-
-    return json_bytes(data, indent=True).decode()
+def _list_json(remedies: tuple[Remedy, ...]) -> str:
+    return json_text([_entry(each) for each in remedies])
 
 
 def _list_text(remedies: tuple[Remedy, ...]) -> str:
@@ -112,12 +111,14 @@ def _list_markdown(remedies: tuple[Remedy, ...]) -> str:
 
 
 def _change_lines(page: dict[str, Any]) -> list[str]:
+    from textwrap import wrap
+
     from grpodoctor.remedies.spelling import Spelled
     from grpodoctor.report.words import setting_line
 
     settings = [setting_line(Spelled(**each)) for each in page["spelling"]]
     if not settings:
-        return [page["how"]]
+        return wrap(page["how"], 80)
     before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
     return [f"In {page['framework']}, from {before}:", *(f"    {line}" for line in settings)]
 
@@ -130,12 +131,16 @@ def _page_text(page: dict[str, Any]) -> str:
 
 def _page_markdown(page: dict[str, Any]) -> str:
     change = "\n".join(_change_lines(page))
-    return f"# {page['id']}\n\n{page['manual']}\n\n```text\n{change}\n```"
+    return f"# {page['id']}\n\n{manual_markdown(page['manual'])}\n\n```text\n{change}\n```"
 
 
-_LISTS = {
+_LISTS: dict[PageFormat, Callable[[tuple[Remedy, ...]], str]] = {
     PageFormat.text: _list_text,
     PageFormat.markdown: _list_markdown,
-    PageFormat.json: lambda remedies: _json([_entry(each) for each in remedies]),
+    PageFormat.json: _list_json,
 }
-_PAGES = {PageFormat.text: _page_text, PageFormat.markdown: _page_markdown, PageFormat.json: _json}
+_PAGES: dict[PageFormat, Callable[[dict[str, Any]], str]] = {
+    PageFormat.text: _page_text,
+    PageFormat.markdown: _page_markdown,
+    PageFormat.json: json_text,
+}

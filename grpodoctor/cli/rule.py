@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.options import PageFormat
+from grpodoctor.cli.pages import PageFormat, json_text, manual_markdown
 
 if TYPE_CHECKING:
     from grpodoctor.rules.base import Rule
@@ -45,10 +46,12 @@ def _detail(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _json(data: object) -> str:
-    from grpodoctor.report.escape import json_bytes
+def _list_json(rules: tuple[Rule, ...]) -> str:
+    return json_text([_entry(rule) for rule in rules])
 
-    return json_bytes(data, indent=True).decode()
+
+def _page_json(rule: Rule) -> str:
+    return json_text(_detail(rule))
 
 
 def _list_text(rules: tuple[Rule, ...]) -> str:
@@ -75,19 +78,19 @@ def _page_text(rule: Rule) -> str:
 
 
 def _page_markdown(rule: Rule) -> str:
-    lines = [f"# {rule.code} {rule.name}", "", rule.manual()]
+    lines = [f"# {rule.code} {rule.name}", "", manual_markdown(rule.manual())]
     if thresholds := _thresholds(rule):
         lines += ["", "## Thresholds", "", *(f"- `{line}`" for line in thresholds)]
     return "\n".join(lines)
 
 
-_LISTS = {
+_LISTS: dict[PageFormat, Callable[[tuple[Rule, ...]], str]] = {
     PageFormat.text: _list_text,
     PageFormat.markdown: _list_markdown,
-    PageFormat.json: lambda rules: _json([_entry(rule) for rule in rules]),
+    PageFormat.json: _list_json,
 }
-_PAGES = {
+_PAGES: dict[PageFormat, Callable[[Rule], str]] = {
     PageFormat.text: _page_text,
     PageFormat.markdown: _page_markdown,
-    PageFormat.json: lambda rule: _json(_detail(rule)),
+    PageFormat.json: _page_json,
 }

@@ -31,6 +31,16 @@ _FINEST_SCALE = 0.1
 _STALE_SECONDS = 30.0
 _STALE_STEPS = 5
 _GAP = "   "
+_ALLOWED = {
+    "none": "advice only",
+    "safe": "applying safe remedies",
+    "unsafe": "applying safe and unsafe remedies",
+}
+_DOING = {
+    "proposed": "asked for, waiting for the run's answer",
+    "applied": "at work",
+    "undoing": "being taken back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +262,11 @@ def _finding_head(finding: ReportedFinding, width: int) -> Text:
 
 
 def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:
-    if snapshot.apply == "none" and not snapshot.journal:
+    if snapshot.apply == "none" and snapshot.treatment is None and not snapshot.journal:
         return []
-    allowed = {"none": "advice only"}.get(snapshot.apply, f"applying {snapshot.apply} remedies")
-    lines = [_title("Treatment", width, allowed)]
+    lines = [_title("Treatment", width, _ALLOWED[snapshot.apply])]
+    if snapshot.trouble:
+        lines.append(Text(plain(snapshot.trouble), style="bold red"))
     if snapshot.treatment is not None:
         lines.append(_current(snapshot.treatment))
     for entry in reversed(snapshot.journal):
@@ -263,17 +274,16 @@ def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:
             break
         text = f"step {entry.step}  {entry.remedy} {entry.kind}  {entry.detail}"
         lines.append(Text(plain(text), style="dim"))
-    if len(lines) == 1:
-        lines.append(Text("none in progress", style="dim"))
-    return lines
+    return lines if len(lines) > 1 else [*lines, Text("none in progress", style="dim")]
 
 
 def _current(treatment: TreatmentState) -> Text:
-    line = Text.assemble((f"{plain(treatment.remedy)} ", "bold green"), plain(treatment.state))
-    if treatment.patience:
+    line = Text.assemble((f"{plain(treatment.remedy)} ", "bold green"), _DOING[treatment.state])
+    if treatment.state == "applied":
         line.append(f" {treatment.waited}/{treatment.patience} steps")
-    course = f"  {treatment.metric} {number(treatment.before)} → {number(treatment.now)}"
-    return line.append(course, style="cyan")
+        course = f"  {treatment.metric} {number(treatment.before)} → {number(treatment.now)}"
+        line.append(course, style="cyan")
+    return line
 
 
 def _unseen(snapshot: Snapshot, width: int, room: int) -> list[Text]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpodoctor.cli.options import FailOn, FailOnOption, Ignore, Select, split_codes
+from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.report.session import Session, Tick
@@ -69,11 +70,9 @@ def watch(
 
 
 def _show_once(session: Session, *, as_json: bool) -> None:
-    from grpodoctor.report.escape import json_bytes
-
     session.read_all()
     if as_json:
-        print(json_bytes(session.examination.report().to_json(), indent=True).decode())
+        print(json_text(session.examination.report().to_json()))
         return
     from rich.console import Console
 

@@ -1,12 +1,12 @@
-"""Everything the formats draw from: the report, the vitals, the courses and some responses."""
+"""Everything the formats draw from: report, vitals, courses, and where the responses are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from grpodoctor.report.examination import Examination
 from grpodoctor.report.model import Report
-from grpodoctor.report.samples import Sample, samples_of
 from grpodoctor.report.tracks import Tracks
 from grpodoctor.report.vitals import Vital, vital_signs
 
@@ -18,19 +18,15 @@ class Dossier:
     report: Report
     vitals: tuple[Vital, ...] = ()
     tracks: Tracks = field(default_factory=lambda: Tracks(()))
-    samples: tuple[Sample, ...] = ()
+    directory: Path | None = None
+    """Where the run's rollouts are."""
 
 
 def dossier_of(examination: Examination, framework: str | None = None) -> Dossier:
-    """The dossier of an examination, its remedies spelled for `framework` (or the run's own).
-
-    Raises:
-        ConfigError: if nobody knows the framework.
-    """
-    report = examination.report(framework)
+    """The dossier of an examination, its remedies spelled for `framework` (or the run's own)."""
     return Dossier(
-        report=report,
+        report=examination.report(framework),
         vitals=tuple(vital_signs(examination.engine.chart)),
         tracks=examination.tracks,
-        samples=samples_of(report, examination.directory),
+        directory=examination.directory,
     )

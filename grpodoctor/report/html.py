@@ -9,7 +9,7 @@ from grpodoctor.report.dossier import Dossier
 from grpodoctor.report.escape import html as safe
 from grpodoctor.report.model import Advice, Report, ReportedFinding
 from grpodoctor.report.pictures import figures
-from grpodoctor.report.samples import Sample
+from grpodoctor.report.samples import samples_of
 from grpodoctor.report.style import CSS
 from grpodoctor.report.tracks import Tracks
 from grpodoctor.report.vitals import Vital, number
@@ -39,7 +39,7 @@ def render(dossier: Dossier) -> str:
             _findings(report),
             _vitals(dossier.vitals),
             _treatments(report),
-            _samples(dossier.samples),
+            _samples(dossier),
             _unseen(report),
         )
     )
@@ -192,7 +192,8 @@ def _treatments(report: Report) -> str:
     return f"<section><h2>Treatments</h2>{table}</section>"
 
 
-def _samples(samples: tuple[Sample, ...]) -> str:
+def _samples(dossier: Dossier) -> str:
+    samples = samples_of(dossier.report, dossier.directory) if dossier.directory else ()
     if not samples:
         return ""
     cards = "".join(

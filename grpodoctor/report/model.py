@@ -152,7 +152,7 @@ class TreatmentEntry:
     @property
     def detail(self) -> str:
         """What changed and why, on one line."""
-        before, after = (self.body.get(key) for key in ("before", "after"))
+        before, after = self.body.get("before"), self.body.get("after", self.body.get("changes"))
         parts = []
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             parts += [f"{knob} {before.get(knob)} → {setting}" for knob, setting in after.items()]

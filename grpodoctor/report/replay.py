@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from grpodoctor.remedies.spelling import framework_of
 from grpodoctor.report.dossier import Dossier, dossier_of
 from grpodoctor.report.examination import Examination
 from grpodoctor.rules import catalogue
@@ -33,6 +34,7 @@ def replay(
         RunError: if there is no run to read.
         ConfigError: if a selector matches no rule, or nobody knows the framework.
     """
+    spoken = None if framework is None else framework_of(framework)
     rules = catalogue.select(catalogue.all_rules(), select, ignore)
     run = read_run(path)
     examination = Examination(path, run.manifest, rules)
@@ -41,4 +43,4 @@ def replay(
     for event in run.events:
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
-    return dossier_of(examination, framework)
+    return dossier_of(examination, spoken)

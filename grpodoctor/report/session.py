@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpodoctor.errors import RunError
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.report.examination import Examination, report_finding
+from grpodoctor.report.model import evidence_to_json
 from grpodoctor.report.snapshot import Snapshot, TreatmentState
 from grpodoctor.report.vitals import vital_signs
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
 from grpodoctor.runs.follower import Follower, Poll, read_run
-from grpodoctor.runs.records import Event, Manifest
+from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.treatment.doctor import Apply, Doctor
-from grpodoctor.treatment.mailbox import Mailbox, Request
+from grpodoctor.treatment.mailbox import Mailbox
+from grpodoctor.treatment.requests import note_request
 
 _NEWS = {"started", "resumed", "finished", "warning"}
 """Kinds of journal lines, beside treatments, that are passed on as they come."""
+
+_Line = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +70,17 @@ class Session:
         self.waiting = True
         """Nothing of the run is there yet."""
         self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
+        self.trouble = ""
+        """Why the latest request could not be sent."""
         self._follower = Follower(run_dir)
+        self._mailbox = Mailbox(run_dir)
         self._begin(Manifest())
 
     def _begin(self, manifest: Manifest) -> None:
         self.examination = Examination(self.run_dir, manifest, self._rules)
         self.doctor = Doctor(all_remedies(), self.apply)
-        self._journalled: set[tuple[str, object, object]] = set()
+        self._unsent: list[Event] = []
+        self._journalled: set[_Line] = set()
 
     def tick(self) -> Tick:
         """Read what the run has written since the last look, and treat it if that is allowed.
@@ -84,13 +93,35 @@ class Session:
         if poll.manifest is not None or poll.steps:
             self.waiting = False
         self.examination.note_damage(poll.damage)
-        changes = [change for record in poll.steps for change in self.examination.observe(record)]
+        changes = [change for record in poll.steps for change in self._observe(record)]
         for event in poll.events:
             self.examination.note(event)
-            self._journalled.add((event.kind, event.body.get("code"), event.body.get("onset_step")))
-        if self.apply != "none" and not poll.more and not self.examination.finished:
-            self._treat(poll, changes)
+            self._journalled.add(_line(event))
+        self.doctor.hear(poll.events)
+        if poll.steps and not poll.more and not self.examination.finished:
+            self._treat()
         return Tick(poll.restarted, len(poll.steps), tuple(changes), tuple(poll.events), poll.more)
+
+    def _observe(self, record: StepRecord) -> list[Change]:
+        changes = self.examination.observe(record)
+        if self.apply != "none":
+            self._unsent += [_journal_line(change, record.step) for change in changes]
+        return changes
+
+    def _treat(self) -> None:
+        """Ask of the run what the doctor wants, and have the findings written into its journal."""
+        engine = self.examination.engine
+        requests = self.doctor.observe(engine.chart, engine.diagnosis().findings)
+        fresh = [event for event in self._unsent if _line(event) not in self._journalled]
+        notes = [note_request(event, "/".join(map(str, _line(event)))[:100]) for event in fresh]
+        self._journalled.update(map(_line, fresh))
+        self._unsent.clear()
+        try:
+            for request in (*notes, *requests):
+                self._mailbox.send(request)
+            self.trouble = ""
+        except RunError as error:
+            self.trouble = str(error)
 
     def _take_manifest(self, poll: Poll) -> None:
         if poll.restarted or (poll.manifest is not None and not self.examination.steps):
@@ -108,15 +139,19 @@ class Session:
         while self.tick().more:
             pass
 
-    def news(self, tick: Tick) -> Iterator[dict[str, Any]]:
-        """What a tick brought, as objects for programs: findings, treatments, the run's own."""
-        if tick.restarted:
-            yield {"kind": "restarted", "run": self.examination.facts().to_json()}
-        for change in tick.changes:
-            yield self._finding_news(change)
+    def news(self, tick: Tick) -> list[dict[str, Any]]:
+        """What a tick brought, by step, as objects for programs.
+
+        Findings are `finding-raised`, `-escalated` or `-resolved` with the `finding` as a report
+        has it; lines of the run's journal stand as they are; `restarted` comes first.
+        """
+        news = [self._finding_news(change) for change in tick.changes]
         for event in tick.events:
             if event.kind in _NEWS or event.kind.startswith("treatment-"):
-                yield {**event.body, "kind": event.kind, "step": event.step, "time": event.time}
+                news.append({**event.body, "kind": event.kind, "step": event.step})
+        news.sort(key=lambda each: int(each["step"]))
+        restart = {"kind": "restarted", "run": self.examination.facts().to_json()}
+        return [restart, *news] if tick.restarted else news
 
     def _finding_news(self, change: Change) -> dict[str, Any]:
         chart, framework = self.examination.engine.chart, self.examination.manifest.framework
@@ -147,10 +182,37 @@ class Session:
             quiet=len(report.quiet),
             not_applicable=len(report.not_applicable),
             damage_total=report.damage_total,
+            trouble=self.trouble,
         )
 
     def _treatment_state(self) -> TreatmentState | None:
-        return None
+        progress = self.doctor.progress(self.examination.engine.chart)
+        if progress is None:
+            return None
+        return TreatmentState(
+            remedy=progress.treatment.remedy,
+            state=progress.treatment.state,
+            waited=progress.waited,
+            patience=progress.patience,
+            metric=progress.metric,
+            before=progress.before,
+            now=progress.now,
+        )
 
-    def _treat(self, poll, changes):
-        pass
+
+def _line(event: Event) -> _Line:
+    """What tells one journal line about a finding from another."""
+    return event.kind, str(event.body.get("code", "")), str(event.body.get("onset_step", ""))
+
+
+def _journal_line(change: Change, step: int) -> Event:
+    finding = change.finding
+    body = {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity,
+        "onset_step": finding.onset_step,
+        "summary": finding.summary,
+        "evidence": [evidence_to_json(each) for each in finding.evidence],
+    }
+    return Event(f"finding-{change.kind}", step, body)

@@ -19,7 +19,7 @@ class TreatmentState:
 
     remedy: str
     state: str
-    """What it is doing, in a word or two."""
+    """`proposed`, `applied` or `undoing`."""
     waited: int
     """Steps since it was applied."""
     patience: int
@@ -52,3 +52,5 @@ class Snapshot:
     quiet: int = 0
     not_applicable: int = 0
     damage_total: int = 0
+    trouble: str = ""
+    """Why the latest request to the run could not be sent."""

@@ -11,6 +11,7 @@ import pytest
 from grpodoctor.report import html, markdown, text
 from grpodoctor.report.escape import json_bytes
 from grpodoctor.report.replay import replay
+from grpodoctor.report.samples import samples_of
 from grpodoctor.runs.records import EVENTS, STEPS, Event
 from tests.report.simulated import HOSTILE, record_run
 
@@ -264,8 +265,9 @@ def test_a_broken_rollouts_file_costs_the_responses_only(tmp_path, sick):
     for file in (tmp_path / "run" / "rollouts").iterdir():
         file.write_bytes(b"PAR1 not really")
     dossier = replay(tmp_path / "run")
-    assert dossier.samples == ()
     assert dossier.report.findings
+    assert samples_of(dossier.report, tmp_path / "run") == ()
+    assert "Responses" not in Page(html.render(dossier)).shown
 
 
 def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):

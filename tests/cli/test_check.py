@@ -1,0 +1,186 @@
+import json
+import shutil
+import time
+
+import pytest
+
+from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
+from tests.cli.test_main import modules_after, run
+from tests.report.simulated import HOSTILE, record_run
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory):
+    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
+
+
+@pytest.fixture(scope="module")
+def well(tmp_path_factory):
+    return record_run(tmp_path_factory.mktemp("runs") / "well", 40)
+
+
+def test_findings_exit_with_1_and_none_with_0(sick, well):
+    assert run("check", sick).returncode == 1
+    done = run("check", well)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no findings" in done.stdout
+
+
+def test_fail_on_moves_the_bar(sick):
+    chosen = ("check", sick, "--select", "LEN", "--output-format", "json")
+    done = run(*chosen)
+    assert {each["severity"] for each in json.loads(done.stdout)["findings"]} == {"warning"}
+    assert done.returncode == 1
+    assert run(*chosen, "--fail-on", "critical").returncode == 0
+    assert run("check", sick, "--fail-on", "critical").returncode == 1
+
+
+def test_select_and_ignore_take_codes_and_families(sick):
+    def codes(*options):
+        data = json.loads(run("check", sick, "--output-format", "json", *options).stdout)
+        found = {each["code"] for each in data["findings"]}
+        return found | {each["code"] for each in data["skipped"]} | set(data["quiet"])
+
+    assert {code[:3] for code in codes("--select", "ENT,GRP001")} == {"ENT", "GRP"}
+    assert codes("--select", "ENT", "--ignore", "ENT002") == {"ENT001"}
+    assert "ENT001" not in codes("--ignore", "ENT")
+
+
+def make_foreign(path):
+    path.mkdir()
+    (path / "holiday.jpg").write_bytes(b"\xff\xd8")
+
+
+def make_binary(path):
+    path.write_bytes(bytes(range(256)) * 10)
+
+
+def make_newer(path):
+    path.mkdir()
+    (path / MANIFEST).write_text('{"schema_version": 99}')
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda _: None, "no such file"),
+        (lambda path: path.mkdir(), "empty"),
+        (make_foreign, "holiday.jpg"),
+        (make_binary, "not a run"),
+        (make_newer, "upgrade"),
+    ],
+)
+@pytest.mark.parametrize("command", [("check",), ("watch", "--once")])
+def test_what_is_no_run_gets_one_line_and_exit_code_2(command, make, word, tmp_path):
+    make(tmp_path / "given")
+    done = run(*command, tmp_path / "given")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert word in done.stderr
+    assert "given" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("--select", "XYZ"), ("--ignore", "ENT999"), ("--framework", "nonesuch")]
+)
+def test_a_selector_or_framework_that_nobody_knows(options, sick):
+    done = run("check", sick, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert options[1] in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_damage_is_counted_and_costs_nothing_good(sick, tmp_path):
+    shutil.copytree(sick, tmp_path / "run")
+    steps = tmp_path / "run" / STEPS
+    lines = steps.read_bytes().splitlines(keepends=True)
+    damaged = [b"\x00\xff garbage\n", b'{"step": -4}\n', b"[1, 2]\n", b'{"step": 3, "values": 7}\n']
+    steps.write_bytes(b"".join([*lines[:30], *damaged, *lines[30:], b'{"step": 60, "val']))
+    done = run("check", tmp_path / "run", "--output-format", "json")
+    data, whole = (json.loads(run("check", path, "--output-format", "json").stdout)
+                   for path in (tmp_path / "run", sick))  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "warning: 4 damaged lines" in done.stderr
+    assert data["damage"]["total"] == 4
+    assert [each["line"] for each in data["damage"]["lines"]] == [31, 32, 33, 34]
+    assert data["findings"] == whole["findings"]
+    assert data["run"]["steps"] == 60
+
+
+def test_a_step_that_goes_back_is_survived(sick, tmp_path):
+    shutil.copytree(sick, tmp_path / "run")
+    steps = tmp_path / "run" / STEPS
+    lines = steps.read_bytes().splitlines(keepends=True)
+    steps.write_bytes(b"".join([*lines, *lines[10:]]))
+    data = json.loads(run("check", tmp_path / "run", "--output-format", "json").stdout)
+    assert data["run"]["last_step"] == 59
+    assert data["findings"]
+
+
+def test_a_directory_without_its_manifest_is_still_a_run(sick, tmp_path):
+    shutil.copytree(sick, tmp_path / "run")
+    (tmp_path / "run" / MANIFEST).unlink()
+    (tmp_path / "run" / EVENTS).unlink()
+    assert run("check", tmp_path / "run").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("r.html", "<!doctype html>"), ("r.json", "{"), ("r.md", "# "), ("r.txt", "/")],
+)
+def test_the_report_goes_to_a_file_in_the_format_of_its_name(name, start, sick, tmp_path):
+    done = run("check", sick, "--output", tmp_path / name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (tmp_path / name).read_text().startswith(start)
+    assert name in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_report_that_cannot_be_written(sick, tmp_path):
+    done = run("check", sick, "--output", tmp_path / "missing" / "r.html")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the report cannot be written: No such file")
+
+
+def test_hostile_text_does_not_reach_the_terminal(tmp_path):
+    path = tmp_path / "run \x1b[31m[bold]"
+    record_run(path, 40, sick_from=15, text=HOSTILE, model=HOSTILE)
+    for output_format in ("text", "json", "markdown"):
+        done = run("check", path, "--output-format", output_format)
+        assert done.returncode == 1
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "\u202e" not in done.stdout
+        assert "\x9b" not in done.stdout
+    missing = run("check", tmp_path / "no\x1b[2J\nsuch")
+    assert "\x1b" not in missing.stderr
+    assert missing.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "markdown"])
+def test_check_needs_neither_torch_nor_plotly(output_format, well):
+    code, names = modules_after("check", well, "--output-format", output_format)
+    assert code in {"None", "0"}
+    assert "grpodoctor" in names
+    assert not names & {"torch", "transformers", "plotly", "streamlit", "pyarrow"}
+
+
+def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, capsys):
+    from types import SimpleNamespace
+
+    from grpodoctor.cli import check
+
+    monkeypatch.setattr(check, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(check.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    steps = [SimpleNamespace(step=step) for step in range(200)]
+
+    def slowly():
+        for each in steps:
+            time.sleep(0.001)
+            yield each
+
+    assert list(check._with_progress(slowly())) == steps
+    assert "step 1" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+import json
+
+import pytest
+
+from grpodoctor.remedies.catalogue import all_remedies
+from grpodoctor.remedies.spelling import FRAMEWORKS
+from grpodoctor.rules.catalogue import all_rules
+from tests.cli.test_main import run
+
+
+def test_the_list_of_rules():
+    done = run("rule")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == len(all_rules())
+    listed = json.loads(run("rule", "--output-format", "json").stdout)
+    assert [set(each) for each in listed] == [{"code", "name", "family", "summary"}] * len(listed)
+    assert [each["code"] for each in listed] == [rule.code for rule in all_rules()]
+    assert run("rule", "--output-format", "markdown").stdout.count("\n|") == len(listed) + 1
+
+
+@pytest.mark.parametrize("asked", ["ENT001", "ent001", "entropy-collapse"])
+def test_the_manual_page_of_a_rule(asked):
+    done = run("rule", asked)
+    assert done.stdout.startswith("ENT001 entropy-collapse\n")
+    for heading in ("What it sees", "Why it matters", "Evidence it needs", "References"):
+        assert heading in done.stdout
+    data = json.loads(run("rule", asked, "--output-format", "json").stdout)
+    assert data["inputs"] == ["entropy/mean"]
+    assert data["manual"] in done.stdout
+    assert data["thresholds"]
+    assert set(data["remedies"]) <= {remedy.id for remedy in all_remedies()}
+    page = run("rule", asked, "--output-format", "markdown").stdout
+    assert "\n## What it sees\n\nEntropy" in page
+
+
+@pytest.mark.parametrize("command", [("rule", "ENT999"), ("remedy", "clip-hihger")])
+def test_what_does_not_exist_is_one_line_and_exit_code_2(command):
+    done = run(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_list_of_remedies():
+    listed = json.loads(run("remedy", "--output-format", "json").stdout)
+    assert [each["id"] for each in listed] == [remedy.id for remedy in all_remedies()]
+    assert len(run("remedy").stdout.splitlines()) == len(listed)
+
+
+def test_a_remedy_is_spelled_in_the_framework_asked_for():
+    ours = run("remedy", "clip-higher").stdout
+    assert "loss.clip_high=0.28" in ours
+    theirs = json.loads(
+        run("remedy", "clip-higher", "--framework", "verl", "--output-format", "json").stdout
+    )
+    assert theirs["change"] == {"clip_high": 0.28}
+    assert theirs["before"] == {"clip_high": 0.2}
+    assert theirs["spelling"][0]["key"] == "actor_rollout_ref.actor.clip_ratio_high"
+    assert run("remedy", "clip-higher", "--framework", "nonesuch").returncode == 2
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_remedy_has_its_page_in_every_framework(framework):
+    from grpodoctor.cli import remedy as command
+    from grpodoctor.cli.pages import PageFormat
+
+    for remedy in all_remedies():
+        page = command._detail(remedy, framework)
+        assert page["change"] or page["how"], remedy.id
+        text = command._PAGES[PageFormat.text](page)
+        assert remedy.manual() in text
+        assert framework in text or page["how"]
+        assert "```" in command._PAGES[PageFormat.markdown](page)

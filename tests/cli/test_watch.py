@@ -1,0 +1,298 @@
+"""`watch` in real processes, against directories that the real recorder writes."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+import pytest
+
+from grpodoctor.runs.recorder import Recorder
+from grpodoctor.treatment.mailbox import Inbox, Refused
+from grpodoctor.treatment.requests import validate
+from tests.cli.test_main import run
+from tests.report.simulated import KNOBS, manifest, readings, record_run
+
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory):
+    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
+
+
+@contextlib.contextmanager
+def watching(*arguments, **options):
+    """A watch in the background; killed if it outlives the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "grpodoctor", "watch", *map(str, arguments)],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
+    )
+    try:
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+    finally:
+        process.wait(PATIENCE)
+
+
+def test_once_prints_the_screen_plain(sick):
+    done = run("watch", sick, "--once")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for word in ("Vitals", "entropy", "▁", "Findings", "REW002", "since step", "finished"):
+        assert word in done.stdout
+
+
+def test_once_as_json_is_what_check_says(sick):
+    live = run("watch", sick, "--once", "--json")
+    offline = run("check", sick, "--output-format", "json")
+    assert json.loads(live.stdout) == json.loads(offline.stdout)
+    assert live.returncode == offline.returncode == 1
+    assert run("watch", sick, "--once", "--fail-on", "critical", "--select", "LEN").returncode == 0
+
+
+def test_a_watch_that_begins_before_the_run_sees_it_all(tmp_path):
+    with watching(tmp_path / "run", "--json", "--until-finished", "--interval", "0.05") as process:
+        time.sleep(0.5)
+        assert process.poll() is None
+        record_run(tmp_path / "run", 60, sick_from=20, pause=0.005)
+        out, err = process.communicate(timeout=PATIENCE)
+    news = [json.loads(line) for line in out.splitlines()]
+    raised = [each["finding"] for each in news if each["kind"] == "finding-raised"]
+    assert {each["code"] for each in raised} >= {"REW002", "ENT001"}
+    assert all(each["active"] for each in raised)
+    assert news[-1]["kind"] == "finished"
+    assert process.returncode == 1
+    assert "critical" in err
+    assert "Traceback" not in err
+
+
+def test_piped_news_are_lines_for_people(sick):
+    done = run("watch", sick, "--until-finished")
+    assert done.returncode == 1
+    assert re.search(
+        r"^step \d+: warning REW002 reward-collapse raised: ", done.stdout, re.MULTILINE
+    )
+    assert "\x1b" not in done.stdout
+
+
+def test_a_run_that_begins_anew_is_watched_anew(tmp_path):
+    record_run(tmp_path / "run", 60, sick_from=20, finished=False)
+    with watching(tmp_path / "run", "--json", "--until-finished", "--interval", "0.05") as process:
+        news = [json.loads(process.stdout.readline()) for _ in range(3)]
+        assert {each["kind"] for each in news} == {"finding-raised"}
+        shutil.rmtree(tmp_path / "run")
+        record_run(tmp_path / "run", 30, run_id="second")
+        out, err = process.communicate(timeout=PATIENCE)
+    later = [json.loads(line) for line in out.splitlines()]
+    kinds = [each["kind"] for each in later]
+    assert "restarted" in kinds
+    assert "finding-raised" not in kinds[kinds.index("restarted") :]
+    # The healthy second run is what counts in the end.
+    assert process.returncode == 0
+    assert "no findings" in err
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
+    with watching(sick, *options, "--interval", "30") as process:
+        assert process.stdout.readline()
+        began = time.monotonic()
+        process.send_signal(sent)
+        _, err = process.communicate(timeout=PATIENCE)
+        took = time.monotonic() - began
+    assert took < 2
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert err.count("\n") == 1
+    assert "critical" in err
+
+
+class Terminal:
+    """A pseudo-terminal with a watch in it."""
+
+    def __init__(self, *arguments, rows=24, columns=80):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "grpodoctor", "watch", *map(str, arguments)],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm-256color"},
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def read_until(self, word, patience=PATIENCE):
+        ends = time.monotonic() + patience
+        while word not in self.seen:
+            left = ends - time.monotonic()
+            assert left > 0, f"{word!r} did not come; the screen was {self.seen[-2000:]!r}"
+            if select.select([self.master], [], [], left)[0] and not self._read():
+                break
+        return self.seen
+
+    def _read(self):
+        try:
+            part = os.read(self.master, 65536)
+        except OSError:
+            return False
+        self.seen += part.decode(errors="replace")
+        return bool(part)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        os.close(self.master)
+
+
+ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+
+
+def test_the_live_screen_in_a_terminal(tmp_path):
+    path = tmp_path / "run"
+    with Terminal(path, "--interval", "0.05") as terminal:
+        terminal.read_until("waiting for the run to begin")
+        record_run(path, 50, sick_from=15)
+        terminal.read_until("REW002")
+        began = time.monotonic()
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(PATIENCE) == 1
+        assert time.monotonic() - began < 2
+        seen = terminal.read_until("\0")
+    assert seen.index(ENTER_SCREEN) < seen.index(LEAVE_SCREEN)
+    assert SHOW_CURSOR in seen
+    assert "Traceback" not in seen
+    last = seen.rpartition(LEAVE_SCREEN)[2]
+    assert "critical" in last
+
+
+def test_an_error_leaves_the_terminal_as_it_was(tmp_path):
+    path = tmp_path / "run"
+    with Terminal(path, "--interval", "0.05") as terminal:
+        terminal.read_until("waiting for the run to begin")
+        path.mkdir()
+        (path / "run.json").write_text('{"schema_version": 99}')
+        assert terminal.process.wait(PATIENCE) == 2
+        seen = terminal.read_until("\0")
+    last = seen.rpartition(LEAVE_SCREEN)[2]
+    assert "error: a newer grpodoctor wrote the run" in last
+    assert "Traceback" not in seen
+
+
+class Patient:
+    """A run that falls ill, and recovers once its mailbox asks for another setting of a knob."""
+
+    def __init__(self, path):
+        self.recorder = Recorder.open(path, manifest())
+        self.inbox = Inbox(path)
+        self.knobs = dict(KNOBS)
+        self.cured_at = None
+
+    def live(self, steps, sick_from, pause):
+        with self.recorder:
+            for step in range(steps):
+                changed = self.obey(step)
+                ill = sick_from if self.cured_at is None else None
+                self.recorder.step(
+                    step, lambda s=step, ill=ill: readings(s, sick_from=ill), knobs=changed
+                )
+                time.sleep(pause)
+
+    def obey(self, step):
+        changed = {}
+        for request in self.inbox.take():
+            assert not isinstance(request, Refused), request
+            if request.kind == "note":
+                event = request.as_event()
+                self.recorder.event(event.kind, event.step, event.body)
+                continue
+            change = validate(request, self.knobs)
+            before = {knob: self.knobs[knob] for knob in change}
+            self.knobs.update(change)
+            changed.update(change)
+            self.cured_at = step if request.kind == "apply" else None
+            body = {**request.body(), "before": before, "after": change}
+            self.recorder.event("treatment-applied", step, body)
+        return changed
+
+
+def test_a_watch_that_may_apply_remedies_treats_the_live_run(tmp_path):
+    patient = Patient(tmp_path / "run")
+    life = threading.Thread(target=patient.live, args=(140, 20, 0.05))
+    life.start()
+    options = ("--apply", "safe", "--json", "--until-finished", "--interval", "0.05")
+    try:
+        with watching(tmp_path / "run", *options) as process:
+            out, err = process.communicate(timeout=60)
+    finally:
+        life.join(PATIENCE)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+    treated = [kind for kind in kinds if kind.startswith("treatment-")]
+    assert treated[:3] == ["treatment-proposed", "treatment-applied", "treatment-kept"]
+    journal = [
+        json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    ]
+    raised = [each for each in journal if each["kind"] == "finding-raised"]
+    assert raised
+    assert len({(each["code"], each["onset_step"]) for each in raised}) == len(raised)
+    assert any(each["kind"] == "finding-resolved" for each in journal)
+    report = json.loads(run("check", tmp_path / "run", "--output-format", "json").stdout)
+    assert [each["kind"] for each in report["treatments"]][:3] == ["proposed", "applied", "kept"]
+
+
+def test_a_second_watch_does_not_repeat_the_journal(tmp_path, sick):
+    shutil.copytree(sick, tmp_path / "run")
+    events = tmp_path / "run" / "events.jsonl"
+    events.write_bytes(b"")
+
+    def notes():
+        from grpodoctor.report.session import Session
+
+        session = Session(tmp_path / "run", apply="safe")
+        session.read_all()
+        return [each for each in Inbox(tmp_path / "run").take() if each.kind == "note"]
+
+    first = notes()
+    assert any(each.event["kind"] == "finding-raised" for each in first)
+    with events.open("ab") as file:
+        file.writelines(each.as_event().to_line() for each in first)
+    assert [each.event["kind"] for each in notes()] == []
+
+
+def test_a_mailbox_that_cannot_be_written_is_told_and_the_watch_goes_on(tmp_path, sick):
+    from grpodoctor.cli.screen import compose
+    from grpodoctor.report.session import Session
+
+    shutil.copytree(sick, tmp_path / "run")
+    (tmp_path / "run" / "events.jsonl").unlink()
+    shutil.rmtree(tmp_path / "run" / "mailbox", ignore_errors=True)
+    (tmp_path / "run" / "mailbox").write_text("in the way")
+    session = Session(tmp_path / "run", apply="safe")
+    session.read_all()
+    assert "mailbox" in session.trouble
+    shown = "\n".join(line.plain for line in compose(session.snapshot(), 120, 40))
+    assert "mailbox cannot be written" in shown
+    assert session.examination.findings()
