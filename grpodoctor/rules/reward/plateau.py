@@ -80,14 +80,14 @@ class RewardPlateau(Rule):
             return None
         if level_shift(before, after) >= self.rise:
             return None
-        heldout = self._heldout_shift(chart)
+        heldout = self._heldout_shift(chart, since=series.steps(2 * self.half)[0])
         if heldout is not None and heldout >= self.rise_heldout:
             return None
         return self._sighting(chart, name, confirmed=heldout is not None and heldout <= 0)
 
-    def _heldout_shift(self, chart: Chart) -> float | None:
+    def _heldout_shift(self, chart: Chart, *, since: int) -> float | None:
         for name in _HELDOUT:
-            values = chart.series(name).tail(2 * self.half)
+            values = [value for step, value in chart.series(name) if step >= since]
             middle = len(values) // 2
             if middle >= self.evaluations:
                 return level_shift(values[:middle], values[middle:])
