@@ -25,7 +25,7 @@ from grpodoctor.remedies.base import Remedy, Slot
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
-from grpodoctor.treatment.judgement import compare, judge, readings_since
+from grpodoctor.treatment.judgement import BEFORE, compare, judge, readings_since
 from grpodoctor.treatment.record import State, Treatment, from_event
 from grpodoctor.treatment.requests import Request, note_request
 from grpodoctor.vocabulary.knobs import Setting
@@ -122,7 +122,8 @@ class Doctor:
         self._step = chart.step
         if self.current is not None:
             self._go_on(self.current, chart, findings)
-        elif chart.step >= self._rest_until:
+        elif chart.step >= self._rest_until and chart.steps_seen >= BEFORE:
+            # Earlier there would be no level before the treatment to judge it by.
             self._begin(chart, findings)
         requests = list(self._outbox.values())
         self._outbox.clear()

@@ -62,9 +62,9 @@ class Comparison:
             did = "returned" if self.moved else "did not return"
             return f"{self.metric} {did} toward where the run began ({numbers})"
         past, infinitive = _VERBS[self.direction]
-        allowed = " by more than is tolerated" if self.role == "guard" and not self.moved else ""
         did = past if self.moved else f"did not {infinitive}"
-        return f"{self.metric} {did}{allowed} ({numbers})"
+        measure = " by more than is tolerated" if self.role == "guard" else ""
+        return f"{self.metric} {did}{measure} ({numbers})"
 
 
 @dataclass(frozen=True, slots=True)
