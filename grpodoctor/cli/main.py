@@ -50,7 +50,7 @@ class _LazyCommands(TyperGroup):
             finally:
                 sys.stdout.flush()
         except GrpodoctorError as error:
-            complain(error)
+            _complain(error)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             raise typer.Exit(_INTERRUPTED) from None
@@ -66,7 +66,7 @@ def _load(name: str) -> Any:
     return get_command(single)
 
 
-def complain(error: GrpodoctorError) -> None:
+def _complain(error: GrpodoctorError) -> None:
     """Print an error as one harmless line on stderr."""
     from grpodoctor.report.escape import plain
 

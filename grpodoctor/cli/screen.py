@@ -30,6 +30,8 @@ _UNLIMITED = 10_000
 _FINEST_SCALE = 0.1
 _STALE_SECONDS = 30.0
 _STALE_STEPS = 5
+_ROOMY = 6
+_LEFT_SHARE = 0.54
 _GAP = "   "
 _ALLOWED = {
     "none": "advice only",
@@ -153,11 +155,11 @@ def _wanted(snapshot: Snapshot, rest: int) -> int:
 
 
 def _side_by_side(snapshot: Snapshot, width: int, room: int) -> list[Text]:
-    left_width = min(84, (width - len(_GAP)) // 2)
+    left_width = min(84, int(_LEFT_SHARE * width))
     right_width = width - left_width - len(_GAP)
     left = _vitals(snapshot.vitals, left_width, room)
     unseen = _unseen(snapshot, right_width, max(2, room // 5))
-    treatment = _treatment(snapshot, right_width, max(4, room // 4))
+    treatment = _treatment(snapshot, right_width, max(4, room // 3))
     right = _findings(snapshot, right_width, max(3, room - len(unseen) - len(treatment) - 2))
     for section in (treatment, unseen):
         right += [Text(), *section] if section else []
@@ -270,10 +272,12 @@ def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     if snapshot.treatment is not None:
         lines.append(_current(snapshot.treatment))
     for entry in reversed(snapshot.journal):
+        text = plain(f"step {entry.step} {entry.remedy} {entry.kind}: {entry.detail}", limit=400)
+        wrapped = textwrap.wrap(text, width, subsequent_indent="  ") if room > _ROOMY else [text]
+        lines += [Text(line, style="dim") for line in wrapped]
         if len(lines) >= room:
             break
-        text = f"step {entry.step}  {entry.remedy} {entry.kind}  {entry.detail}"
-        lines.append(Text(plain(text), style="dim"))
+    lines = lines[:room]
     return lines if len(lines) > 1 else [*lines, Text("none in progress", style="dim")]
 
 
@@ -289,7 +293,10 @@ def _current(treatment: TreatmentState) -> Text:
 def _unseen(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     if not snapshot.skipped:
         return []
-    lines = [_title("Skipped", width, f"for want of data: {len(snapshot.skipped)}")]
+    counts = f"{len(snapshot.skipped)} for want of data"
+    if snapshot.not_applicable:
+        counts += f", {snapshot.not_applicable} not applicable"
+    lines = [_title("Skipped", width, counts)]
     if room <= 2:
         codes = ", ".join(f"{each.code} ({', '.join(each.missing)})" for each in snapshot.skipped)
         return [*lines, Text(plain(codes), style="dim")]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -53,20 +55,31 @@ def watch(
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """
+    from grpodoctor.errors import ConfigError
     from grpodoctor.report.session import Session
 
+    if once and apply is not Apply.none:
+        raise ConfigError(
+            "a treatment needs somebody who stays and judges it",
+            where="--once with --apply",
+            remedy="leave out one of the two",
+        )
     session = Session(
         run, select=split_codes(select), ignore=split_codes(ignore), apply=apply.value
     )
     if once:
         _show_once(session, as_json=json)
     else:
-        view = _stream if json else _screen if sys.stdout.isatty() else _lines
+        view = _StreamView() if json else View.of_terminal(_HINT)
         with _gentle_end():
-            view(session, interval, until_finished)
+            follow(session, view, ended=_end_of(session, until_finished), interval=interval)
         _say_goodbye(session)
     if session.examination.report().reaches(fail_on.value):
         raise typer.Exit(1)
+
+
+def _end_of(session: Session, until_finished: bool) -> Callable[[], bool]:
+    return lambda: until_finished and session.examination.finished
 
 
 def _show_once(session: Session, *, as_json: bool) -> None:
@@ -95,50 +108,102 @@ def _gentle_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _follow(
-    session: Session, interval: float, until_finished: bool, show: Callable[[Tick], None]
+def follow(
+    session: Session, view: View, *, ended: Callable[[], bool], interval: float = 0.5
 ) -> None:
-    while True:
-        tick = session.tick()
-        show(tick)
-        if until_finished and session.examination.finished:
-            return
-        if not tick.steps:
+    """Show a session tick by tick until it has ended; Ctrl-C is left to the caller.
+
+    Args:
+        session: the run under observation.
+        view: where it is shown.
+        ended: asked after each tick that read all there was.
+        interval: seconds between two looks.
+    """
+    with view:
+        while True:
+            tick = session.tick()
+            view.show(session, tick)
+            if tick.more:
+                continue
+            if ended():
+                return
             time.sleep(interval)
 
 
-def _screen(session: Session, interval: float, until_finished: bool) -> None:
-    from rich.console import Console
-    from rich.live import Live
+class View(ABC):
+    """Where a session is shown. It is entered before the first tick and left after the last."""
 
-    from grpodoctor.cli.screen import Screen
+    @staticmethod
+    def of_terminal(hint: str = "") -> View:
+        """The live screen, or lines where stdout is no terminal.
 
-    def frame() -> Screen:
-        return Screen(session.snapshot(), _HINT)
+        Args:
+            hint: the last line of the screen.
+        """
+        return _ScreenView(hint) if sys.stdout.isatty() else _LinesView()
 
-    with Live(frame(), console=Console(), screen=True, auto_refresh=False) as live:
-        _follow(session, interval, until_finished, lambda _: live.update(frame(), refresh=True))
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def show(self, session: Session, tick: Tick) -> None:
+        """Show what a tick brought."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
 
 
-def _stream(session: Session, interval: float, until_finished: bool) -> None:
-    from grpodoctor.report.escape import json_bytes
+class _ScreenView(View):
+    """The whole screen, drawn anew at every tick."""
 
-    def show(tick: Tick) -> None:
-        for line in session.news(tick):
-            sys.stdout.write(json_bytes(line).decode() + "\n")
-        sys.stdout.flush()
+    def __init__(self, hint: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
 
-    _follow(session, interval, until_finished, show)
+        self._hint = hint
+        self._live = Live(console=Console(), screen=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def show(self, session: Session, tick: Tick) -> None:  # noqa: ARG002 - the screen shows all
+        from grpodoctor.cli.screen import Screen
+
+        self._live.update(Screen(session.snapshot(), self._hint), refresh=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
 
 
-def _lines(session: Session, interval: float, until_finished: bool) -> None:
-    from grpodoctor.report.words import news_line
+class _LinesView(View):
+    """A line for people for each piece of news."""
 
-    def show(tick: Tick) -> None:
+    def show(self, session: Session, tick: Tick) -> None:
+        from grpodoctor.report.words import news_line
+
         for news in session.news(tick):
             print(news_line(news), flush=True)
 
-    _follow(session, interval, until_finished, show)
+
+class _StreamView(View):
+    """A line of JSON for each piece of news."""
+
+    def show(self, session: Session, tick: Tick) -> None:
+        from grpodoctor.report.escape import json_bytes
+
+        for news in session.news(tick):
+            print(json_bytes(news).decode(), flush=True)
 
 
 def _say_goodbye(session: Session) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.remedies.base import Remedy
@@ -116,16 +116,13 @@ class Examination:
             started=self.manifest.started,
         )
 
-    def findings(self, framework: str | None = None) -> tuple[ReportedFinding, ...]:
-        """The findings so far, with their remedies spelled for `framework` (or the run's own)."""
-        return self._reported(self.engine.diagnosis().findings, framework)
-
     def report(self, framework: str | None = None) -> Report:
         """Everything known so far, its remedies spelled for `framework` (or the run's own)."""
         diagnosis = self.engine.diagnosis()
+        knobs, spoken = self.engine.chart.knobs, framework or self.manifest.framework
         return Report(
             run=self.facts(),
-            findings=self._reported(diagnosis.findings, framework),
+            findings=tuple(report_finding(each, knobs, spoken) for each in diagnosis.findings),
             skipped=tuple(
                 SkippedRule(each.code, each.missing, each.how) for each in diagnosis.skipped
             ),
@@ -138,13 +135,6 @@ class Examination:
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
         )
-
-    def _reported(
-        self, findings: Iterable[Finding], framework: str | None
-    ) -> tuple[ReportedFinding, ...]:
-        knobs = self.engine.chart.knobs
-        spoken = framework or self.manifest.framework
-        return tuple(report_finding(finding, knobs, spoken) for finding in findings)
 
 
 def report_finding(

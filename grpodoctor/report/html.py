@@ -11,7 +11,6 @@ from grpodoctor.report.model import Advice, Report, ReportedFinding
 from grpodoctor.report.pictures import figures
 from grpodoctor.report.samples import samples_of
 from grpodoctor.report.style import CSS
-from grpodoctor.report.tracks import Tracks
 from grpodoctor.report.vitals import Vital, number
 from grpodoctor.report.words import (
     NOTHING_TO_CHANGE,
@@ -29,11 +28,12 @@ _PLOT_CONFIG = '{"displaylogo":false,"responsive":true,"displayModeBar":false}'
 
 def render(dossier: Dossier) -> str:
     """The report as an HTML document."""
-    pictures, scripts = _pictures(dossier.report, dossier.tracks)
+    pictures, scripts = _pictures(dossier)
     report = dossier.report
     body = "".join(
         (
             _header(report),
+            f"<p class='sentence'>{safe(dossier.beside.sentence)}</p>" if dossier.beside else "",
             _overview(report),
             pictures,
             _findings(report),
@@ -62,8 +62,10 @@ def _policy(scripts: list[str]) -> str:
     return f"{policy}; script-src {allowed}" if allowed else policy
 
 
-def _pictures(report: Report, tracks: Tracks) -> tuple[str, list[str]]:
-    drawn = figures(report, tracks)
+def _pictures(dossier: Dossier) -> tuple[str, list[str]]:
+    other = dossier.beside
+    beside = (other.label, other.tracks) if other else None
+    drawn = figures(dossier.report, dossier.tracks, beside)
     if not drawn:
         return "", []
     from plotly.io import to_json
@@ -74,7 +76,7 @@ def _pictures(report: Report, tracks: Tracks) -> tuple[str, list[str]]:
         caption = f"<figcaption>{safe(title)}</figcaption>"
         places.append(f'<figure>{caption}<div id="picture-{index}"></div></figure>')
         data = to_json(figure, validate=False, engine="json")
-        data = data.replace("</", "<\\/")
+        data = data.replace("<", "\\u003c")  # no text in it can end or open a script
         calls.append(f'draw("picture-{index}",{data});')
     draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
     section = f'<section><h2>Course</h2><div class="pictures">{"".join(places)}</div></section>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from grpodoctor.report.escape import html
@@ -43,6 +43,8 @@ class Curve:
     metric: str
     colour: str
     dash: str = "solid"
+    compared: bool = True
+    """Whether it is drawn for a second run too, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ PICTURES: tuple[Picture, ...] = (
         "nats per token",
         (
             Curve("all", "entropy/mean", BLUE),
-            Curve("correct", "entropy/correct", GREEN),
-            Curve("incorrect", "entropy/incorrect", RED),
+            Curve("correct", "entropy/correct", GREEN, compared=False),
+            Curve("incorrect", "entropy/incorrect", RED, compared=False),
         ),
     ),
     Picture(
@@ -89,8 +91,8 @@ PICTURES: tuple[Picture, ...] = (
         "tokens",
         (
             Curve("all", "length/mean", BLUE),
-            Curve("correct", "length/correct", GREEN),
-            Curve("incorrect", "length/incorrect", RED),
+            Curve("correct", "length/correct", GREEN, compared=False),
+            Curve("incorrect", "length/incorrect", RED, compared=False),
         ),
     ),
     Picture(
@@ -108,9 +110,9 @@ PICTURES: tuple[Picture, ...] = (
         "Clipped",
         "share of loss tokens",
         (
-            Curve("low side", "clip/low_rate", RED),
-            Curve("high side", "clip/high_rate", GREEN),
-            Curve("dual", "clip/dual_rate", AMBER),
+            Curve("low side", "clip/low_rate", RED, compared=False),
+            Curve("high side", "clip/high_rate", GREEN, compared=False),
+            Curve("dual", "clip/dual_rate", AMBER, compared=False),
         ),
     ),
     Picture(
@@ -118,8 +120,13 @@ PICTURES: tuple[Picture, ...] = (
         "|Δ probability|",
         (
             Curve("mean over tokens", "mismatch/prob_diff_mean", BLUE),
-            Curve("maximum, mean over responses", "mismatch/prob_diff_max", AMBER),
-            Curve("maximum, worst response", "mismatch/prob_diff_max/worst_sequence", RED),
+            Curve("maximum, mean over responses", "mismatch/prob_diff_max", AMBER, compared=False),
+            Curve(
+                "maximum, worst response",
+                "mismatch/prob_diff_max/worst_sequence",
+                RED,
+                compared=False,
+            ),
         ),
     ),
     Picture(
@@ -155,14 +162,23 @@ class _Marker:
     """What it rests on, which decides where it is labelled; None belongs to every picture."""
 
 
-def figures(report: Report, tracks: Tracks) -> list[tuple[str, Figure]]:
-    """Title and figure of every picture that has something to show."""
+def figures(
+    report: Report, tracks: Tracks, beside: tuple[str, Tracks] | None = None
+) -> list[tuple[str, Figure]]:
+    """Title and figure of every picture that has something to show.
+
+    Args:
+        report: its findings and treatments are marked.
+        tracks: the courses to draw.
+        beside: label and courses of a second run, drawn in grey.
+    """
     markers = _markers(report)
     drawn = []
     for picture in PICTURES:
         courses = _courses(picture.curves, tracks) or _courses(picture.instead, tracks)
         if courses:
-            drawn.append((picture.title, _figure(picture, courses, markers)))
+            others = _others(picture, beside)
+            drawn.append((picture.title, _figure(picture, courses + others, markers)))
     return drawn
 
 
@@ -176,6 +192,24 @@ def _courses(curves: Sequence[Curve], tracks: Tracks) -> list[_Course]:
         if points:
             courses.append((curve, [step for step, _ in points], [value for _, value in points]))
     return courses
+
+
+def _others(picture: Picture, beside: tuple[str, Tracks] | None) -> list[_Course]:
+    """The curves of a second run, in grey; a stack cannot be compared in one picture."""
+    if beside is None or picture.stacked:
+        return []
+    label, tracks = beside
+    curves = [
+        replace(
+            curve,
+            label=f"{curve.label}, {html(label, limit=40)}",
+            colour=GREY,
+            dash="dash" if curve.dash == "solid" else curve.dash,
+        )
+        for curve in picture.curves
+        if curve.compared
+    ]
+    return _courses(curves, tracks)
 
 
 def _markers(report: Report) -> list[_Marker]:

@@ -18,14 +18,15 @@ from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
 from grpodoctor.runs.follower import Follower, Poll, read_run
 from grpodoctor.runs.records import Event, Manifest, StepRecord
-from grpodoctor.treatment.doctor import Apply, Doctor
+from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import note_request
 
 _NEWS = {"started", "resumed", "finished", "warning"}
 """Kinds of journal lines, beside treatments, that are passed on as they come."""
 
-_Line = tuple[str, str, str]
+_FINDING_KEYS = ("code", "onset_step", "severity")
+_Line = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Session:
         select: rules to run, by code or prefix; empty for all.
         ignore: rules not to run.
         apply: which remedies the doctor may apply to the run.
+        settings: how patient the doctor is.
 
     Raises:
         ConfigError: if a selector matches no rule.
@@ -64,21 +66,23 @@ class Session:
         select: Sequence[str] = (),
         ignore: Sequence[str] = (),
         apply: Apply = "none",
+        settings: DoctorSettings | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.apply = apply
         self.waiting = True
         """Nothing of the run is there yet."""
-        self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
         self.trouble = ""
         """Why the latest request could not be sent."""
+        self._settings = settings
+        self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
         self._follower = Follower(run_dir)
         self._mailbox = Mailbox(run_dir)
         self._begin(Manifest())
 
     def _begin(self, manifest: Manifest) -> None:
         self.examination = Examination(self.run_dir, manifest, self._rules)
-        self.doctor = Doctor(all_remedies(), self.apply)
+        self.doctor = Doctor(all_remedies(), self.apply, self._settings)
         self._unsent: list[Event] = []
         self._journalled: set[_Line] = set()
 
@@ -138,6 +142,12 @@ class Session:
         read_run(self.run_dir)
         while self.tick().more:
             pass
+        if self.waiting:
+            raise RunError(
+                "a single file cannot be followed",
+                where=str(self.run_dir),
+                remedy="give the directory of a run, or use check",
+            )
 
     def news(self, tick: Tick) -> list[dict[str, Any]]:
         """What a tick brought, by step, as objects for programs.
@@ -145,11 +155,13 @@ class Session:
         Findings are `finding-raised`, `-escalated` or `-resolved` with the `finding` as a report
         has it; lines of the run's journal stand as they are; `restarted` comes first.
         """
-        news = [self._finding_news(change) for change in tick.changes]
-        for event in tick.events:
-            if event.kind in _NEWS or event.kind.startswith("treatment-"):
-                news.append({**event.body, "kind": event.kind, "step": event.step})
-        news.sort(key=lambda each: int(each["step"]))
+        found = [self._finding_news(change) for change in tick.changes]
+        told = [
+            {**event.body, "kind": event.kind, "step": event.step}
+            for event in tick.events
+            if event.kind in _NEWS or event.kind.startswith("treatment-")
+        ]
+        news = sorted([*found, *told], key=lambda each: int(each["step"]))
         restart = {"kind": "restarted", "run": self.examination.facts().to_json()}
         return [restart, *news] if tick.restarted else news
 
@@ -202,7 +214,8 @@ class Session:
 
 def _line(event: Event) -> _Line:
     """What tells one journal line about a finding from another."""
-    return event.kind, str(event.body.get("code", "")), str(event.body.get("onset_step", ""))
+    code, onset, severity = (str(event.body.get(key, "")) for key in _FINDING_KEYS)
+    return event.kind, code, onset, severity
 
 
 def _journal_line(change: Change, step: int) -> Event:

@@ -16,7 +16,7 @@ h3{font-size:15px;margin:0 0 6px;overflow-wrap:anywhere}
 h3 small{font-weight:400;color:var(--faint);white-space:nowrap}
 p{margin:0 0 8px;overflow-wrap:anywhere}
 .eyebrow,.facts{color:var(--faint)} .eyebrow{letter-spacing:.04em;margin:0}
-.tally{font-weight:600} .damage{color:var(--warning)}
+.tally{font-weight:600} .sentence{font-size:17px;margin:12px 0} .damage{color:var(--warning)}
 code,pre{font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 code{background:var(--code);border-radius:4px;padding:1px 4px;overflow-wrap:anywhere}
 pre{background:var(--code);border-radius:6px;padding:8px 10px;margin:4px 0 0;

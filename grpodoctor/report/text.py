@@ -12,7 +12,7 @@ from rich.text import Text
 from grpodoctor.remedies.spelling import Spelled
 from grpodoctor.report.dossier import Dossier
 from grpodoctor.report.escape import plain
-from grpodoctor.report.model import Advice, Report, ReportedFinding
+from grpodoctor.report.model import Advice, Report, ReportedFinding, TreatmentEntry
 from grpodoctor.report.vitals import Vital, number
 from grpodoctor.report.words import (
     NOTHING_TO_CHANGE,
@@ -52,6 +52,17 @@ def render(dossier: Dossier, *, width: int = 80, colour: bool = False) -> str:
     for part in _parts(dossier):
         console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def summary_lines(dossier: Dossier) -> list[str]:
+    """The outcome in a line per finding and per verdict on a treatment, without markup."""
+    report = dossier.report
+    findings = [
+        f"{each.severity} {each.code} {each.name} ({lasting(each)}): {plain(each.summary)}"
+        for each in report.findings
+    ]
+    treatments = [_treatment(each) for each in report.treatments if each.kind != "proposed"]
+    return [plain(facts_line(report.run)), *findings, *treatments, tally(report)]
 
 
 def _parts(dossier: Dossier) -> list[RenderableType]:
@@ -145,11 +156,12 @@ def _vitals(vitals: tuple[Vital, ...]) -> Table:
 def _treatments(report: Report) -> list[RenderableType]:
     if not report.treatments:
         return []
-    lines = [
-        _indented(plain(f"step {each.step}: {each.remedy} {each.kind}  {each.detail}"), 2)
-        for each in report.treatments
-    ]
+    lines = [_indented(_treatment(each), 2) for each in report.treatments]
     return ["", _heading("Treatments"), Group(*lines)]
+
+
+def _treatment(entry: TreatmentEntry) -> str:
+    return plain(f"step {entry.step}: {entry.remedy} {entry.kind}; {entry.detail}")
 
 
 def _unseen(report: Report) -> list[RenderableType]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from grpodoctor.report import html, markdown, text
+from grpodoctor.report.dossier import Beside
 from grpodoctor.report.escape import json_bytes
 from grpodoctor.report.replay import replay
 from grpodoctor.report.samples import samples_of
@@ -282,3 +283,23 @@ def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
         "baseline": None,
         "where": "seq-1",
     }
+
+
+def test_a_second_run_is_drawn_beside(sick, well):
+    twin = replay(well)
+    beside = Beside("left <b>alone", twin.tracks, "The treated one is better off. <b>")
+    source = html.render(replay(sick).with_beside(beside))
+    shown = "".join(Page(source).shown)
+    assert "The treated one is better off. <b>" in shown
+    script = Page(source).scripts[1]
+    assert "held-out, left" in script
+    assert "<b>" not in script
+    assert "all correct, left" not in script
+
+
+def test_the_summary_names_findings_and_treatments(hostile):
+    lines = text.summary_lines(replay(hostile))
+    assert any("REW002 reward-collapse" in line for line in lines)
+    assert any(line.startswith("step 40: tis applied; correction") for line in lines)
+    assert not ACTIVE.search("".join(lines))
+    assert all("\n" not in line for line in lines)
