@@ -43,7 +43,7 @@ class ModelConfig(Section):
     """Layers of the built-in model."""
     heads: int = Field(4, ge=1, le=16)
     """Attention heads of the built-in model; must divide the width."""
-    warm_start_steps: int = Field(600, ge=0, le=20_000)
+    warm_start_steps: int = Field(1000, ge=0, le=20_000)
     """Supervised steps before the first run of the built-in model; the result is cached."""
 
 

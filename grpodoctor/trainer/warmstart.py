@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from grpodoctor.trainer.codec import CharCodec
 from grpodoctor.trainer.forward import pack_left, pack_right, response_logits
+from grpodoctor.trainer.muon import Muon
 from grpodoctor.trainer.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 _SEED = 20_250_101
 _BATCH = 64
-_LEARNING_RATE = 4e-3
-_BETAS = (0.9, 0.95)
+_MUON_RATE = 0.012
+_ADAM_RATE = 5e-3
+_ADAM_BETAS = (0.9, 0.95)
 _WARMUP_SHARE = 0.05
 _DIGEST_BYTES = 32
 
@@ -111,20 +113,28 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
     from rich.progress import Progress
 
     rng = random.Random(_SEED)  # noqa: S311  # training texts, no secret
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=_LEARNING_RATE, betas=_BETAS, weight_decay=0.0
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
+    matrices, others = _divide(model)
+    muon = Muon(matrices)
+    adam = torch.optim.AdamW(others, betas=_ADAM_BETAS, weight_decay=0.0)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        for _ in progress.track(range(steps), description="warm start of the built-in model"):
-            loss = _loss(model, codec, task, rng)
-            optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
+        for step in progress.track(range(steps), description="warm start of the built-in model"):
+            model.zero_grad(set_to_none=True)
+            torch.autograd.backward(_loss(model, codec, task, rng))
+            rate = _rate(step, steps)
+            adam.param_groups[0]["lr"] = _ADAM_RATE * rate
+            adam.step()
+            muon.step(_MUON_RATE * rate)
     model.zero_grad(set_to_none=True)
+
+
+def _divide(model: PreTrainedModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The matrices of hidden layers, and the rest: embeddings, norms and biases."""
+    embedding = next(model.get_input_embeddings().parameters())
+    parameters = list(model.parameters())
+    hidden = [each.ndim == 2 and each is not embedding for each in parameters]
+    matrices = [each for each, inside in zip(parameters, hidden, strict=True) if inside]
+    return matrices, [each for each, inside in zip(parameters, hidden, strict=True) if not inside]
 
 
 def _rate(step: int, steps: int) -> float:

@@ -1,0 +1,231 @@
+import math
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from grpodoctor.trainer.codec import CharCodec
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.data import build_task
+from grpodoctor.trainer.forward import positions, response_logits
+from grpodoctor.trainer.policy import Policy, load_policy
+from grpodoctor.trainer.sampler import Samples, concatenate, sample
+
+CODEC = CharCodec()
+PROMPTS = ["1+2=", "7*3+8-2=", "9=", "4-4+4*4-4=", "0*0="]
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """Untrained, so that responses end early, late and never."""
+    config = load_config({"model": {"warm_start_steps": 0, "width": 32, "heads": 2}})
+    policy = load_policy(config, build_task(config.task))
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(2.0)
+    return policy
+
+
+def draw(policy: Policy, texts: list[str], **settings: object) -> Samples:
+    options = {"max_length": 24, "temperature": 1.0, "seed": 0, **settings}
+    generator = torch.Generator().manual_seed(options.pop("seed"))
+    prompts = [policy.codec.encode(text) for text in texts]
+    return sample(policy.model, prompts, codec=policy.codec, generator=generator, **options)
+
+
+def teacher_forced(policy: Policy, samples: Samples, temperature: float = 1.0) -> Tensor:
+    with torch.no_grad():
+        logits_BTV = response_logits(
+            policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        )
+    logprobs_BTV = torch.log_softmax(logits_BTV.double() / temperature, dim=-1)
+    return logprobs_BTV.gather(2, samples.response_BT.unsqueeze(2)).squeeze(2)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+def test_logprobs_are_those_of_a_forward_pass_over_the_finished_batch(
+    policy: Policy, temperature: float
+) -> None:
+    samples = draw(policy, PROMPTS * 24, temperature=temperature, max_length=40)
+    lengths = samples.mask_BT.sum(dim=1)
+    assert lengths.min() < 5
+    assert lengths.max() == 40, "rows must end at different times, so that some are dropped"
+    expected = teacher_forced(policy, samples, temperature)
+    torch.testing.assert_close(
+        samples.logprobs_BT.double()[samples.mask_BT],
+        expected[samples.mask_BT],
+        atol=1e-5,
+        rtol=1e-5,
+    )
+
+
+def test_logprobs_hold_on_the_warm_started_model(warm_policy: Policy) -> None:
+    samples = draw(warm_policy, PROMPTS * 24)
+    error = (samples.logprobs_BT - teacher_forced(warm_policy, samples)).abs()[samples.mask_BT]
+    assert error.mean() < 1e-5
+    assert error.max() < 1e-3
+
+
+def test_padding_changes_no_number(policy: Policy) -> None:
+    together = draw(policy, PROMPTS * 4, max_length=12)
+    logits = teacher_forced(policy, together)
+    for row in range(len(PROMPTS)):
+        one = together.rows([row])
+        left = int((~one.attention_BL[0, : one.prompt_width]).sum())
+        alone = Samples(
+            tokens_BL=one.tokens_BL[:, left:],
+            attention_BL=one.attention_BL[:, left:],
+            prompt_width=one.prompt_width - left,
+            logprobs_BT=one.logprobs_BT,
+            truncated_B=one.truncated_B,
+            pad_id=one.pad_id,
+        )
+        mask = alone.mask_BT
+        torch.testing.assert_close(
+            teacher_forced(policy, alone)[mask], logits[row : row + 1][mask], atol=1e-5, rtol=1e-5
+        )
+
+
+def test_the_layout_is_left_padded_and_ends_with_the_end_token(policy: Policy) -> None:
+    samples = draw(policy, PROMPTS * 30)
+    end = torch.tensor(sorted(CODEC.end_ids))
+    for row, text in enumerate(PROMPTS * 30):
+        tokens, attention = samples.tokens_BL[row], samples.attention_BL[row]
+        prompt = tokens[: samples.prompt_width][attention[: samples.prompt_width]]
+        assert prompt.tolist() == CODEC.encode(text)
+        ids = samples.response_ids()[row]
+        ended = [index for index, token in enumerate(ids) if token in CODEC.end_ids]
+        assert ended == ([] if samples.truncated_B[row] else [len(ids) - 1])
+        assert samples.truncated_B[row] or len(ids) <= 24
+        assert not samples.truncated_B[row] or len(ids) == 24
+    outside = ~samples.mask_BT
+    assert (samples.response_BT[outside] == CODEC.pad_id).all()
+    assert (samples.logprobs_BT[outside] == 0).all()
+    assert 0 < samples.truncated_B.sum() < len(samples)
+    assert torch.isin(samples.response_BT, end).any(dim=1).equal(~samples.truncated_B)
+
+
+def test_first_tokens_are_distributed_as_the_softmax(policy: Policy) -> None:
+    count, temperature = 10_000, 1.3
+    samples = draw(policy, ["7*3="] * count, max_length=1, temperature=temperature)
+    one = samples.rows([0])
+    with torch.no_grad():
+        logits_V = response_logits(policy.model, one.tokens_BL, one.attention_BL, one.prompt_width)[
+            0, 0
+        ]
+    expected = torch.softmax(logits_V.double() / temperature, dim=0) * count
+    observed = torch.bincount(samples.response_BT[:, 0], minlength=CODEC.vocab_size).double()
+    frequent = expected >= 5
+    observed = torch.cat([observed[frequent], observed[~frequent].sum().reshape(1)])
+    expected = torch.cat([expected[frequent], expected[~frequent].sum().reshape(1)])
+    assert stats.chisquare(observed.numpy(), expected.numpy()).pvalue > 1e-3
+    wrong = expected.roll(1)
+    assert stats.chisquare(observed.numpy(), wrong.numpy()).pvalue < 1e-9
+
+
+def test_later_tokens_are_distributed_as_the_softmax_given_the_earlier(policy: Policy) -> None:
+    """With u = P(smaller id) + uniform * P(id), every u is uniform if the sampling is right."""
+    samples = draw(policy, PROMPTS * 100, seed=3)
+    with torch.no_grad():
+        logits_BTV = response_logits(
+            policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        )
+    probs_BTV = torch.softmax(logits_BTV.double(), dim=-1)
+    picked_BT1 = samples.response_BT.unsqueeze(2)
+    upper = probs_BTV.cumsum(dim=-1).gather(2, picked_BT1).squeeze(2)
+    width = probs_BTV.gather(2, picked_BT1).squeeze(2)
+    jitter = torch.rand(width.shape, generator=torch.Generator().manual_seed(1))
+    uniform = (upper - jitter * width)[samples.mask_BT]
+    assert stats.kstest(uniform.numpy(), "uniform").pvalue > 1e-3
+
+
+def test_the_generator_alone_decides(policy: Policy) -> None:
+    torch.manual_seed(1)
+    first = draw(policy, PROMPTS * 8, seed=5)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    again, other = draw(policy, PROMPTS * 8, seed=5), draw(policy, PROMPTS * 8, seed=6)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first.tokens_BL, again.tokens_BL)
+    assert torch.equal(first.logprobs_BT, again.logprobs_BT)
+    assert first.response_ids() != other.response_ids()
+
+
+def test_temperature_zero_takes_the_likeliest_token(policy: Policy) -> None:
+    samples = draw(policy, PROMPTS, temperature=0)
+    with torch.no_grad():
+        logits_BTV = response_logits(
+            policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        )
+    assert torch.equal(logits_BTV.argmax(-1)[samples.mask_BT], samples.response_BT[samples.mask_BT])
+    expected = teacher_forced(policy, samples)[samples.mask_BT]
+    torch.testing.assert_close(
+        samples.logprobs_BT[samples.mask_BT].double(), expected, atol=1e-5, rtol=1e-5
+    )
+
+
+def test_several_end_tokens_all_end(policy: Policy) -> None:
+    class ManyEnds(CharCodec):
+        end_ids = frozenset({1, *CODEC.encode("abcdefghijklmnopqrstuvwxyz0123456789")})
+
+    prompts = [CODEC.encode("1+1=")] * 64
+    samples = sample(
+        policy.model,
+        prompts,
+        max_length=40,
+        temperature=1.0,
+        codec=ManyEnds(),
+        generator=torch.Generator().manual_seed(0),
+    )
+    last = {ids[-1] for ids in samples.response_ids()}
+    assert len(last) > 3
+    assert last <= ManyEnds.end_ids
+    assert not samples.truncated_B.any()
+
+
+def test_samples_take_part_in_autograd(policy: Policy) -> None:
+    samples = draw(policy, PROMPTS)
+    logits_BTV = response_logits(
+        policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+    )
+    logprobs = logits_BTV.log_softmax(-1).gather(2, samples.response_BT.unsqueeze(2)).squeeze(2)
+    ratio = (logprobs - samples.logprobs_BT).exp() * samples.logprobs_BT
+    ratio[samples.mask_BT].sum().backward()
+    assert all(parameter.grad is not None for parameter in policy.model.parameters())
+    policy.model.zero_grad(set_to_none=True)
+
+
+def test_concatenating_batches_of_different_widths_changes_nothing(policy: Policy) -> None:
+    short = draw(policy, ["9="] * 6, max_length=3)
+    long = draw(policy, ["4-4+4*4-4=", "1+2="] * 3, max_length=20, seed=1)
+    both = concatenate([short, long])
+    assert both.response_ids() == short.response_ids() + long.response_ids()
+    assert both.truncated_B.tolist() == short.truncated_B.tolist() + long.truncated_B.tolist()
+    expected = teacher_forced(policy, both)[both.mask_BT]
+    torch.testing.assert_close(
+        both.logprobs_BT[both.mask_BT].double(), expected, atol=1e-5, rtol=1e-5
+    )
+    swapped = both.rows([11, 0])
+    assert swapped.response_ids() == [long.response_ids()[5], short.response_ids()[0]]
+
+
+def test_positions_skip_padding() -> None:
+    attention = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]], dtype=torch.bool)
+    assert positions(attention).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 3]]
+
+
+def test_prompt_logits_are_never_computed(policy: Policy) -> None:
+    samples = draw(policy, PROMPTS, max_length=5)
+    seen: list[int] = []
+    head = policy.model.get_output_embeddings()
+    handle = head.register_forward_hook(lambda *args: seen.append(args[-1].shape[1]))
+    length = samples.response_BT.shape[1]
+    with torch.no_grad():
+        logits = response_logits(
+            policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        )
+    handle.remove()
+    assert seen == [length]
+    assert logits.shape == (len(PROMPTS), length, CODEC.vocab_size)
+    assert math.isfinite(float(logits.sum()))
