@@ -1,7 +1,8 @@
 """Hostile text made harmless: for terminals, Markdown, HTML and JSON.
 
 Text that came from a model, a log or a file name may hold markup, terminal sequences, control
-characters and bidirectional overrides. Everything a report shows passes through here.
+characters and bidirectional overrides. Everything a report shows passes through here. For rich,
+`plain` text goes into `rich.text.Text` objects, which read no markup.
 """
 
 from __future__ import annotations
@@ -43,13 +44,6 @@ def plain(text: str, *, limit: int | None = None, lines: bool = False) -> str:
     if limit is not None and (len(visible) > limit or len(head) < len(text)):
         visible = visible[: max(0, limit - 1)] + "…"
     return visible
-
-
-def terminal(text: str, *, limit: int | None = None, lines: bool = False) -> str:
-    """Text for a rich renderable that reads markup."""
-    from rich.markup import escape
-
-    return escape(plain(text, limit=limit, lines=lines))
 
 
 def html(text: str, *, limit: int | None = None, lines: bool = False) -> str:

@@ -44,7 +44,7 @@ def test_help_imports_nothing_heavy(arguments):
     assert not names & {*HEAVY, "numpy", "pydantic"}
 
 
-@pytest.mark.parametrize("command", ["check", "watch", "rule", "remedy"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_imports_nothing_heavy(command):
     _, names = modules_after(command, "--help")
     assert not names & set(HEAVY)
@@ -55,7 +55,7 @@ def test_help_names_every_command():
     assert all(command in shown for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["check", "watch", "rule", "remedy"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_list_of_commands_says_what_the_commands_say(command):
     function = getattr(import_module(f"grpodoctor.cli.{command}"), command)
     assert function.__doc__.splitlines()[0] == COMMANDS[command]

@@ -45,14 +45,6 @@ def test_cutting_a_long_text_reads_only_its_head():
     assert escape.plain("x" * 10_000_000, limit=10) == "x" * 9 + "…"
 
 
-def test_rich_markup_is_shown_and_not_obeyed():
-    from rich.text import Text
-
-    assert Text.from_markup(escape.terminal("[bold]a[/bold] [link=x]b")).plain == (
-        "[bold]a[/bold] [link=x]b"
-    )
-
-
 def test_html_has_no_tag_left_and_no_quote_to_end_an_attribute():
     safe = escape.html(HOSTILE + "\"'")
     assert not set("<>\"'") & set(safe)
