@@ -108,7 +108,7 @@ class Trainer:
             on_step: called after every step.
 
         Raises:
-            DataError: if the user's data or reward function fails.
+            DataError: if the user's data or reward function fails; a checkpoint is written first.
         """
         try:
             while self.done < self.config.steps and not self._stopping:
@@ -119,6 +119,7 @@ class Trainer:
                     on_step(report)
             self._save()
         except GrpodoctorError as error:
+            self._save()
             self.journal.event("warning", self.done, {"message": f"training ended: {error}"})
             raise
         else:
@@ -156,6 +157,7 @@ class Trainer:
             )
         ]
         learnt = time.perf_counter()
+        self.done = step
 
         times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
         readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
@@ -163,18 +165,16 @@ class Trainer:
         staleness = (step - self.engine.synced_step) * config.optimiser.updates_per_batch
         facts = StepFacts(step, config, rollouts, batch, scores, updates, learning_rate, staleness)
         self.journal.step(facts, self.policy.model, readings, changes)
-        self.done = step
         return _report(facts, readings, times["step"])
 
     def _collect(self, step: int) -> Rollouts:
-        return collect(
-            self.config,
-            self.engine,
-            self.task,
-            self.policy.codec,
-            random.Random(self._seed(step, _Stream.PROMPTS)),  # noqa: S311 - prompts, not secrets
-            self._generator(step, _Stream.SAMPLING),
-        )
+        rng = random.Random(self._seed(step, _Stream.PROMPTS))  # noqa: S311 - prompts, not secrets
+        generator, before = self._generator(step, _Stream.SAMPLING), self.task.state()
+        try:
+            return collect(self.config, self.engine, self.task, self.policy.codec, rng, generator)
+        except GrpodoctorError:
+            self.task.restore(before)  # so that a resumed run draws this step's prompts again
+            raise
 
     def _learn_batch(self, rollouts: Rollouts, scores: Scores) -> LearnBatch:
         config, samples = self.config, rollouts.samples

@@ -23,6 +23,8 @@ from grpodoctor.vocabulary.values import scalar
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=4", "evaluation.every=0"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4"),
+    # A reward for short responses, so that there is a gradient however bad the answers are.
+    *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
 

@@ -15,6 +15,7 @@ from grpodoctor.trainer.aggregation import AGGREGATIONS
 from grpodoctor.trainer.config import TrainConfig, load_config
 from grpodoctor.trainer.learner import LearnBatch, Learner, mini_batches, score
 from grpodoctor.trainer.loop import StepReport, Trainer
+from grpodoctor.trainer.policy import load_policy
 from grpodoctor.trainer.presets import preset_names, preset_of
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.vocabulary.values import NotApplicable, scalar
@@ -22,6 +23,8 @@ from grpodoctor.vocabulary.values import NotApplicable, scalar
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=2", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=2"),
+    # A reward for short responses, so that there is a gradient however bad the answers are.
+    *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
 
@@ -45,12 +48,18 @@ def same_weights(left: Trainer, right: Trainer) -> bool:
     return all(torch.equal(each, right_weights[name]) for name, each in weights(left).items())
 
 
+def moved(trainer: Trainer) -> bool:
+    """Whether the weights are others than those it began with."""
+    initial = load_policy(trainer.config, trainer.task).model.state_dict()
+    return any(not torch.equal(initial[name], each) for name, each in weights(trainer).items())
+
+
 def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
     config = load_config(
         assignments=[
-            *("threads=2", "steps=60", "evaluation.prompts=200", "evaluation.every=60"),
-            *("model.warm_start_steps=150", "optimiser.learning_rate=3e-4"),
-            *("task.difficulty=1", "loss.aggregation=token-mean"),
+            *("threads=1", "steps=60", "evaluation.prompts=200", "evaluation.every=60"),
+            *("task.name=sorting", "model.warm_start_steps=150", "optimiser.learning_rate=3e-4"),
+            "evaluation.samples=4",
         ]
     )
     reports: list[StepReport] = []
@@ -58,19 +67,17 @@ def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
     first, last = reports[0].heldout, reports[-1].heldout
     assert first is not None
     assert last is not None
-    # The standard error of each is below 0.036.
-    assert last > first + 0.15
+    # The standard error of the difference is 0.025; seeds gain 0.12 to 0.26.
+    assert last > first + 0.08
     assert reports[-1].entropy < reports[0].entropy
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) -> None:
     config = small("loss.kl_coefficient=0.04", preset=preset)
-    trainer = Trainer(config, tmp_path / "run")
-    before = weights(trainer)
-    trainer.run()
+    trainer = trained(config, tmp_path / "run")
     assert trainer.done == 2
-    assert any(not torch.equal(before[name], each) for name, each in weights(trainer).items())
+    assert moved(trainer)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
@@ -79,6 +86,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
         for number, seed in enumerate((5, 5, 6))
     )
     assert same_weights(first, second)
+    assert moved(first)
     assert not same_weights(first, other)
 
 
@@ -193,23 +201,32 @@ def test_an_infinite_reward_ends_in_skipped_updates_and_not_in_a_crash(
     assert [scalar(each) for each in skipped] == [1.0, 1.0]
 
 
-def test_dynamic_sampling_replaces_groups_without_variance(tmp_path: Path) -> None:
-    plain, dynamic = (
-        list(read_run(trained(small(*more), tmp_path / name).run_dir).steps)
-        for name, more in (
-            ("plain", ()),
-            ("dynamic", ("rollout.dynamic_sampling=true", "rollout.resample_limit=64")),
-        )
+def test_dynamic_sampling_replaces_groups_without_variance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The parity of a length: about half of the groups of two have no variance.
+    (tmp_path / "parity.py").write_text(
+        "def reward(prompts, completions, answers):\n"
+        "    return [float(len(text) % 2) for text in completions]\n"
     )
-    assert all(scalar(step.values["groups/generated_per_kept"]) == 1 for step in plain)
-    assert any((scalar(step.values["groups/zero_variance_rate"]) or 0) > 0 for step in plain)
-    assert all(scalar(step.values["groups/zero_variance_rate"]) == 0 for step in dynamic)
-    assert any((scalar(step.values["groups/generated_per_kept"]) or 0) > 1 for step in dynamic)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    parity = ("task.reward=parity:reward", "overlong.kind=none", "rollout.group_size=2", "steps=4")
+    dynamic = ("rollout.dynamic_sampling=true", "rollout.resample_limit=64")
+    without, replaced = (
+        [step.values for step in read_run(trained(small(*parity, *more), run_dir).run_dir).steps]
+        for more, run_dir in (((), tmp_path / "without"), (dynamic, tmp_path / "with"))
+    )
+    assert all(scalar(values["groups/generated_per_kept"]) == 1 for values in without)
+    assert any(scalar(values["groups/zero_variance_rate"]) != 0 for values in without)
+    assert all(scalar(values["groups/zero_variance_rate"]) == 0 for values in replaced)
+    assert any(scalar(values["groups/generated_per_kept"]) != 1 for values in replaced)
+    assert all(scalar(values["groups/size"]) == 2 for values in replaced)
 
 
 def test_dynamic_sampling_gives_up_after_its_limit(tmp_path: Path) -> None:
     # A limit of two tokens leaves no room for an answer: no group ever has variance.
-    impossible = ("rollout.max_length=2", "rollout.dynamic_sampling=true")
+    impossible = ("rollout.max_length=2", "rollout.dynamic_sampling=true", "overlong.kind=none")
     trainer = trained(small(*impossible, "rollout.resample_limit=3"), tmp_path / "run")
     for step in read_run(trainer.run_dir).steps:
         assert scalar(step.values["groups/zero_variance_rate"]) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from grpodoctor.vocabulary.values import scalar
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=3"),
+    # A reward for short responses, so that there is a gradient however bad the answers are.
+    *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
 
@@ -120,7 +124,7 @@ def test_two_trainers_do_not_share_a_directory(tmp_path: Path) -> None:
         Trainer(small(), tmp_path / "run")
 
 
-def test_a_run_that_fails_says_why_in_its_journal(
+def test_a_run_that_fails_says_why_and_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "failing_reward.py").write_text(
@@ -141,6 +145,15 @@ def test_a_run_that_fails_says_why_in_its_journal(
     last = list(run.events)[-1]
     assert last.kind == "warning"
     assert "no more" in last.body["message"]
+    (tmp_path / "failing_reward.py").write_text(
+        "def reward(prompts, completions, answers):\n"
+        "    return [float(i % 2) for i in range(len(prompts))]\n"
+    )
+    monkeypatch.delitem(sys.modules, "failing_reward")
+    importlib.invalidate_caches()
+    resumed = Trainer(config, tmp_path / "run", resume=True)
+    resumed.run()
+    assert_same_weights(resumed, trained(config, tmp_path / "whole"))
 
 
 def test_recording_costs_the_training_thread_little(tmp_path: Path) -> None:

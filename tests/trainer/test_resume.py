@@ -22,6 +22,8 @@ from grpodoctor.trainer.loop import Trainer
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=2"),
+    # A reward for short responses, so that there is a gradient however bad the answers are.
+    *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 STALE = ("engine.precision=int8", "engine.sync_every=4", "loss.kl_coefficient=0.1")
 
@@ -53,6 +55,7 @@ def test_resumed_weights_are_the_uninterrupted_ones(extra: tuple[str, ...], tmp_
     assert resumed.done == 3
     resumed.run()
     assert_identical(whole, resumed)
+    assert max(tensor.abs().max() for tensor in state(resumed)[-3:]) > 0
     run = read_run(tmp_path / "part")
     assert [step.step for step in run.steps] == [1, 2, 3, 4, 5, 6]
     assert "resumed" in [event.kind for event in run.events]
