@@ -1,21 +1,9 @@
 import os
-from pathlib import Path
 
 import pytest
 import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
-
-
-@pytest.fixture(scope="session")
-def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for the whole test session, so that a warm start is trained at most once."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _use_warm_cache(warm_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -24,13 +12,15 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def warm_policy(warm_cache: Path):
-    """The default built-in model, warm-started on arithmetic; treat it as read-only."""
+def warm_policy():
+    """The default built-in model, warm-started on arithmetic; treat it as read-only.
+
+    It comes from the user's cache, whose key holds the source of everything that shapes it, so
+    that the workers of a parallel test run need not each train it.
+    """
     from grpodoctor.trainer.config import TrainConfig
     from grpodoctor.trainer.data import build_task
     from grpodoctor.trainer.policy import load_policy
 
     config = TrainConfig()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(warm_cache))
-        return load_policy(config, build_task(config.task))
+    return load_policy(config, build_task(config.task))
