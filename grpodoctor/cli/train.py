@@ -167,9 +167,10 @@ def _progress(console: Console, trainer: Trainer) -> Iterator[Callable[[StepRepo
         TimeRemainingColumn,
     )
 
+    # One line of 80 columns with four-digit step numbers.
     columns = (
-        *("step", MofNCompleteColumn(), BarColumn(bar_width=24)),
-        *(TimeRemainingColumn(), TextColumn("{task.description}")),
+        *(MofNCompleteColumn(), BarColumn(bar_width=6)),
+        *(TimeRemainingColumn(compact=True), TextColumn("{task.description}")),
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=trainer.config.steps, completed=trainer.done)
@@ -177,7 +178,7 @@ def _progress(console: Console, trainer: Trainer) -> Iterator[Callable[[StepRepo
 
         def show(report: StepReport) -> None:
             heldout.extend(() if report.heldout is None else (report.heldout,))
-            last = f"  held out {heldout[-1]:.2f}" if heldout else ""
+            last = f"  eval {heldout[-1]:.2f}" if heldout else ""
             bar.update(task, completed=report.step, description=_line(report) + last)
 
         yield show
@@ -190,6 +191,6 @@ def _print_evaluated(console: Console, report: StepReport) -> None:
 
 
 def _line(report: StepReport) -> str:
-    accuracy = "" if report.accuracy is None else f"  accuracy {report.accuracy:.2f}"
+    accuracy = "" if report.accuracy is None else f"  acc {report.accuracy:.2f}"
     entropy = f"  entropy {report.entropy:.2f}"
     return f"reward {report.reward:+.2f}{accuracy}{entropy}  {report.seconds:.2f} s"
