@@ -84,13 +84,13 @@ def tally(report: Report) -> str:
 def news_line(news: Mapping[str, Any]) -> str:
     """One piece of news of a live run (see `Session.news`) as one harmless line."""
     kind = plain(str(news["kind"]))
-    if "finding" in news:
+    if kind.startswith("finding-"):
         finding = news["finding"]
         what = f"{finding['severity']} {finding['code']} {finding['name']}"
         text = f"step {news['step']}: {what} {kind.removeprefix('finding-')}: {finding['summary']}"
     elif kind == "restarted":
         text = "another run began in the directory"
     else:
-        remedy = news.get("remedy", "")
-        text = f"step {news['step']}: {kind} {remedy}"
+        remedy, reason = news.get("remedy", ""), news.get("reason") or news.get("verdict") or ""
+        text = f"step {news['step']}: {kind} {remedy}" + (f": {reason}" if reason else "")
     return plain(text, limit=400)
