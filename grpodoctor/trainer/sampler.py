@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.codec import Codec
-from grpodoctor.trainer.forward import pack_left
+from grpodoctor.trainer.forward import pack_left, positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -211,11 +211,9 @@ class _Decoder:
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
     ) -> tuple[Tensor, Cache]:
         """Read each distinct prompt once and give every response its own row of the cache."""
-        from transformers.cache_utils import DynamicCache
+        from grpodoctor.trainer.cache import roomy_cache  # imports transformers
 
-        from grpodoctor.trainer.forward import positions
-
-        cache = DynamicCache(config=self._model.config)
+        cache = roomy_cache(self._model, self._max_length)
         logits = self._forward(
             prompt_tokens, prompt_attention.long(), positions(prompt_attention), cache
         )
