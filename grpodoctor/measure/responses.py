@@ -131,7 +131,7 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
 
 @np.errstate(over="ignore", invalid="ignore")
 def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`staleness/*` and `ratio/first_off_rate`: were the tokens sampled from this policy?"""
+    """`staleness/*` and `mismatch/first_ratio_off`: were the tokens sampled from this policy?"""
     readings: dict[str, Reading] = {}
     if batch.staleness_B is not None:
         readings["staleness/mean"] = Mean.of(batch.staleness_B)
@@ -140,5 +140,5 @@ def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
         chosen_BT = batch.loss_tokens_BT
         log_ratio_N = batch.learner_logprobs_BT[chosen_BT] - batch.old_logprobs_BT[chosen_BT]
         close_N = np.abs(np.expm1(log_ratio_N)) <= FIRST_RATIO_TOLERANCE
-        readings["ratio/first_off_rate"] = Rate.of(~close_N)
+        readings["mismatch/first_ratio_off"] = Rate.of(~close_N)
     return readings

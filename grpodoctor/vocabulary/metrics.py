@@ -151,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
            "learner / old", 0, source=_PPO),
     Metric("ratio/sequence_max", "max", "ratio", "responses",
            "Largest length-normalised ratio of a response.", "learner / old", 0, source=_GSPO),
-    Metric("ratio/first_off_rate", "rate", "share", "loss tokens",
+    Metric("mismatch/first_ratio_off", "rate", "share", "loss tokens",
            "Ratios off 1 by more than rounding before the first update of a batch; not zero means "
            "that the old log-probabilities are not the learner's.", "learner / old", 0, 1),
     Metric("updates_per_batch", "mean", "optimiser steps", "batches",

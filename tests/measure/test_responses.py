@@ -124,16 +124,16 @@ def test_first_ratios_tell_foreign_old_logprobs_from_rounding(real_batch):
     rounding = real_batch.learner_logprobs_BT + np.float32(3e-6)
     tokens = int(real_batch.mask_BT.sum())
     own = staleness_readings(replace(real_batch, old_logprobs_BT=rounding))
-    assert own["ratio/first_off_rate"] == Rate(0, tokens)
+    assert own["mismatch/first_ratio_off"] == Rate(0, tokens)
     foreign = staleness_readings(
         replace(real_batch, old_logprobs_BT=real_batch.sampler_logprobs_BT)
     )
-    assert foreign["ratio/first_off_rate"].value > 0.9
+    assert foreign["mismatch/first_ratio_off"].value > 0.9
     broken = real_batch.learner_logprobs_BT.copy()
     broken[0, 0] = -np.inf
     hole = staleness_readings(replace(real_batch, old_logprobs_BT=broken))
-    assert hole["ratio/first_off_rate"] == Rate(1, tokens)
-    assert "ratio/first_off_rate" not in staleness_readings(
+    assert hole["mismatch/first_ratio_off"] == Rate(1, tokens)
+    assert "mismatch/first_ratio_off" not in staleness_readings(
         replace(real_batch, old_logprobs_BT=None)
     )
 

@@ -139,7 +139,7 @@ def healthy(seed: int, length: int = 120) -> dict[str, Curve]:
         "ratio/mean": curve(1.0, 0.002, 18),
         "ratio/max": curve(1.45, 0.1, 19),
         "ratio/sequence_max": curve(1.05, 0.02, 20),
-        "ratio/first_off_rate": 0,
+        "mismatch/first_ratio_off": 0,
         "updates_per_batch": 4,
         "kl/reference/k3": curve(ramp(0.001, 0.08, 80), 0.005, 21),
         "kl/old_policy/k1": curve(0.001, 0.0003, 22, -1.0),

@@ -234,7 +234,7 @@ def troubled(seed: int) -> list[StepRecord]:
         "entropy/mean": noisy(ramp(0.5, 0.02, 60), 0.02, seed),
         "accuracy/train": noisy(ramp(0.45, 0.1, 20, begin=40), 0.05, seed),
         "length/truncated_rate": lambda step: 0.6 if step % 50 < 25 else 0.01,
-        "ratio/first_off_rate": every(3, 0.4),
+        "mismatch/first_ratio_off": every(3, 0.4),
         "clip/high_rate": lambda step: NotApplicable("one update") if step > 70 else 0.2,
         "optimiser/grad_norm": noisy([2.4] * 30 + [60.0] + [2.4] * 20 + [0.0] * 60, 0.0, seed),
     }

@@ -8,7 +8,7 @@ from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
 MEAN, MAX = "mismatch/prob_diff_mean", "mismatch/prob_diff_max"
 WORST_MEAN, WORST_MAX = f"{MEAN}/worst_sequence", f"{MAX}/worst_sequence"
-OFF, GAP = "ratio/first_off_rate", "mismatch/nll_gap"
+OFF, GAP = "mismatch/first_ratio_off", "mismatch/nll_gap"
 CODES = ("MIS001", "MIS002", "MIS003", "MIS004")
 
 

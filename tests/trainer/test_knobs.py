@@ -170,7 +170,7 @@ def test_tis_on_a_sick_engine_in_flight(tmp_path: Path) -> None:
     sick = ("engine.precision=int4", "engine.old_logprobs=sampler")
     run_with(tmp_path / "run", {2: change("apply", **tis)}, *sick)
     steps = list(read_run(tmp_path / "run").steps)
-    off = [scalar(step.values["ratio/first_off_rate"]) or 0 for step in steps]
+    off = [scalar(step.values["mismatch/first_ratio_off"]) or 0 for step in steps]
     assert min(off[:2]) > 0.5
     assert max(off[2:]) == 0
     assert ["correction/weight_mean" in step.values for step in steps] == [

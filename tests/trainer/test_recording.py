@@ -76,7 +76,7 @@ def test_all_that_is_recorded_is_in_the_vocabulary_and_in_its_range(tmp_path: Pa
     expected = {
         *("reward/mean", "accuracy/train", "accuracy/heldout", "reward/heldout", "pass_at_k/4"),
         *("entropy/mean", "length/mean", "groups/effective_rate", "groups/generated_per_kept"),
-        *("clip/low_rate", "ratio/max", "ratio/first_off_rate", "updates_per_batch"),
+        *("clip/low_rate", "ratio/max", "mismatch/first_ratio_off", "updates_per_batch"),
         *("kl/reference/k3", "kl/old_policy/k3", "mismatch/prob_diff_max", "mismatch/nll_gap"),
         *("correction/weight_mean", "advantage/abs_max", "optimiser/loss", "optimiser/grad_norm"),
         *("optimiser/update_norm_ratio", "optimiser/changed_weight_rate", "staleness/mean"),

@@ -8,6 +8,7 @@ import pytest
 
 from grpodoctor.runs.records import Event, StepRecord
 from grpodoctor.treatment.doctor import DoctorSettings
+from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.knobs import Setting
 
 Knobs = Mapping[str, Setting]
@@ -18,20 +19,20 @@ def curable(knobs: Knobs, step: int) -> dict[str, float]:
     """Old log-probabilities of the sampler: clipped before any update, and the reward decays."""
     sick = knobs["old_logprobs"] == "sampler"
     return {
-        "ratio/first_off_rate": 0.4 if sick else 0.0,
+        "mismatch/first_ratio_off": 0.4 if sick else 0.0,
         "reward/mean": max(0.1, 0.5 - 0.005 * step) if sick else 0.5,
     }
 
 
 def incurable(knobs: Knobs, step: int) -> dict[str, float]:
-    return {"ratio/first_off_rate": 0.4, "reward/mean": 0.5}
+    return {"mismatch/first_ratio_off": 0.4, "reward/mean": 0.5}
 
 
 def harmed(knobs: Knobs, step: int) -> dict[str, float]:
     """The target moves as it should, at the price of the reward."""
     treated = knobs["old_logprobs"] == "recompute"
     return {
-        "ratio/first_off_rate": 0.0 if treated else 0.4,
+        "mismatch/first_ratio_off": 0.0 if treated else 0.4,
         "reward/mean": 0.2 if treated else 0.5,
     }
 
@@ -59,9 +60,9 @@ def test_the_journal_shows_the_arithmetic(patient: Admit) -> None:
     assert proposed.body["finding"] == "MIS001"
     assert applied.body["before"] == {"old_logprobs": "sampler"}
     assert applied.body["after"] == {"old_logprobs": "recompute"}
-    assert kept.body["verdict"].startswith("ratio/first_off_rate fell (0.395 to ")
+    assert kept.body["verdict"].startswith("mismatch/first_ratio_off fell (0.395 to ")
     assert {each["metric"] for each in kept.body["metrics"]} == {
-        "ratio/first_off_rate",
+        "mismatch/first_ratio_off",
         "reward/mean",
     }
 
@@ -74,7 +75,7 @@ def test_what_does_not_help_is_undone_and_not_tried_again(patient: Admit, findin
     assert run.knobs == run.start
     assert run.kinds() == ["proposed", "applied", "applied", "undone"]
     assert run.states() == [("recompute-old-logprobs", "undone")]
-    assert "ratio/first_off_rate did not fall" in run.journal[-1].body["verdict"]
+    assert "mismatch/first_ratio_off did not fall" in run.journal[-1].body["verdict"]
     assert run.journal[2].body["request"] == "undo"
 
 
@@ -283,6 +284,35 @@ def test_a_treatment_of_another_observer_is_respected(patient: Admit, finding: A
     assert sum(each.kind == "apply" for each in run.sent) == 1
 
 
+def test_what_was_kept_and_is_taken_back_by_hand_is_undone(patient: Admit, finding: Admit) -> None:
+    run = patient(curable, findings=lambda _: [finding()])
+    run.train(30)
+    (kept,) = run.doctor.history
+    run.mailbox.send(Request("hand", "undo", kept.id, kept.remedy, kept.before))
+    run.train(3)
+    assert run.states() == [("recompute-old-logprobs", "undone")]
+    assert run.kinds()[-1] == "undone"
+    assert run.knobs == run.start
+
+
+def test_two_watches_that_know_nothing_of_each_other(patient: Admit, finding: Admit) -> None:
+    """Both propose before the run looks into its mailbox; one treatment is left, and judged."""
+    run = patient(curable, deaf=True, findings=lambda _: [finding()])
+    run.train(7)
+    first = run.doctor
+    run.findings = lambda _: [finding(remedies=("lower-learning-rate",))]
+    run.new_doctor()
+    run.train(1)
+    run.deaf = False
+    run.train(1)
+    assert run.kinds() == ["proposed", "applied", "proposed", "applied"]
+    run.train(3)
+    assert first.current is not None
+    assert run.doctor.current.remedy == "lower-learning-rate"
+    assert run.knobs["old_logprobs"] == "sampler"
+    assert "another treatment was in progress" in run.doctor.history[0].verdict
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -311,7 +341,7 @@ def test_progress_is_shown(patient: Admit, finding: Admit) -> None:
     progress = run.doctor.progress(run.chart)
     assert progress.treatment.remedy == "recompute-old-logprobs"
     assert (progress.waited, progress.patience) == (6, 12)
-    assert progress.metric == "ratio/first_off_rate"
+    assert progress.metric == "mismatch/first_ratio_off"
     assert progress.before == pytest.approx(0.4, abs=0.05)
     assert progress.now == pytest.approx(0.0, abs=0.1)
 

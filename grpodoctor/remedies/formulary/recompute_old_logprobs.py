@@ -34,7 +34,7 @@ class RecomputeOldLogprobs(Remedy):
     applicability = "safe"
     in_flight = True
     slots = ("old-policy",)
-    target = Watch("ratio/first_off_rate", "down")
+    target = Watch("mismatch/first_ratio_off", "down")
     guards = (Watch("reward/mean", "down", 0.1),)
     paper = "Yao et al. 2025"
 

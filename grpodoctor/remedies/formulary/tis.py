@@ -46,7 +46,7 @@ class Tis(Remedy):
     applicability = "safe"
     in_flight = True
     slots = ("engine-correction", "old-policy")
-    target = Watch("ratio/first_off_rate", "down")
+    target = Watch("mismatch/first_ratio_off", "down")
     also = (Watch("reward/mean", "up"),)
     guards = (Watch("reward/mean", "down", 0.1),)
     paper = "Yao et al. 2025"

@@ -9,7 +9,7 @@ from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_
 from grpodoctor.rules.outcome import RECENT
 from grpodoctor.runs.chart import Chart
 
-_OFF = "ratio/first_off_rate"
+_OFF = "mismatch/first_ratio_off"
 _DIFFERENCE = "mismatch/prob_diff_mean"
 _CLIPS = ("clip/low_rate", "clip/high_rate")
 
@@ -29,7 +29,7 @@ class SamplerLogprobsAsOldPolicy(Rule):
         steps, in every seed, at a difference that does nothing once the ratio is right.
 
     Evidence it needs:
-        `ratio/first_off_rate`. To judge its weight also `mismatch/prob_diff_mean`.
+        `mismatch/first_ratio_off`. To judge its weight also `mismatch/prob_diff_mean`.
 
     Remedies:
         Recompute the old log-probabilities with the learner, and correct for the sampler apart from
