@@ -1,6 +1,6 @@
 """The engine that samples: the learner itself, or a copy that differs as real engines do.
 
-int8 and int4 quantise the weights of all linear layers but the output head, as weight-only
+int8 and int4 round the weights of all linear layers but the output head, as weight-only
 quantisation does in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
 """
 

@@ -1,8 +1,8 @@
 """Muon: momentum whose matrix updates are made orthogonal before they are applied.
 
-The warm start uses it because it learns the built-in tasks in about half of AdamW's steps, and,
-unlike AdamW, at about the same step whatever the details. Source: Jordan et al. 2024, "Muon: an
-optimizer for hidden layers in neural networks"; scaled by the aspect ratio as there.
+The warm start uses it because AdamW, at the same cost, learns the built-in tasks or not depending
+on small changes of any setting, and then nobody knows where reinforcement learning begins. Source:
+Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks".
 """
 
 from __future__ import annotations
