@@ -96,6 +96,8 @@ class Doctor:
         self._step = -1
         self._rest_until = -1
         self._count = 0
+        self._stray: Treatment | None = None
+        """Another observer's treatment, applied while the run still owes an answer to ours."""
         self._outbox: dict[str, Request] = {}
         """Requests not sent yet, by id; a note that is already in the journal is taken out."""
 
@@ -174,30 +176,66 @@ class Doctor:
         treatment = from_event(event)
         if treatment is None or treatment.remedy not in self._remedies:
             return
-        if self.current is None and not self._closed(treatment.id):
-            self.current = treatment
+        if self.current is None and self._closed(treatment.id) is None:
             self._count += 1
+            self.current = treatment
 
     def _hear_applied(self, event: Event) -> None:
         if event.body.get("request") == "undo":
-            self._outbox.pop(f"{event.body.get('treatment_id')}/undo", None)
-            if self._speaks_of_current(event):
-                self._close("undone", event.step, bar=True)
+            self._hear_undone(event)
             return
         heard = from_event(event)
-        if heard is None:
+        if heard is None or heard.remedy not in self._remedies:
             return
+        applied = replace(heard, state="applied", applied_step=event.step)
         closed = self._closed(heard.id)
-        if self.current is None and closed is None:
-            self._adopt(event)
-        if self.current is not None and self.current.id == heard.id:
-            if self.current.state == "proposed":
-                self.current = replace(
-                    self.current, state="applied", applied_step=event.step, before=heard.before
-                )
-        elif closed is not None and closed.state == "forgotten":
-            # It was given up for lost, and nobody would judge it.
-            self._ask("undo", replace(closed, before=heard.before))
+        if self._speaks_of_current(event):
+            self._take_effect(applied)
+        elif closed is not None:
+            if closed.state == "forgotten":
+                self._ask("undo", applied)
+        elif self.current is None:
+            self._count += 1
+            self.current = applied
+        elif self.current.state == "proposed" and self._stray is None:
+            self._stray = applied
+        else:
+            self._turn_away(applied)
+
+    def _hear_undone(self, event: Event) -> None:
+        treatment_id = str(event.body.get("treatment_id"))
+        self._outbox.pop(f"{treatment_id}/undo", None)
+        closed = self._closed(treatment_id)
+        if self._speaks_of_current(event):
+            self._close("undone", event.step, bar=True)
+        elif closed is not None and closed.state == "kept":
+            # Somebody else asked for it, and is not to be fought.
+            self._barred.add(closed.remedy)
+            undone = replace(closed, state="undone", verdict="taken back at another's request")
+            self.history[self.history.index(closed)] = undone
+            self._note(undone.closing(event.step), undone)
+
+    def _take_effect(self, applied: Treatment) -> None:
+        if self.current is None or self.current.state != "proposed":
+            return
+        self.current = replace(
+            self.current,
+            state="applied",
+            applied_step=applied.applied_step,
+            before=applied.before,
+        )
+        if self._stray is not None:
+            self._turn_away(self._stray)
+            self._stray = None
+
+    def _turn_away(self, stray: Treatment) -> None:
+        """Take back what another observer had applied: the effects of two cannot be told apart."""
+        step = stray.applied_step or 0
+        why = "another treatment was in progress, and it is taken back"
+        closed = replace(stray, state="forgotten", closed_step=step, verdict=why)
+        self.history.append(closed)
+        self._note(closed.closing(step), closed)
+        self._ask("undo", closed)
 
     def _hear_refused(self, event: Event) -> None:
         treatment = self.current
@@ -309,8 +347,8 @@ class Doctor:
             self._ask("undo", judged)
 
     def _forget(self, why: str, step: int) -> None:
-        """The treatment in progress ends without a verdict; its remedy may be tried again."""
-        if self.current is not None:
+        """What is in progress ends without a verdict; its remedy may be tried again."""
+        while self.current is not None:
             self._close("forgotten", step, why)
 
     def _close(
@@ -331,7 +369,7 @@ class Doctor:
             verdict=self.current.verdict if verdict is None else verdict,
         )
         self.history.append(closed)
-        self.current = None
+        self.current, self._stray = self._stray, None
         self._rest_until = step + self.settings.cool_down_steps
         if bar:
             self._barred.add(closed.remedy)

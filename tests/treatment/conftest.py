@@ -79,7 +79,7 @@ class Patient:
 
     def __post_init__(self) -> None:
         self.start = dict(self.knobs)
-        self.random = random.Random(self.seed)  # noqa: S311 - noise, not a secret
+        self.random = random.Random(self.seed)
         self.inbox, self.mailbox = Inbox(self.run_dir), Mailbox(self.run_dir)
         self.new_doctor()
         self.chart.knobs.update(self.knobs)

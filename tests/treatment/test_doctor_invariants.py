@@ -60,16 +60,16 @@ START: dict[str, Setting] = {
 }
 
 
-def in_force(run: Any) -> list[str]:
+def in_force(run: Any) -> set[str]:
     """Remedies that were kept and still hold, and the one at work."""
-    kept = [
+    kept = {
         each.remedy
         for each in run.doctor.history
         if each.state == "kept"
         and all(run.chart.knobs.get(name) == new for name, new in each.changes.items())
-    ]
+    }
     current = run.doctor.current
-    return [*kept, current.remedy] if current is not None else kept
+    return kept | {current.remedy} if current is not None else kept
 
 
 @settings(
@@ -140,5 +140,18 @@ def check_end(run: Any) -> None:
         if event.kind in {"treatment-kept", "treatment-undone", "treatment-forgotten"}
     }
     assert applied <= ended
-    judged = [e.body["treatment_id"] for e in run.journal if e.kind == "treatment-kept"]
-    assert len(judged) == len(set(judged))
+    ids = [each.id for each in run.doctor.history]
+    assert len(ids) == len(set(ids))
+    for each in run.doctor.history:
+        assert each.state != "kept" or last_word(run, each.id) == "apply"
+        assert each.state != "undone" or last_word(run, each.id) == "undo"
+
+
+def last_word(run: Any, treatment_id: str) -> str:
+    """What the run itself did last about a treatment."""
+    answers = [
+        str(event.body["request"])
+        for event in run.journal
+        if event.kind == "treatment-applied" and event.body["treatment_id"] == treatment_id
+    ]
+    return answers[-1]
