@@ -24,4 +24,5 @@ def fake_quantise(weight_OI: Tensor, bits: int) -> Tensor:
     largest = 2 ** (bits - 1) - 1
     weights = weight_OI.float()
     scale = weights.abs().amax().clamp_(min=torch.finfo(torch.float32).tiny) / largest
-    return ((weights / scale).round_().clamp_(-largest, largest) * scale).to(weight_OI.dtype)
+    rounded: Tensor = (weights / scale).round_().clamp_(-largest, largest) * scale
+    return rounded.to(weight_OI.dtype)

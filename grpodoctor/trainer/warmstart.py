@@ -54,7 +54,9 @@ def warm_start(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int)
     path = cache_folder() / f"warm-start-{_key(model, task, steps)}.bin"
     weights = _read(path)
     if weights is None:
+        stream = task.state()
         _train(model, codec, task, steps)
+        task.restore(stream)  # the run's problems must not depend on whether there was a cache
         _write(path, model.state_dict())
     else:
         model.load_state_dict(weights)
@@ -67,14 +69,14 @@ def cache_folder() -> Path:
 
 
 def _key(model: PreTrainedModel, task: Task, steps: int) -> str:
-    """A hash of all that decides the weights: settings, this file, and the libraries' versions."""
+    """A hash of all that decides the weights: settings, the code here, the libraries' versions."""
     import transformers
 
     facts = [
         model.config.to_diff_dict(),
         task.fingerprint(),
         steps,
-        inspect.getsource(sys.modules[__name__]),
+        [inspect.getsource(sys.modules[each]) for each in (__name__, Muon.__module__)],
         CharCodec.template_hash,
         torch.__version__,
         transformers.__version__,

@@ -1,4 +1,5 @@
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -265,6 +266,20 @@ def test_a_cached_warm_start_is_used(fresh_cache: Path, monkeypatch: pytest.Monk
     assert not same(first, builtin(6))
     assert not same(first, builtin(5, "counting"))
     assert len(list(fresh_cache.iterdir())) == 3
+
+
+def test_the_stream_of_problems_does_not_depend_on_the_cache(fresh_cache: Path) -> None:
+    data = fresh_cache.parent / "data.jsonl"
+    rows = [{"prompt": f"{index}+1=", "answer": str(index + 1)} for index in range(40)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    config = load_config({"model": {"warm_start_steps": 2}, "task": {"data": str(data)}})
+    streams = []
+    for _ in range(2):
+        task = build_task(config.task)
+        load_policy(config, task)
+        streams.append(task.problems(random.Random(5), 50))
+    assert streams[0] == streams[1]
+    assert len(list(fresh_cache.iterdir())) == 1
 
 
 @pytest.mark.parametrize("keep", [0, 10, 32, 5000, -1])
