@@ -13,7 +13,9 @@ FIXTURE = Path(__file__).parent / "data" / "run"
 
 
 def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+    )
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,8 @@ _POSITION_NAMES = tuple(
 _PROBABILITY_NAMES = tuple(
     f"probability/{low:g}-{high:g}" for low, high in pairwise(PROBABILITY_EDGES)
 )
-_PER_RESPONSE = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max")
+PER_RESPONSE = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max")
+"""The figures that every response has of its own."""
 _OVER_TOKENS = ("bias", "kl_k1", "kl_k3", "chi2", "ess", "pearson", "far_rate")
 
 
@@ -68,6 +69,18 @@ class _Tokens:
             np.exp(sampler_N),
         )
 
+    @property
+    def starts(self) -> Integers:
+        """Where each response that has tokens begins."""
+        return np.flatnonzero(np.diff(self.rows_N, prepend=-1))
+
+    def differences(self) -> dict[str, NDArray[np.float64]]:
+        """|p - p'| and |log p - log p'| of every token."""
+        return {
+            "prob_diff": np.abs(self.learner_N - self.sampler_N),
+            "logprob_diff": np.abs(self.log_ratio_N),
+        }
+
 
 @np.errstate(over="ignore", invalid="ignore")
 def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
@@ -86,7 +99,7 @@ def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
     readings["mismatch/nonfinite"] = Rate.of(~finite_N)
     if not finite_N.any():
         why = NotApplicable("no token has a finite log-probability on both sides")
-        return readings | {f"mismatch/{name}": why for name in (*_PER_RESPONSE, *_OVER_TOKENS)}
+        return readings | {f"mismatch/{name}": why for name in (*PER_RESPONSE, *_OVER_TOKENS)}
     tokens = _Tokens.select(mask_BT, learner_N, sampler_N, finite_N)
     return readings | _over_tokens(tokens) | _per_response(tokens, batch.sequence_ids)
 
@@ -119,22 +132,47 @@ def _pearson(learner_N: NDArray[np.float64], sampler_N: NDArray[np.float64]) -> 
     return Mean.of([np.dot(learner_N, sampler_N) / norm])
 
 
+def response_gaps(batch: RolloutBatch) -> dict[str, NDArray[np.float64]] | None:
+    """The figures of `PER_RESPONSE`, shape (B,) each, NaN for a response without finite tokens.
+
+    Returns:
+        None where one side's log-probabilities were not recorded.
+    """
+    if batch.learner_logprobs_BT is None or batch.sampler_logprobs_BT is None:
+        return None
+    learner_N = batch.learner_logprobs_BT[batch.mask_BT].astype(np.float64)
+    sampler_N = batch.sampler_logprobs_BT[batch.mask_BT].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        finite_N = np.isfinite(learner_N - sampler_N)
+    gaps = {name: np.full(len(batch.sequence_ids), np.nan) for name in PER_RESPONSE}
+    if finite_N.any():
+        tokens = _Tokens.select(batch.mask_BT, learner_N, sampler_N, finite_N)
+        starts = tokens.starts
+        for name, values_N in tokens.differences().items():
+            for figure, per_response in _mean_and_max(name, values_N, starts):
+                gaps[figure][tokens.rows_N[starts]] = per_response
+    return gaps
+
+
+def _mean_and_max(
+    name: str, values_N: NDArray[np.float64], starts: Integers
+) -> list[tuple[str, NDArray[np.float64]]]:
+    """Per response, the mean and the maximum of its tokens."""
+    counts = np.diff(starts, append=values_N.size)
+    return [
+        (f"{name}_mean", np.add.reduceat(values_N, starts) / counts),
+        (f"{name}_max", np.maximum.reduceat(values_N, starts)),
+    ]
+
+
 def _per_response(tokens: _Tokens, sequence_ids: list[str]) -> dict[str, Reading]:
-    starts = np.flatnonzero(np.diff(tokens.rows_N, prepend=-1))
+    starts = tokens.starts
     ids = [sequence_ids[row] for row in tokens.rows_N[starts]]
-    counts = np.diff(starts, append=tokens.rows_N.size)
-    differences = {
-        "prob_diff": np.abs(tokens.learner_N - tokens.sampler_N),
-        "logprob_diff": np.abs(tokens.log_ratio_N),
-    }
     readings: dict[str, Reading] = {}
-    for name, values_N in differences.items():
-        for figure, per_response in (
-            (f"mismatch/{name}_mean", np.add.reduceat(values_N, starts) / counts),
-            (f"mismatch/{name}_max", np.maximum.reduceat(values_N, starts)),
-        ):
-            readings[figure] = Mean.of(per_response)
-            readings[f"{figure}/worst_sequence"] = Max.of(per_response, ids)
+    for name, values_N in tokens.differences().items():
+        for figure, per_response in _mean_and_max(name, values_N, starts):
+            readings[f"mismatch/{figure}"] = Mean.of(per_response)
+            readings[f"mismatch/{figure}/worst_sequence"] = Max.of(per_response, ids)
         readings |= _by_bucket(f"mismatch/{name}_mean", tokens, values_N)
     return readings
 

@@ -140,5 +140,7 @@ def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
         chosen_BT = batch.loss_tokens_BT
         log_ratio_N = batch.learner_logprobs_BT[chosen_BT] - batch.old_logprobs_BT[chosen_BT]
         close_N = np.abs(np.expm1(log_ratio_N)) <= FIRST_RATIO_TOLERANCE
-        readings["mismatch/first_ratio_off"] = Rate.of(~close_N)
+        readings["mismatch/first_ratio_off"] = (
+            Rate.of(~close_N) if close_N.size else NotApplicable("no token bears loss")
+        )
     return readings

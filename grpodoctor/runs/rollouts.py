@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
+from grpodoctor.measure.mismatch import PER_RESPONSE, response_gaps
 from grpodoctor.runs.records import ASIDE, ROLLOUTS, clean_text
 
 if TYPE_CHECKING:
@@ -59,15 +60,12 @@ def rollouts_schema() -> pa.Schema:
             pa.field("truncated", pa.bool_(), nullable=False),
             *(
                 pa.field(name, pa.float64())
-                for name in ("advantage", "entropy_mean", *_MISMATCH_COLUMNS)
+                for name in ("advantage", "entropy_mean", *PER_RESPONSE)
             ),
             pa.field("staleness", pa.int32()),
             *(pa.field(name, pa.list_(kind)) for name, kind in per_token),
         ]
     )
-
-
-_MISMATCH_COLUMNS = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max")
 
 
 def rollout_table(
@@ -84,12 +82,12 @@ def rollout_table(
     import pyarrow as pa
 
     schema = rollouts_schema()
-    mismatch = _mismatch(batch)
+    gaps = response_gaps(batch)
     columns = {
         **_identity_columns(batch, rank),
         **_figure_columns(batch),
-        **mismatch,
-        **_token_columns(batch, _kept_in_full(batch, mismatch, depth, worst)),
+        **_gap_columns(gaps, len(batch.sequence_ids)),
+        **_token_columns(batch, _kept_in_full(batch, gaps, depth, worst)),
     }
     arrays = [
         each if isinstance(each, pa.Array) else pa.array(each, type=field.type)
@@ -97,6 +95,12 @@ def rollout_table(
         for each in (columns[field.name],)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _gap_columns(
+    gaps: dict[str, NDArray[np.float64]] | None, count: int
+) -> dict[str, NDArray[np.float64]] | dict[str, list[None]]:
+    return dict.fromkeys(PER_RESPONSE, [None] * count) if gaps is None else gaps
 
 
 def _identity_columns(batch: RolloutBatch, rank: int) -> dict[str, object]:
@@ -150,27 +154,6 @@ def _token_mean(values_BT: Floats | None, mask_BT: Flags) -> NDArray[np.float64]
     return means_B
 
 
-def _mismatch(batch: RolloutBatch) -> dict[str, object]:
-    """Per response, how far sampler and learner are apart; tokens finite on both sides only."""
-    if batch.learner_logprobs_BT is None or batch.sampler_logprobs_BT is None:
-        return dict.fromkeys(_MISMATCH_COLUMNS, [None] * len(batch.sequence_ids))
-    counted_BT = batch.mask_BT & ~_nonfinite(batch)
-    learner_BT = np.where(counted_BT, batch.learner_logprobs_BT, 0).astype(np.float64)
-    sampler_BT = np.where(counted_BT, batch.sampler_logprobs_BT, 0).astype(np.float64)
-    gaps = {
-        "prob_diff": np.abs(np.exp(learner_BT) - np.exp(sampler_BT)),
-        "logprob_diff": np.abs(learner_BT - sampler_BT),
-    }
-    return {
-        column: figure
-        for name, gap_BT in gaps.items()
-        for column, figure in (
-            (f"{name}_mean", _token_mean(gap_BT, counted_BT)),
-            (f"{name}_max", gap_BT.max(axis=1, initial=0)),
-        )
-    }
-
-
 def _nonfinite(batch: RolloutBatch) -> Flags:
     """Generated tokens whose log-probability is not finite on a side that is known."""
     broken_BT = np.zeros_like(batch.mask_BT)
@@ -181,14 +164,16 @@ def _nonfinite(batch: RolloutBatch) -> Flags:
 
 
 def _kept_in_full(
-    batch: RolloutBatch, mismatch: dict[str, object], depth: Depth, worst: int
+    batch: RolloutBatch, gaps: dict[str, NDArray[np.float64]] | None, depth: Depth, worst: int
 ) -> Flags:
     """Which responses keep their per-token columns, shape (B,)."""
     count = len(batch.sequence_ids)
     if depth != "worst":
         return np.full(count, depth == "full")
-    gap_B = mismatch["logprob_diff_max"]
-    badness_B = gap_B if isinstance(gap_B, np.ndarray) else batch.lengths_B.astype(np.float64)
+    if gaps is None:
+        badness_B = batch.lengths_B.astype(np.float64)
+    else:
+        badness_B = np.nan_to_num(gaps["logprob_diff_max"])
     badness_B = np.where(_nonfinite(batch).any(axis=1), np.inf, badness_B)
     kept_B = np.zeros(count, bool)
     kept_B[np.argsort(-badness_B, kind="stable")[:worst]] = True
