@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from grpodoctor.trainer.codec import CharCodec
 from grpodoctor.trainer.forward import pack_left, pack_right, response_logits
-from grpodoctor.trainer.muon import Muon
 from grpodoctor.trainer.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _key(model: PreTrainedModel, task: Task, steps: int) -> str:
         model.config.to_diff_dict(),
         task.fingerprint(),
         steps,
-        [inspect.getsource(sys.modules[each]) for each in (__name__, Muon.__module__)],
+        inspect.getsource(sys.modules[__name__]),
         CharCodec.template_hash,
         torch.__version__,
         transformers.__version__,
@@ -116,7 +115,7 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
 
     rng = random.Random(_SEED)  # noqa: S311  # training texts, no secret
     matrices, others = _divide(model)
-    muon = Muon(matrices)
+    muon = torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="original")
     adam = torch.optim.AdamW(others, betas=_ADAM_BETAS, weight_decay=0.0)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -124,9 +123,9 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
             model.zero_grad(set_to_none=True)
             torch.autograd.backward(_loss(model, codec, task, rng))
             rate = _rate(step, steps)
-            adam.param_groups[0]["lr"] = _ADAM_RATE * rate
-            adam.step()
-            muon.step(_MUON_RATE * rate)
+            for optimiser, peak in ((adam, _ADAM_RATE), (muon, _MUON_RATE)):
+                optimiser.param_groups[0]["lr"] = peak * rate
+                optimiser.step()
     model.zero_grad(set_to_none=True)
 
 
