@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from grpodoctor.remedies.formulary.recompute_old_logprobs import RecomputeOldLogprobs
 from grpodoctor.runs.records import Event, StepRecord
-from grpodoctor.treatment.doctor import DoctorSettings
+from grpodoctor.treatment.doctor import Doctor, DoctorSettings
+from grpodoctor.treatment.record import Treatment
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -311,6 +313,72 @@ def test_two_watches_that_know_nothing_of_each_other(patient: Admit, finding: Ad
     assert run.doctor.current.remedy == "lower-learning-rate"
     assert run.knobs["old_logprobs"] == "sampler"
     assert "another treatment was in progress" in run.doctor.history[0].verdict
+
+
+def test_a_second_treatment_is_taken_back_at_once(patient: Admit, finding: Admit) -> None:
+    run = patient(curable, findings=lambda _: [finding()])
+    run.train(9)
+    other = Request("x", "apply", "9-clip-higher@9", "clip-higher", {"clip_high": 0.28})
+    run.mailbox.send(other)
+    run.train(3)
+    assert run.knobs["clip_high"] == 0.2
+    assert run.doctor.current.remedy == "recompute-old-logprobs"
+    assert run.states() == [("clip-higher", "forgotten")]
+
+
+def test_what_another_watch_began_is_judged_when_ours_is_refused(
+    patient: Admit, finding: Admit
+) -> None:
+    """A watch died after asking; the next one asks for the same before the run answers either."""
+    run = patient(curable, deaf=True, findings=lambda _: [finding()])
+    run.train(7)
+    run.new_doctor()
+    run.train(1)
+    run.deaf = False
+    run.train(40)
+    assert run.kinds() == ["proposed", "applied", "proposed", "refused", "kept"]
+    assert run.states() == [
+        ("recompute-old-logprobs", "refused"),
+        ("recompute-old-logprobs", "kept"),
+    ]
+
+
+def test_a_restart_ends_what_was_begun_by_either(patient: Admit, finding: Admit) -> None:
+    run = patient(curable, deaf=True, findings=lambda _: [finding()])
+    run.train(8)
+    stray = Treatment("1-tis@2", "tis", "", {"correction": "tis_token"}, {"correction": "none"}, 2)
+    run.journal.append(Event("treatment-applied", 8, stray.body()))
+    run.journal.append(Event("resumed", 3))
+    run.train(1)
+    assert {state for _, state in run.states()} == {"forgotten"}
+    assert len(run.doctor.history) == 2
+
+
+def test_a_run_that_went_back_is_not_rested_for_too_long(patient: Admit, finding: Admit) -> None:
+    run = patient(incurable, findings=lambda _: [finding(remedies=("tis", "clip-higher"))])
+    run.train(29)
+    assert run.states() == [("tis", "undone")]
+    run.step = 2
+    run.train(run.settings.cool_down_steps + 2)
+    assert run.doctor.current.remedy == "clip-higher"
+
+
+def test_a_run_started_anew_is_given_every_remedy_again(patient: Admit, finding: Admit) -> None:
+    run = patient(incurable, findings=lambda _: [finding()])
+    run.train(40)
+    run.journal.append(Event("started", 0))
+    run.train(2)
+    assert run.doctor.current.remedy == "recompute-old-logprobs"
+
+
+def test_what_needs_a_restart_is_not_asked_of_a_live_run(patient: Admit, finding: Admit) -> None:
+    class AtRestart(RecomputeOldLogprobs):
+        in_flight = False
+
+    run = patient(incurable, findings=lambda _: [finding()])
+    run.doctor = Doctor([AtRestart()], "unsafe")
+    run.train(20)
+    assert run.sent == []
 
 
 @pytest.mark.parametrize(

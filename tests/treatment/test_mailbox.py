@@ -195,6 +195,27 @@ def test_a_flood_is_taken_in_bounded_parts(tmp_path: Path) -> None:
     assert sum(1 for _ in box(tmp_path).iterdir()) == 3000 - mailbox.MOST_PER_CALL
 
 
+def test_a_listing_without_end_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "MOST_LISTED", 5)
+    for number in range(20):
+        (box(tmp_path) / f"{number}.json").touch()
+    assert len(Inbox(tmp_path).take()) == 5
+
+
+def test_a_mailbox_full_of_what_cannot_be_removed_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "MOST_STUCK", 3)
+    for number in range(3):
+        (box(tmp_path) / f"{number}.json" / "child").mkdir(parents=True)
+    inbox = Inbox(tmp_path)
+    assert len(inbox.take()) == 3
+    (box(tmp_path) / "9.json").write_bytes(request().to_bytes())
+    assert inbox.take() == []
+
+
 def test_a_sender_stops_when_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "MOST_PENDING", 5)
     outbox = Mailbox(tmp_path)
