@@ -208,6 +208,9 @@ def test_a_late_answer_is_taken_back(patient: Admit, finding: Admit) -> None:
     run.train(3)
     assert run.knobs == run.start
     assert run.kinds() == ["proposed", "applied", "forgotten", "applied"]
+    run.new_doctor()
+    run.train(3)
+    assert sum(each.kind == "undo" for each in run.sent) == 1
 
 
 def test_an_undo_that_is_refused_is_said_to_be(patient: Admit, finding: Admit) -> None:
