@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 .PHONY: demo test venv check bench constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
-	$(BIN)/grpodoctor demo --dir demo
+	$(BIN)/grpodoctor demo --dir demo --again
 
 test: venv  ## every test
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile

@@ -1,0 +1,85 @@
+"""The main job, end to end: two real training runs, the live session, the treatment, the report."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.runs.follower import read_run
+
+STEPS = 40
+
+
+def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grpodoctor", "demo", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The directory of a short demo, and what it printed."""
+    directory = tmp_path_factory.mktemp("demo") / "demo"
+    result = _demo("--dir", str(directory), "--steps", str(STEPS))
+    assert result.returncode == 0, result.stderr
+    return directory, result.stdout
+
+
+def test_the_disease_is_found_and_treated(demo: tuple[Path, str]) -> None:
+    directory, _ = demo
+    events = list(read_run(directory / "treated").events)
+    raised = {event.body.get("code") for event in events if event.kind == "finding-raised"}
+    assert "MIS002" in raised
+    applied = [event for event in events if event.kind == "treatment-applied"]
+    assert applied[0].body["after"]["old_logprobs"] == "recompute"
+    assert "treatment-kept" in {event.kind for event in events}
+
+
+def test_the_treatment_reaches_the_training(demo: tuple[Path, str]) -> None:
+    directory, _ = demo
+    last = {arm: list(read_run(directory / arm).steps)[-1] for arm in ("treated", "untreated")}
+    assert last["treated"].step == last["untreated"].step == STEPS
+    off = {arm: record.values["mismatch/first_ratio_off"].value for arm, record in last.items()}
+    assert off["treated"] == 0
+    assert off["untreated"] > 0.1
+
+
+def test_the_twins_are_the_same_run_until_the_treatment(demo: tuple[Path, str]) -> None:
+    directory, _ = demo
+    applied = next(
+        event.step
+        for event in read_run(directory / "treated").events
+        if event.kind == "treatment-applied"
+    )
+    courses = [
+        [(record.step, record.values["reward/mean"]) for record in read_run(directory / arm).steps]
+        for arm in ("treated", "untreated")
+    ]
+    assert courses[0][: applied - 1] == courses[1][: applied - 1]
+    assert courses[0] != courses[1]
+
+
+def test_it_ends_with_a_verdict_and_a_report_of_both_runs(demo: tuple[Path, str]) -> None:
+    directory, output = demo
+    assert "The treatment " in output
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    assert "untreated twin" in page
+    assert "recompute-old-logprobs" in page
+
+
+def test_a_taken_directory_is_left_alone(demo: tuple[Path, str]) -> None:
+    directory, _ = demo
+    before = (directory / "treated" / "steps.jsonl").read_bytes()
+    result = _demo("--dir", str(directory))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "--again" in result.stderr
+    assert (directory / "treated" / "steps.jsonl").read_bytes() == before
+
+
+def test_again_does_not_remove_what_is_no_demo(tmp_path: Path) -> None:
+    (tmp_path / "treated").mkdir()
+    (tmp_path / "treated" / "thesis.txt").write_text("years of work")
+    result = _demo("--dir", str(tmp_path), "--again")
+    assert result.returncode == 2
+    assert (tmp_path / "treated" / "thesis.txt").exists()
