@@ -11,9 +11,9 @@ length/{mean,p95,max,correct,incorrect,truncated_rate,terminated_mean}
 entropy/{mean,correct,incorrect,p10,fork_tokens}
 groups/{zero_variance_rate,all_correct_rate,all_incorrect_rate,cancelled_rate,duplicate_rate}
 groups/{effective_rate,reward_std}
-clip/{low_rate,high_rate,dual_rate,fork_token_rate} ratio/{mean,max,sequence_max,first_off_rate}
+clip/{low_rate,high_rate,dual_rate,fork_token_rate} ratio/{mean,max,sequence_max}
 updates_per_batch kl/reference/{k1,k2,k3} kl/old_policy/{k1,k2,k3}
-mismatch/{nll_gap,prob_diff_mean,prob_diff_max,logprob_diff_mean,logprob_diff_max,bias,kl_k1,kl_k3}
+mismatch/{nll_gap,first_ratio_off,prob_diff_mean,prob_diff_max,logprob_diff_mean,logprob_diff_max,bias,kl_k1,kl_k3}
 mismatch/{chi2,ess,pearson,nonfinite}
 experts/{churn_update,churn_engine,tokens_with_any_flip,load_max_over_mean,router_entropy}
 experts/{router_margin,replay_coverage,replay_agreement}
