@@ -62,7 +62,8 @@ def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     }
     if batch.components:
         spreads = [has_spread(groups, values_B)[0] for values_B in batch.components.values()]
-        readings["groups/cancelled_rate"] = Rate.of(equal_G & np.any(spreads, axis=0))
+        # One that varies alone has a weight of zero: it takes two to cancel.
+        readings["groups/cancelled_rate"] = Rate.of(equal_G & (np.sum(spreads, axis=0) >= 2))
     if batch.correct_B is not None:
         correct_G = np.bincount(groups.index_B, weights=batch.correct_B).astype(np.int64)
         readings["groups/all_correct_rate"] = Rate.of(equal_G & (correct_G == groups.sizes_G))

@@ -39,6 +39,11 @@ RESOLVED_KEPT = 100
 _UNMAPPED_KEPT = 1000
 """Unknown metric names remembered: a log may invent a new one at every step."""
 
+_SYMPTOMS = ("GRP", "OPT", "CLP", "KLD", "ENT", "REW")
+"""Families whose findings often follow from another one's, the later the further down the chain:
+a sampler that disagrees clips tokens, clipped tokens change entropy, and the reward shows it last.
+"""
+
 _LONGEST_CLEARANCE = WINDOW
 """Bound of the growing clearance: what a rule can see at all."""
 
@@ -79,7 +84,7 @@ class Diagnosis:
     """
 
     findings: tuple[Finding, ...]
-    """Active and resolved, gravest first, then by onset."""
+    """Active and resolved, gravest first, then by onset, then causes before symptoms."""
     skipped: tuple[Skipped, ...]
     not_applicable: tuple[Inapplicable, ...]
     quiet: tuple[str, ...]
@@ -137,13 +142,13 @@ class Engine:
         self._unmapped: dict[str, None] = {}
 
     def observe(self, record: StepRecord) -> list[Change]:
-        """Take a step and return what changed by it."""
+        """Take a step and return what changed by it: the gravest first, what is over last."""
         changes = self._rewind(record.step) if record.step <= self.chart.step else []
         self.chart.observe(record)
         self._note_names(record)
         for case in self._cases:
             changes.extend(self._examine(case))
-        return changes
+        return sorted(changes, key=lambda each: (each.kind == "resolved", *_rank(each.finding)))
 
     def _note_names(self, record: StepRecord) -> None:
         fresh = record.values.keys() - self._seen
@@ -272,10 +277,7 @@ class Engine:
     def diagnosis(self) -> Diagnosis:
         """What is known after the steps observed so far."""
         active = [case.finding for case in self._cases if case.finding is not None]
-        findings = sorted(
-            [*active, *self._resolved],
-            key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step, each.code),
-        )
+        findings = sorted([*active, *self._resolved], key=_rank)
         idle = [case for case in self._cases if case.rule.code not in self._fired]
         return Diagnosis(
             findings=tuple(findings),
@@ -302,6 +304,13 @@ class Engine:
 
     def _was_read(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
+
+
+def _rank(finding: Finding) -> tuple[int, int, int, str]:
+    """The order in which findings are told."""
+    family = finding.code[:3]
+    symptom = _SYMPTOMS.index(family) + 1 if family in _SYMPTOMS else 0
+    return -SEVERITIES.index(finding.severity), finding.onset_step, symptom, finding.code
 
 
 def _how(names: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Literal
 
 from grpodoctor.runs.chart import Chart, Series
@@ -69,17 +70,32 @@ def is_solved(chart: Chart) -> bool:
 
 
 def _at_one(reward: Series) -> bool:
-    """Whether a reward whose scale is not declared looks like one in [0, 1] that stays at 1."""
-    if not len(reward) or reward.level(RECENT) < 0.98:
+    """Whether a reward whose scale is not declared looks like one in [0, 1] that stays at 1.
+
+    One that was 1 in every single reading since the start is not solved, as far as can be told:
+    more likely it is given to any response.
+    """
+    if not len(reward) or reward.level(RECENT) < 0.98 or never_moved(reward):
         return False
     return all(0 <= value <= 1 + 1e-6 for _, value in reward)
 
 
-def share_lost(series: Series) -> float:
-    """Which share of its best level a metric has lost; 0 within four standard deviations of noise.
+def never_moved(series: Series) -> bool:
+    """Whether all readings in the window, and the start as far as it is kept, are one value."""
+    values = {value for _, value in series}
+    if len(values) != 1 or (series.baseline and series.baseline.spread):
+        return False
+    kept = (series.opening, series.highest, series.lowest)
+    return all(each is None or each.level == series.last for each in kept)
 
-    Where the metric also takes negative values, the share is of the range between its best and its
-    worst level instead.
+
+def share_lost(series: Series) -> float:
+    """Which share of its best level a metric has lost; 0 within its noise.
+
+    A fall is beyond noise by four standard deviations of a reading within the latest ten, or by two
+    and a half within the latest twenty: some five standard errors either way, of which choosing the
+    best of many levels takes up to two. Where the metric also takes negative values, the share is
+    of the range between its best and its worst level instead.
     """
     if series.highest is None or series.lowest is None:
         return 0.0
@@ -89,9 +105,20 @@ def share_lost(series: Series) -> float:
         return 0.0
     lost = best - series.level(RECENT)
     # Less than a tenth is not worth the estimate of the noise, which is the dear part.
-    if not lost >= scale / 10 or not lost > 4 * step_noise(series.tail(_NOISE_STEPS)):
+    if not lost >= scale / 10:
         return 0.0
-    return lost / scale
+    noise, lasting = step_noise(series.tail(_NOISE_STEPS)), best - series.level(2 * RECENT)
+    if lost > 4 * noise:
+        return lost / scale
+    return min(lost, lasting) / scale if lasting > 2.5 * noise else 0.0
+
+
+def level_at(series: Series, step: int) -> float | None:
+    """The level of a metric at a step; its start if the window no longer reaches back to it."""
+    before = [value for each, value in series if each <= step][-RECENT:]
+    if before:
+        return statistics.median(before)
+    return series.baseline.level if series.baseline else None
 
 
 def outcome_lost(chart: Chart) -> float:
@@ -106,6 +133,8 @@ def why_no_variance(chart: Chart) -> Literal["easy", "hard"] | None:
     throughout, and at most `1 - accuracy` wrong throughout.
     """
     flat = chart.series("groups/zero_variance_rate").level(RECENT)
+    if chart.value("groups/cancelled_rate"):
+        return None
     accuracy = chart.series("accuracy/train")
     if len(accuracy):
         right = accuracy.level(RECENT)

@@ -30,6 +30,10 @@ MOST_KNOB_CHANGES = 256
 """Changes of knobs that a run which goes back can take back."""
 
 
+OPENING = 3
+"""Readings that make the opening: what a run was before it could die within its baseline."""
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The run's own start for one metric: robust level and spread."""
@@ -87,6 +91,14 @@ class Series:
             self.highest = block
         if self.lowest is None or block.level < self.lowest.level:
             self.lowest = block
+
+    @property
+    def opening(self) -> Extreme | None:
+        """The median of the first `OPENING` finite readings; None before there are as many."""
+        if len(self._first) < OPENING:
+            return None
+        first = self._first[:OPENING]
+        return Extreme(statistics.median(value for _, value in first), first[-1][0])
 
     def rewind(self, step: int) -> None:
         """Forget the readings at `step` and after: the run went back.

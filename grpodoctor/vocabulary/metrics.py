@@ -123,7 +123,7 @@ METRICS: tuple[Metric, ...] = (
            "Groups without variance in which no response is correct.", "sampler", 0, 1, _DAPO,
            _CORRECT),
     Metric("groups/cancelled_rate", "rate", "share", "groups",
-           "Groups without variance whose reward components do vary and cancel.", "sampler", 0, 1,
+           "Groups without variance in which two or more reward components vary and cancel.", "sampler", 0, 1,
            how=_COMPONENTS),
     Metric("groups/duplicate_rate", "rate", "share", "responses",
            "Responses that repeat an earlier one of their group token by token.", "sampler", 0, 1),

@@ -37,6 +37,12 @@ def test_zero_variance_is_split_into_its_causes(real_batch, rows_of):
     assert readings["groups/reward_std"] == Mean.of([0.0, 0.0, 0.5, 0.0])
 
 
+def test_a_component_that_varies_alone_has_no_weight_and_cancels_nothing(real_batch, rows_of):
+    components = {"answer": np.zeros(8), "format": np.array([1.0, 0.0] * 4)}
+    readings = _readings(_batch(real_batch, rows_of, [0.0] * 8, components=components))
+    assert readings["groups/cancelled_rate"] == Rate(0, 2)
+
+
 def test_rounding_of_a_sum_is_no_variance_but_a_real_difference_is(real_batch, rows_of):
     rounding = [0.1 + 0.2, 0.3, np.float64(np.float32(0.3)), 0.3]
     small = [1.0, 1.0, 1.0, 1.0 + 1e-4]

@@ -142,10 +142,28 @@ def test_without_split_and_accuracy_the_cause_stays_open() -> None:
 
 
 def test_a_solved_task_without_accuracy_is_easy() -> None:
-    curves: dict[str, Curve] = {FLAT: 1.0, REWARD: 1.0, "reward/std": 0}
+    solving = ramp(0.7, 1.0, 12)
+    curves: dict[str, Curve] = {FLAT: ramp(0.3, 1.0, 12), REWARD: solving}
     patient = run(curves, without=(*SPLIT, ACCURACY, "accuracy/heldout"))
     assert patient.finding("GRP001").severity == "info"
     assert patient.findings("GRP004") == []
+
+
+def test_a_reward_of_one_from_the_first_step_on_is_not_taken_for_success() -> None:
+    curves: dict[str, Curve] = {FLAT: 1.0, REWARD: 1.0, "reward/std": 0}
+    patient = run(curves, without=(*SPLIT, ACCURACY, "accuracy/heldout"))
+    assert patient.finding("GRP004").severity == "critical"
+    assert patient.finding("REW004").severity == "warning"
+    assert patient.findings("GRP001") == []
+
+
+def test_components_that_cancel_in_every_group_are_not_called_hard_prompts() -> None:
+    curves: dict[str, Curve] = {FLAT: 1.0, CANCELLED: 1.0, REWARD: 0.0, "groups/effective_rate": 0}
+    patient = run(
+        curves, without=("groups/all_correct_rate", "groups/all_incorrect_rate", ACCURACY)
+    )
+    assert patient.engine.diagnosis().findings[0].code == "GRP003"
+    assert patient.findings("GRP002") == patient.findings("GRP004") == []
 
 
 @pytest.mark.parametrize("code", ["GRP001", "GRP002", "GRP003", "GRP004"])

@@ -41,16 +41,17 @@ def test_starved_is_told_from_harmless_even_where_a_penalty_leaves_a_gradient() 
         "accuracy/train": 0.0,
         "reward/mean": 0.0,
     }
-    early = run(curves, count=15).finding("OPT001")
-    assert early.severity == "warning"
-    assert "no group varies" in early.summary
-    assert run(curves, count=40).finding("OPT001").severity == "critical"
+    patient = run(curves, count=40)
+    assert patient.finding("OPT001").severity == "warning"
+    assert "no group varies" in patient.finding("OPT001").summary
+    assert patient.engine.diagnosis().findings[0].code == "GRP002"  # the cause before the symptom
 
 
 def test_starved_without_a_group_rate_is_seen_by_the_spread_of_the_batch() -> None:
     curves: dict[str, Curve] = {LOSS: 0.0, GRADIENT: 0.0, "reward/std": 0.0}
     finding = run(curves, without=groups_off()).finding("OPT001")
     assert "no group varies" in finding.summary
+    assert finding.severity == "critical"
 
 
 def test_starved_by_success_is_saturation() -> None:

@@ -118,7 +118,16 @@ def test_components_that_never_move_are_a_note_beside_a_healthy_run() -> None:
     }
     finding = run(curves).finding("REW004")
     assert finding.severity == "info"
-    assert "language (1), strict (0)" in finding.summary
+    assert finding.summary.endswith("earned: strict (0)")
+
+
+def test_a_component_that_every_response_earns_is_no_news() -> None:
+    """The format of the bundled tasks: 1 in nearly every step, with a slip now and then."""
+
+    def slips(step: int) -> float:
+        return 127 / 128 if step in {27, 60, 150} else 1.0
+
+    assert run({"reward/component/format/mean": slips}, count=200).findings("REW004") == []
 
 
 def test_a_component_that_comes_alive_resolves_it() -> None:

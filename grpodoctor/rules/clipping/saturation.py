@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
 from grpodoctor.rules.outcome import RECENT
+from grpodoctor.rules.sampling import RECOMPUTE
 from grpodoctor.runs.chart import Chart
 
 _LOW = "clip/low_rate"
 _HIGH = "clip/high_rate"
 _KL = "kl/old_policy/k3"
+_OFF = "mismatch/first_ratio_off"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class ClipSaturation(Rule):
     When it is wrong:
         Losses that clip whole sequences clip far more and mean it: a seventh of the tokens is the
         published norm, so a higher bar is used where the loss is known to be one of those.
-        Log-probabilities of the sampler in the ratio look the same; MIS002 tells.
+        Log-probabilities of the sampler in the ratio clip as many before any update is made; then
+        the finding says so and leaves the advice to MIS002's remedies.
 
     References:
         PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071.
@@ -63,6 +66,9 @@ class ClipSaturation(Rule):
     """KL to the old policy, nats per token. Healthy .001, with 16 cautious updates .004."""
     growth: float = 5.0
     """Times the start."""
+    off: float = 0.01
+    """Share of ratios off 1 before any update from which the clip is not the updates' doing: 0 in
+    health, see MIS002."""
     sequence_losses: tuple[str, ...] = ("gspo",)
     """Losses that clip whole sequences."""
     sequence_share: float = 0.3
@@ -79,6 +85,10 @@ class ClipSaturation(Rule):
         if reason is None:
             return None
         text = f"the clip stops {clipped:.1%} of the tokens, {reason}"
+        if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.off:
+            text = f"{text}; ratios are off before the first update (MIS002)"
+            evidence = cite_all(chart, *sides, _KL, _OFF)
+            return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
         upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
         remedies = ("clip-higher", *self.remedies) if upper else None
         return Sighting("warning", text, cite_all(chart, *sides, _KL), remedies)

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT, outcome_of, why_no_variance
+from grpodoctor.rules.outcome import (
+    RECENT,
+    has_improved,
+    never_moved,
+    outcome_of,
+    why_no_variance,
+)
 from grpodoctor.runs.chart import Chart
 
 _FLAT = "groups/zero_variance_rate"
@@ -22,7 +28,8 @@ class ConstantRewardWithinGroups(Rule):
     What it sees:
         Groups without variance beyond those that are right or wrong throughout and those whose
         components cancel: the reward gives the same to responses of different quality. In a log
-        that does not split such groups, those that neither the accuracy nor the reward explains.
+        that does not split such groups, more of them than the accuracy, or a reward of right and
+        wrong, can explain.
 
     Why it matters:
         It is the reward, and no prompt mix or sampling trick will help: one that is always given, a
@@ -39,7 +46,8 @@ class ConstantRewardWithinGroups(Rule):
 
     When it is wrong:
         A graded reward may by accident give a whole group the same middle grade; half of all groups
-        is no accident.
+        is no accident. Without correctness on record a reward that has risen counts as success when
+        its groups thin out, whatever it really rewards.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2, for what such groups cost.
@@ -58,6 +66,8 @@ class ConstantRewardWithinGroups(Rule):
     """Share of groups without variance at which no signal is left but for accidents."""
     patience: int = 20
     """Readings after which no signal at all is critical."""
+    allowance: float = 0.1
+    """Added to the share that a reward of right and wrong can explain, for the noise of both."""
     readings: int = 5
     """Fewest readings for a level."""
 
@@ -79,7 +89,18 @@ class ConstantRewardWithinGroups(Rule):
         return Sighting("critical" if severe else "warning", text, evidence)
 
     def _unexplained(self, chart: Chart, flat: float) -> float:
-        if not (chart.is_fresh(_RIGHT) and chart.is_fresh(_WRONG)):
-            return 0.0 if why_no_variance(chart) else flat
         parts = [name for name in (_RIGHT, _WRONG, _CANCELLED) if chart.is_fresh(name)]
+        is_split = {_RIGHT, _WRONG} <= set(parts)
+        if not is_split and (why_no_variance(chart) or self._may_be_solved(chart, flat)):
+            return 0.0
         return flat - sum(chart.series(name).level(RECENT) for name in parts)
+
+    def _may_be_solved(self, chart: Chart, flat: float) -> bool:
+        """Whether success or failure on whole groups can explain a share, correctness unknown."""
+        reward = chart.series("reward/mean")
+        if len(chart.series("accuracy/train")) or not len(reward) or never_moved(reward):
+            return False
+        if not all(0 <= value <= 1 for _, value in reward):  # on a scale of its own
+            return flat < self.all_groups or has_improved(chart) is True
+        level = reward.level(RECENT)
+        return flat <= max(level, 1 - level) + self.allowance

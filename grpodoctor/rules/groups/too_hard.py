@@ -20,6 +20,8 @@ class ZeroVarianceGroupsTooHard(Rule):
     What it sees:
         A large share of groups in which no response is correct, for long enough and without an
         outcome that rises. All of them for twenty readings is critical: nothing is being learnt.
+        Where few were wrong throughout at the start, it is the policy that got worse, not the
+        prompts that are too hard, and the remedies are others.
 
     Why it matters:
         Such groups have advantages of zero. When all groups are like that, the gradient is zero or
@@ -37,7 +39,8 @@ class ZeroVarianceGroupsTooHard(Rule):
     When it is wrong:
         A hard task begins like this and gets over it; that is why anything short of all groups
         needs twenty readings without progress. Prompts mixed in that nobody can solve keep the
-        share up for ever; dynamic sampling is the right answer to those.
+        share up for ever; dynamic sampling is the right answer to those. In a run that collapses it
+        follows the cause by some twenty steps.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2.
@@ -49,6 +52,7 @@ class ZeroVarianceGroupsTooHard(Rule):
     inputs: ClassVar[tuple[Need, ...]] = ((_WRONG, _FLAT),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "easier-prompts", "dynamic-sampling")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+    clearance: ClassVar[int] = 20
 
     all_groups: float = 0.98
     """Share at which no signal is left but for accidents: a run of strangers that learnt nothing
@@ -59,6 +63,9 @@ class ZeroVarianceGroupsTooHard(Rule):
     many: float = 0.25
     """Share that is a note when it lasts: dynamic sampling then saves a quarter of the compute. In
     a small run with 30 % unsolvable prompts (share .33) it raised accuracy from .60 to .70."""
+    worse: float = 0.2
+    """Rise since the first readings that prompts as hard as before do not explain: the share of
+    sixteen groups scatters by .1."""
     readings: int = 5
     """Fewest readings for any finding."""
     patience: int = 20
@@ -75,7 +82,12 @@ class ZeroVarianceGroupsTooHard(Rule):
         if severity is None or (name == _FLAT and why_no_variance(chart) != "hard"):
             return None
         text = f"{lasting:.0%} of the groups are wrong throughout and carry no signal"
-        return Sighting(severity, text, cite_all(chart, name, outcome_of(chart)))
+        evidence = cite_all(chart, name, outcome_of(chart))
+        opening = series.opening
+        if opening and lasting - opening.level >= self.worse:
+            text = f"{text}, {opening.level:.0%} at the start: the policy has got worse"
+            return Sighting(severity, text, evidence, ("lower-learning-rate", "fewer-updates"))
+        return Sighting(severity, text, evidence)
 
     def _judge(self, chart: Chart, share: float, *, long: bool) -> Severity | None:
         if share >= self.all_groups:

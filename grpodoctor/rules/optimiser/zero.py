@@ -28,9 +28,10 @@ class ZeroLossOrGradient(Rule):
         Zeros that last, told apart. *Harmless*: the loss prints as zero and the gradient is alive;
         with one update per batch the ratio is 1 and the centred advantages add up to nothing: a
         note. *Starved*: groups have no variance, so that there is nothing to learn from, or, when
-        all is solved, nothing left to learn. *Broken*: groups do vary, or no token bears loss, and
-        still there is no gradient: a mask or plumbing fault. The fourth, a clip fraction of zero,
-        is CLP002.
+        all is solved, nothing left to learn; where groups are recorded it stays a warning, and one
+        of GRP002 to GRP004 beside it names the cause. *Broken*: groups do vary, or no token bears
+        loss, and still there is no gradient: a mask or plumbing fault. The fourth, a clip fraction
+        of zero, is CLP002.
 
     Why it matters:
         It is the most frequent complaint about such runs. Most of the time nothing is wrong, and
@@ -108,11 +109,20 @@ class ZeroLossOrGradient(Rule):
         if is_solved(chart):
             text = f"{symptom} because the training prompts are solved: saturation, not failure"
             return self._sighting(chart, "info", text, ("stop-training", "harder-prompts"))
-        starving = chart.series(_FLAT).tail(self.patience)
-        long = len(starving) == self.patience and min(starving) >= self.all_groups
         text = f"{symptom} because no group varies in reward: there is nothing to learn from"
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
-        return self._sighting(chart, "critical" if long else "warning", text, remedies)
+        return self._sighting(
+            chart, "critical" if self._is_long(chart) else "warning", text, remedies
+        )
+
+    def _is_long(self, chart: Chart) -> bool:
+        """Whether there was no gradient for long, and no other rule to name the cause.
+
+        With groups on record GRP002 to GRP004 do, and the symptom must not stand before it.
+        """
+        gradients = chart.series(_GRADIENT).tail(self.patience)
+        alone = not any(map(chart.is_fresh, _FLAT_KINDS))
+        return alone and len(gradients) == self.patience and max(gradients) <= self.no_gradient
 
     def _is_starved(self, chart: Chart) -> bool:
         if any(map(chart.is_fresh, _FLAT_KINDS)):

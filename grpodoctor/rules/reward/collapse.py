@@ -11,6 +11,7 @@ from grpodoctor.runs.chart import Chart
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
+_WRONG = "groups/all_incorrect_rate"
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,15 @@ class RewardCollapse(Rule):
 
     What it sees:
         The recent level of accuracy, or else of reward, against the run's own best level, beyond
-        the noise of a single reading.
+        the noise of a single reading. A run can die before it has a best level, within its first
+        ten readings; then groups that are wrong throughout tell: few at first, nearly all now.
 
     Why it matters:
         A policy rarely comes back from it: the responses that would teach it are no longer sampled.
         What was learnt is in the last checkpoint before the onset.
 
     Evidence it needs:
-        `accuracy/train` or `reward/mean`.
+        `accuracy/train` or `reward/mean`. Better with `groups/all_incorrect_rate`.
 
     Remedies:
         Go back to a checkpoint before the onset. If MIS002 stands beside it, its remedy is the
@@ -48,12 +50,20 @@ class RewardCollapse(Rule):
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
     )
+    clearance: ClassVar[int] = 2 * RECENT
 
     warned: float = 0.35
     """Share of the best level that is lost. The best of many levels lies up to .08 above the
     typical one by chance in small runs (accuracy .7), a loss of .2; collapses lose .6 and more."""
     collapsed: float = 0.6
     """Share whose loss is critical: runs with a sick ratio go from .45 to .12, a loss of .73."""
+    groups: float = 0.8
+    """Share of groups wrong throughout that a policy of use never comes to."""
+    groups_lost: float = 0.4
+    """Rise of that share since the first readings. A learning rate twenty times too high took it
+    from .06 to .94 while accuracy swung between .05 and .25."""
+    readings: int = 13
+    """Fewest readings: the first three and a present that do not overlap."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare the recent level with the best."""
@@ -64,10 +74,26 @@ class RewardCollapse(Rule):
             return None
         lost = share_lost(series)
         if lost < self.warned:
-            return None
+            return self._by_groups(chart, name)
         text = (
             f"{name} has fallen from {best.level:.3g} (step {best.step}) "
             f"to {series.level(RECENT):.3g}"
         )
         severity: Severity = "critical" if lost >= self.collapsed else "warning"
         return Sighting(severity, text, (cite(chart, name, best.level),))
+
+    def _by_groups(self, chart: Chart, name: str) -> Sighting | None:
+        outcome, wrong = chart.series(name), chart.series(_WRONG)
+        begun, start = outcome.opening, wrong.opening
+        if begun is None or start is None or not chart.is_fresh(_WRONG):
+            return None
+        now, level = wrong.level(RECENT), outcome.level(RECENT)
+        grown = now >= self.groups and now - start.level >= self.groups_lost
+        if len(wrong) < self.readings or not grown or level > (1 - self.warned) * begun.level:
+            return None
+        text = (
+            f"groups wrong throughout rose from {start.level:.0%} at the start to {now:.0%}, "
+            f"{name} fell from {begun.level:.3g} to {level:.3g}"
+        )
+        evidence = (cite(chart, _WRONG, start.level), cite(chart, name, begun.level))
+        return Sighting("critical", text, evidence)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import is_solved
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.rules.outcome import is_solved, never_moved
+from grpodoctor.runs.chart import Chart
 
 _REWARD = "reward/mean"
 _PREFIX, _SUFFIX = "reward/component/", "/mean"
@@ -16,13 +16,13 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class ConstantReward(Rule):
-    """The reward, or a component of it, has the same value at every step.
+    """The reward has the same value at every step, or a component of it was never earned.
 
     What it sees:
         A mean that stands where it stood when the run began, in every reading of the window. The
-        total reward at zero is a warning: no
-        response was ever rewarded. A single component is a note: its share of the nominal reward is
-        out of reach, or given away.
+        total reward is a warning, unless accuracy says that all is solved: no response was ever
+        told from another. A single component at zero or below is a note: its share of the nominal
+        reward is out of reach.
 
     Why it matters:
         Not one response among hundreds earned a reward, or none failed to: a parser that looks for
@@ -36,8 +36,11 @@ class ConstantReward(Rule):
         Run the reward function on a known right answer in the format that the prompt asks for.
 
     When it is wrong:
-        A rare success may simply not have happened yet in small batches. A component that is meant
-        as a constant offset is one.
+        A rare success may simply not have happened yet in small batches. A component at zero may be
+        a penalty that no response has incurred, which is well; those that say so by their name are
+        left out. A component above zero is left out,
+        since all responses earning it is mostly what it was meant for (a format that the policy
+        knows from the start); so the rule does not see a part of the reward that is given away.
 
     References:
         open-r1 issues 293, 215 and 557 for parsers that reject right answers.
@@ -45,7 +48,7 @@ class ConstantReward(Rule):
 
     code: ClassVar[str] = "REW004"
     name: ClassVar[str] = "constant-reward"
-    summary: ClassVar[str] = "The reward or a component of it has never moved."
+    summary: ClassVar[str] = "The reward has never moved, or a component of it was never earned."
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/open-r1/issues/293",)
@@ -56,6 +59,8 @@ class ConstantReward(Rule):
     readings: int = 20
     """Readings without a move. With 128 responses a step, a success in a thousand would have shown
     itself with a chance of 92 %."""
+    penalties: tuple[str, ...] = ("overlong", "penalt", "punish")
+    """Parts of the names of components that are zero in health."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Look for means that never left their first value."""
@@ -63,31 +68,32 @@ class ConstantReward(Rule):
             return None
         if self._never_moved(chart, _REWARD):
             return self._total(chart, chart.series(_REWARD).last)
-        stuck = [name for name in self._components(chart) if self._never_moved(chart, name)]
+        stuck = [name for name in self._components(chart) if self._was_never_earned(chart, name)]
         if not stuck:
             return None
         each = ", ".join(
             f"{name.removeprefix(_PREFIX).removesuffix(_SUFFIX)} ({chart.series(name).last:g})"
             for name in stuck[:_MOST_NAMED]
         )
-        text = f"reward components that do not move: {each}"
+        text = f"reward components that no response has ever earned: {each}"
         return Sighting("info", text, tuple(cite(chart, name) for name in stuck[:_MOST_NAMED]))
 
     def _total(self, chart: Chart, level: float) -> Sighting:
         count = len(chart.series(_REWARD))
-        text = f"the reward was exactly {level:g} at the start and in the last {count} readings"
-        severe = level == 0 and not is_solved(chart)
-        return Sighting("warning" if severe else "info", text, (cite(chart, _REWARD),))
+        text = (
+            f"the mean reward was exactly {level:g} at the start and in the last {count} readings"
+        )
+        return Sighting("info" if is_solved(chart) else "warning", text, (cite(chart, _REWARD),))
 
     def _components(self, chart: Chart) -> list[str]:
         found = (name for name in chart.readings if name.startswith(_PREFIX))
         return sorted(name for name in found if name.endswith(_SUFFIX) and chart.is_fresh(name))
 
+    def _was_never_earned(self, chart: Chart, name: str) -> bool:
+        if chart.series(name).last > 0 or any(part in name for part in self.penalties):
+            return False
+        return self._never_moved(chart, name)
+
     def _never_moved(self, chart: Chart, name: str) -> bool:
         series = chart.series(name)
-        start, highest, lowest = series.baseline, series.highest, series.lowest
-        if start is None or len(series) < self.readings or start.spread:
-            return False
-        if highest is None or lowest is None or not (highest.level == lowest.level == series.last):
-            return False
-        return len(set(series.tail(WINDOW))) == 1
+        return len(series) >= self.readings and never_moved(series)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import RECENT
+from grpodoctor.rules.outcome import RECENT, level_at
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.values import Rate, Reading
@@ -77,7 +77,7 @@ class HeldOutFallsWhileTrainingRises(Rule):
         if not best - now > max(self.errors * error, self.share * abs(best)):
             return None
         train = _TRAIN[0] if chart.is_fresh(_TRAIN[0]) else _TRAIN[1]
-        then = self._training_level(chart.series(train), step)
+        then = level_at(chart.series(train), step)
         present = chart.series(train).level(RECENT)
         if then is None or present < then:
             return None
@@ -99,13 +99,6 @@ class HeldOutFallsWhileTrainingRises(Rule):
         )
         level, (step, _) = max(levels, key=lambda each: each[0])
         return level, step
-
-    def _training_level(self, series: Series, step: int) -> float | None:
-        """The level of the training metric at `step`; its start if the window no longer has it."""
-        before = [value for each, value in series if each <= step][-RECENT:]
-        if before:
-            return statistics.median(before)
-        return series.baseline.level if series.baseline else None
 
 
 def _error(reading: Reading, level: float, series: Series) -> float:
