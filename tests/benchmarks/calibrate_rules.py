@@ -22,7 +22,6 @@ from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
 from grpodoctor.runs.follower import read_run
 from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.presets import preset_of
 from grpodoctor.vocabulary.values import scalar
 
@@ -96,12 +95,12 @@ SICK: dict[str, Arm] = {
     "reward-one": Arm((_reward("one"),), ("GRP004", "REW004", "OPT001")),
     "reward-zero": Arm((_reward("zero"),), ("REW004", "GRP002", "OPT001")),
     "reward-flipped": Arm((_reward("flipped"),), ("REW003", "ENT002", "GRP004")),
-    "reward-outweighed": Arm((_reward("outweighed"),), ("REW003",)),
+    "reward-outweighed": Arm((_reward("outweighed"),), ("REW005", "REW003")),
     "reward-noise": Arm((_reward("noise"),), ("REW001", "ENT002"), steps=150),
     "reward-length": Arm((_reward("length_bonus"),), ("LEN002", "REW003")),
     "reward-cancels": Arm((_reward("cancelling"),), ("GRP003",)),
-    "hacked-verifier": Arm(_hack(0.1), ("REW003",), steps=150),
-    "hacked-verifier-3": Arm(_hack(0.3), ("REW003",)),
+    "hacked-verifier": Arm(_hack(0.1), ("REW005", "REW003"), steps=150),
+    "hacked-verifier-3": Arm(_hack(0.3), ("REW005", "REW003")),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
     "too-easy": Arm(("task.difficulty=1",), ("GRP001",)),
 }
@@ -126,6 +125,8 @@ def train(name: str, arm: Arm, seed: int, steps: int, out: Path) -> Path:
     run_dir = out / f"{name}-{count}" / f"seed-{seed}"
     if run_dir.exists():
         return run_dir
+    from grpodoctor.trainer.loop import Trainer  # torch is not needed to examine what stands
+
     unfinished = run_dir.with_name(f"unfinished-{seed}")
     Trainer(_config(arm, seed, count), unfinished).run()
     unfinished.rename(run_dir)

@@ -137,7 +137,7 @@ def test_a_component_that_comes_alive_resolves_it() -> None:
 
 def test_absent_and_not_applicable() -> None:
     names = (ACCURACY, REWARD, HELDOUT)
-    codes = {"REW001", "REW002", "REW003", "REW004"}
+    codes = {"REW001", "REW002", "REW003", "REW004", "REW005"}
     skipped = {each.code for each in run({}, without=names).engine.diagnosis().skipped}
     assert codes <= skipped
     patient = run(dict.fromkeys(names, NotApplicable("no reward function")))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import RECENT, share_lost
+from grpodoctor.rules.outcome import RECENT, level_at, share_lost
 from grpodoctor.runs.chart import Chart
 
 _ACCURACY = "accuracy/train"
@@ -22,6 +22,7 @@ class RewardCollapse(Rule):
         The recent level of accuracy, or else of reward, against the run's own best level, beyond
         the noise of a single reading. A run can die before it has a best level, within its first
         ten readings; then groups that are wrong throughout tell: few at first, nearly all now.
+        Accuracy that falls while the reward does not is another disease, and REW005's.
 
     Why it matters:
         A policy rarely comes back from it: the responses that would teach it are no longer sampled.
@@ -72,6 +73,8 @@ class RewardCollapse(Rule):
         best = series.highest
         if best is None or series.last >= best.level:
             return None
+        if name == _ACCURACY and self._is_rewarded(chart, best.step):
+            return None
         lost = share_lost(series)
         if lost < self.warned:
             return self._by_groups(chart, name)
@@ -81,6 +84,11 @@ class RewardCollapse(Rule):
         )
         severity: Severity = "critical" if lost >= self.collapsed else "warning"
         return Sighting(severity, text, (cite(chart, name, best.level),))
+
+    def _is_rewarded(self, chart: Chart, since: int) -> bool:
+        reward = chart.series(_REWARD)
+        then = level_at(reward, since)
+        return then is not None and reward.level(RECENT) >= then
 
     def _by_groups(self, chart: Chart, name: str) -> Sighting | None:
         outcome, wrong = chart.series(name), chart.series(_WRONG)

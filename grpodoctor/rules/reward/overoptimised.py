@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import level_at
+from grpodoctor.rules.outcome import RECENT, level_at
 from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.runs.estimators import step_noise
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
-_LATEST = 20
+_NOISE_READINGS = 50
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AccuracyFallsWhileRewardRises(Rule):
         success.
 
     Evidence it needs:
-        `accuracy/train` from a judge other than the reward, and `reward/mean`, for forty steps.
+        `accuracy/train` from a judge other than the reward, and `reward/mean`, for twenty steps.
 
     Remedies:
         Read the responses with the highest reward that are not correct; make the reward as strict
@@ -53,7 +53,7 @@ class AccuracyFallsWhileRewardRises(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "stop-training")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
     persistence: ClassVar[int] = 5
-    clearance: ClassVar[int] = _LATEST
+    clearance: ClassVar[int] = 2 * RECENT
 
     share: float = 0.1
     """Least share of the best accuracy that must be lost: less is wear, whatever the reward."""
@@ -66,14 +66,14 @@ class AccuracyFallsWhileRewardRises(Rule):
     def examine(self, chart: Chart) -> Verdict:
         """Compare the present accuracy with the best, and the reward now and then."""
         accuracy, best = chart.series(_ACCURACY), chart.series(_ACCURACY).highest
-        if best is None or best.level <= 0 or len(accuracy) < 2 * _LATEST:
+        if best is None or best.level <= 0 or len(accuracy) < BASELINE + RECENT:
             return None
-        now = accuracy.level(_LATEST)
+        now = accuracy.level(RECENT)
         fall = best.level - now
         if not fall >= self.share * best.level or not fall > self.errors * _error(accuracy):
             return None
         then = level_at(chart.series(_REWARD), best.step)
-        present = chart.series(_REWARD).level(_LATEST)
+        present = chart.series(_REWARD).level(RECENT)
         if then is None or not present >= then:
             return None
         text = (
@@ -87,5 +87,5 @@ class AccuracyFallsWhileRewardRises(Rule):
 
 def _error(series: Series) -> float:
     """Standard error of the difference of a block's median and the latest level."""
-    noise = step_noise(series.tail(2 * _LATEST))
-    return noise * math.sqrt(math.pi / 2 * (1 / BASELINE + 1 / _LATEST))
+    noise = step_noise(series.tail(_NOISE_READINGS))
+    return noise * math.sqrt(math.pi / 2 * (1 / BASELINE + 1 / RECENT))

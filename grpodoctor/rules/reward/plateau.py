@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite, cite_all
-from grpodoctor.rules.outcome import has_improved, is_near_ceiling, is_solved
+from grpodoctor.rules.outcome import has_improved, is_near_ceiling, is_solved, share_lost
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 
@@ -37,7 +37,8 @@ class RewardPlateau(Rule):
 
     When it is wrong:
         Each batch holds other prompts, so that a flat training curve with a rising held-out one is
-        normal; without held-out figures it stays a note. Logs that repeat a value over many rows
+        normal; without held-out figures it stays a note. A run that stands still after a collapse
+        has another disease, and is left to REW002. Logs that repeat a value over many rows
         look flatter than the run was.
 
     References:
@@ -63,6 +64,8 @@ class RewardPlateau(Rule):
     rise_heldout: float = 1.0
     """The same for held-out figures, which are few: a healthy slow run reached 1.5 over 23 of them.
     Only where they do not rise at all do they confirm a plateau."""
+    lost: float = 0.35
+    """Share of the best outcome from whose loss on it is a collapse, and REW002's."""
     evaluations: int = 3
     """Fewest held-out evaluations to each half of those in the window."""
 
@@ -78,7 +81,7 @@ class RewardPlateau(Rule):
             return None
         if is_solved(chart) or is_near_ceiling(series):
             return None
-        if level_shift(before, after) >= self.rise:
+        if level_shift(before, after) >= self.rise or share_lost(series) >= self.lost:
             return None
         heldout = self._heldout_shift(chart, since=series.steps(2 * self.half)[0])
         if heldout is not None and heldout >= self.rise_heldout:
@@ -96,9 +99,9 @@ class RewardPlateau(Rule):
     def _sighting(self, chart: Chart, name: str, *, confirmed: bool) -> Sighting:
         level = chart.series(name).level(self.half)
         start = chart.baseline(name)
-        beside = ", nor on held-out prompts" if confirmed else ""
-        text = f"{name} has stood at {level:.3g} for {2 * self.half} readings{beside}"
+        beside = ", and neither has the held-out figure" if confirmed else ""
+        text = f"{name} ({level:.3g}) has not risen for {2 * self.half} readings{beside}"
         evidence = (cite(chart, name, start.level if start else None), *cite_all(chart, *_HELDOUT))
         if confirmed and has_improved(chart) is False:
-            return Sighting("warning", f"{text}, and never rose above its start", evidence)
+            return Sighting("warning", f"{text}; within noise it is where it began", evidence)
         return Sighting("info", text, evidence)
