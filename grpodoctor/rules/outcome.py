@@ -114,11 +114,11 @@ def share_lost(series: Series) -> float:
 
 
 def level_at(series: Series, step: int) -> float | None:
-    """The level of a metric at a step; its start if the window no longer reaches back to it."""
+    """The level of a metric at a step; its best if the window no longer reaches back to it."""
     before = [value for each, value in series if each <= step][-RECENT:]
     if before:
         return statistics.median(before)
-    return series.baseline.level if series.baseline else None
+    return series.highest.level if series.highest else None
 
 
 def outcome_lost(chart: Chart) -> float:

@@ -102,7 +102,6 @@ SICK: dict[str, Arm] = {
     "hacked-verifier": Arm(_hack(0.1), ("REW005", "REW003"), steps=150),
     "hacked-verifier-3": Arm(_hack(0.3), ("REW005", "REW003")),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
-    "too-easy": Arm(("task.difficulty=1",), ("GRP001",)),
 }
 
 ARMS = HEALTHY | SICK

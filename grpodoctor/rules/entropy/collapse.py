@@ -62,6 +62,7 @@ class EntropyCollapse(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
     remedies: ClassVar[tuple[str, ...]] = ("clip-higher", "raise-temperature", "fewer-updates")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617", "arXiv 2503.14476")
+    clearance: ClassVar[int] = 20
 
     collapsed: float = 0.2
     """Share of the start. Healthy small runs end at .38 of it while accuracy rises from .5 to .7,

@@ -22,7 +22,7 @@ class AccuracyFallsWhileRewardRises(Rule):
 
     What it sees:
         Accuracy of the rollouts below its best level of the run, beyond its noise, while the reward
-        of the same rollouts is no lower than it was then.
+        of the same rollouts is, within its noise, no lower than it was then.
 
     Why it matters:
         Reward and correctness have parted: the policy earns the reward by something else, such as
@@ -39,8 +39,10 @@ class AccuracyFallsWhileRewardRises(Rule):
 
     When it is wrong:
         Where the reward is correctness itself the two cannot part, and the rule is silent by
-        construction. A reward that is meant to trade some correctness for brevity or safety does
-        part from it, and as intended. A judge that changed in flight looks the same.
+        construction. A small fall needs time: a verifier that takes any of several answers was at
+        work from step 60 on and named at step 107. A reward that is meant to trade some correctness
+        for brevity or safety does part from it, and as intended. A judge that changed in flight
+        looks the same.
 
     References:
         Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
@@ -72,9 +74,9 @@ class AccuracyFallsWhileRewardRises(Rule):
         fall = best.level - now
         if not fall >= self.share * best.level or not fall > self.errors * _error(accuracy):
             return None
-        then = level_at(chart.series(_REWARD), best.step)
-        present = chart.series(_REWARD).level(RECENT)
-        if then is None or not present >= then:
+        reward = chart.series(_REWARD)
+        then, present = level_at(reward, best.step), reward.level(RECENT)
+        if then is None or not present >= then - _error(reward):
             return None
         text = (
             f"{_ACCURACY} fell from {best.level:.3g} (step {best.step}) to {now:.3g} "

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite, cite_all
 from grpodoctor.rules.outcome import has_improved, is_near_ceiling, is_solved, share_lost
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import level_shift
 
 _ACCURACY = "accuracy/train"
@@ -52,7 +52,7 @@ class RewardPlateau(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "raise-temperature", "harder-prompts")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617",)
     persistence: ClassVar[int] = 2
-    clearance: ClassVar[int] = 20
+    clearance: ClassVar[int] = 5
     cadence: ClassVar[int] = 10
 
     half: int = 50
@@ -81,12 +81,19 @@ class RewardPlateau(Rule):
             return None
         if is_solved(chart) or is_near_ceiling(series):
             return None
-        if level_shift(before, after) >= self.rise or share_lost(series) >= self.lost:
+        if self._is_rising(series) or share_lost(series) >= self.lost:
             return None
+        if name == _ACCURACY and self._is_rising(chart.series(_REWARD)):
+            return None  # the policy learns something else, see REW005
         heldout = self._heldout_shift(chart, since=series.steps(2 * self.half)[0])
         if heldout is not None and heldout >= self.rise_heldout:
             return None
         return self._sighting(chart, name, confirmed=heldout is not None and heldout <= 0)
+
+    def _is_rising(self, series: Series) -> bool:
+        values = series.tail(2 * self.half)
+        enough = len(values) == 2 * self.half
+        return enough and level_shift(values[: self.half], values[self.half :]) >= self.rise
 
     def _heldout_shift(self, chart: Chart, *, since: int) -> float | None:
         for name in _HELDOUT:
