@@ -81,7 +81,7 @@ HEALTHY: dict[str, Arm] = {
 }
 
 SICK: dict[str, Arm] = {
-    "lr-1e-3": Arm(("optimiser.learning_rate=1e-3",), ("REW002", "CLP001")),
+    "lr-1e-3": Arm(("optimiser.learning_rate=1e-3",), ("REW001", "REW002", "CLP001"), steps=150),
     "lr-2e-3": Arm(("optimiser.learning_rate=2e-3",), ("REW002", "CLP001")),
     "over-updated": Arm((*_FOUR_EPOCHS, "optimiser.learning_rate=5e-4"), ("CLP001", "REW002")),
     "over-updated-no-clip": Arm(

@@ -49,8 +49,9 @@ def test_a_run_that_dies_within_its_baseline_is_a_collapse_and_not_hard_prompts(
     assert (first.code, first.severity) == ("REW002", "critical")
     assert first.onset_step <= 30
     assert patient.raised("REW002") == 1
-    assert patient.finding("GRP002").remedies[0] == "lower-learning-rate"
-    assert "got worse" in patient.finding("GRP002").summary
+    symptom = patient.finding("GRP002")
+    assert (symptom.severity, symptom.remedies[0]) == ("info", "lower-learning-rate")
+    assert "got worse" in symptom.summary
 
 
 def test_a_reward_that_punishes_being_right_is_named_by_its_cause() -> None:

@@ -36,7 +36,8 @@ class EntropyExplosion(Rule):
 
     When it is wrong:
         Exploration that rises slowly while the outcome rises is wanted, which is why it is a note
-        then. A start from a nearly deterministic policy multiplies its entropy easily; a rise below
+        then, and why a reward with the wrong sign passes where nothing else judges the answers. A
+        start from a nearly deterministic policy multiplies its entropy easily; a rise below
         a tenth of a nat is ignored.
 
     References:
@@ -53,6 +54,7 @@ class EntropyExplosion(Rule):
         "kl-penalty",
     )
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2505.22617")
+    clearance: ClassVar[int] = 20
 
     risen: float = 1.5
     """Times the start. A small run that takes a quantised sampler's log-probabilities for the old

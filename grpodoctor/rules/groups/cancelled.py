@@ -36,7 +36,8 @@ class CancelledRewardComponents(Rule):
 
     When it is wrong:
         With few responses to a group, a group cancels by accident now and then; only a share of the
-        signal that lasts is reported.
+        signal that lasts is reported. A component of weight zero varies alone and cancels nothing:
+        a log that counts such groups as cancelled would raise this in any collapsed run.
 
     References:
         TRL issue 3857, where the components' deviations were not zero and the total's was.

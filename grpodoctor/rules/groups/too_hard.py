@@ -21,7 +21,7 @@ class ZeroVarianceGroupsTooHard(Rule):
         A large share of groups in which no response is correct, for long enough and without an
         outcome that rises. All of them for twenty readings is critical: nothing is being learnt.
         Where few were wrong throughout at the start, it is the policy that got worse, not the
-        prompts that are too hard, and the remedies are others.
+        prompts that are too hard: a note beside REW002, and the remedies are others.
 
     Why it matters:
         Such groups have advantages of zero. When all groups are like that, the gradient is zero or
@@ -86,6 +86,8 @@ class ZeroVarianceGroupsTooHard(Rule):
         opening = series.opening
         if opening and lasting - opening.level >= self.worse:
             text = f"{text}, {opening.level:.0%} at the start: the policy has got worse"
+            if lasting < self.all_groups:
+                severity = "info"  # the alarm is REW002's, whose name it is
             return Sighting(severity, text, evidence, ("lower-learning-rate", "fewer-updates"))
         return Sighting(severity, text, evidence)
 

@@ -33,6 +33,8 @@ class Truncation(Rule):
         gradually before the limit. Masking takes away the pressure to be brief: watch the share.
 
     When it is wrong:
+        A reward for length is seen here only, once the answers reach the limit: after 90 steps in
+        small runs, and not at all below it.
         A limit that is short on purpose, to teach brevity, cuts many responses at first. Frameworks
         that know one end token only count an ending by another as cut; some count a response as cut
         when it is the longest of its batch.

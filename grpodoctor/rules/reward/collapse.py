@@ -58,7 +58,7 @@ class RewardCollapse(Rule):
     typical one by chance in small runs (accuracy .7), a loss of .2; collapses lose .6 and more."""
     collapsed: float = 0.6
     """Share whose loss is critical: runs with a sick ratio go from .45 to .12, a loss of .73."""
-    groups: float = 0.8
+    groups: float = 0.6
     """Share of groups wrong throughout that a policy of use never comes to."""
     groups_lost: float = 0.4
     """Rise of that share since the first readings. A learning rate twenty times too high took it

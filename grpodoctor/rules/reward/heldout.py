@@ -39,7 +39,9 @@ class HeldOutFallsWhileTrainingRises(Rule):
 
     When it is wrong:
         Held-out prompts of another kind fall when the policy specialises, which may be wanted.
-        Evaluation at another temperature than training sees a sharper policy differently.
+        Evaluation at another temperature than training sees a sharper policy differently. With 64
+        held-out prompts a fall from .72 to .56 is still within the error; REW005 looks at the
+        rollouts and sees it sooner.
 
     References:
         Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.

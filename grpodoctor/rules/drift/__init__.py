@@ -1,0 +1,1 @@
+"""KLD: how far the policy moves."""
