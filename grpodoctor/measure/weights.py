@@ -42,19 +42,21 @@ class WeightSnapshot:
                 where=", ".join(names[:3]),
                 remedy="take a new snapshot",
             )
-        moved, size, changed, count = 0.0, 0.0, 0, 0
+        moved, sizes, changed = [], [], []
         for name, before in self.weights.items():
-            after = now[name]
-            difference = after.float() - before.float()
-            moved += float(difference.norm()) ** 2
-            size += float(before.float().norm()) ** 2
-            changed += int((after != before).sum())
-            count += before.numel()
+            difference = now[name].float() - before.float()
+            moved.append(difference.norm())
+            sizes.append(before.float().norm())
+            changed.append(difference.count_nonzero())
+        # Fetched after the last is under way: a device is waited for once, not at every weight.
+        size = math.hypot(*map(float, sizes))
         return {
-            "optimiser/update_norm_ratio": Mean.of([math.sqrt(moved / size)])
+            "optimiser/update_norm_ratio": Mean.of([math.hypot(*map(float, moved)) / size])
             if size
             else NotApplicable("every weight was zero before"),
-            "optimiser/changed_weight_rate": Rate(changed, count),
+            "optimiser/changed_weight_rate": Rate(
+                sum(map(int, changed)), sum(before.numel() for before in self.weights.values())
+            ),
         }
 
 

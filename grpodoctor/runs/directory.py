@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.runs.lock import WriterLock
+from grpodoctor.runs.lock import Lock, LockHeldError
 from grpodoctor.runs.records import (
     ASIDE,
     EVENTS,
     MAILBOX,
     MANIFEST,
     ROLLOUTS,
+    SCRIBE_LOCK,
     STEPS,
     WRITER_LOCK,
     Event,
@@ -26,16 +27,22 @@ from grpodoctor.runs.tail import last_step
 from grpodoctor.vocabulary.knobs import Setting
 
 _FAMILIAR = {
-    *(MANIFEST, STEPS, EVENTS, ROLLOUTS, MAILBOX, WRITER_LOCK),
+    *(MANIFEST, STEPS, EVENTS, ROLLOUTS, MAILBOX, WRITER_LOCK, SCRIBE_LOCK),
     *("checkpoints", "config.toml"),  # a trainer may have put these there before
 }
+
+SCRIBE_PATIENCE = 10.0
+"""Seconds that opening waits for the scribe of a killed run to write what it has received."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A run directory that is ours to write to."""
 
-    lock: WriterLock
+    lock: Lock
+    """Says that a run is recorded here; it ends with this process."""
+    scribe_lock: Lock
+    """For the process that writes: nobody else may, until it has ended too."""
     last_step: int
     """The last step that the directory holds; -1 if none."""
     knobs: dict[str, Setting]
@@ -52,15 +59,44 @@ def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> Open
     """
     refuse_foreign(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    lock = WriterLock(directory)
+    lock = _writer_lock(directory)
     try:
-        return _begin(directory, manifest, lock, resume=resume)
+        scribe_lock = _scribe_lock(directory)
+        try:
+            step, knobs = _begin(directory, manifest, resume=resume)
+        except BaseException:
+            scribe_lock.release()
+            raise
     except BaseException:
         lock.release()
         raise
+    return Opened(lock, scribe_lock, step, knobs)
 
 
-def _begin(directory: Path, manifest: Manifest, lock: WriterLock, *, resume: bool) -> Opened:
+def _writer_lock(directory: Path) -> Lock:
+    try:
+        return Lock.take(directory / WRITER_LOCK)
+    except LockHeldError as holder:
+        raise RunError(
+            f"{holder} is already recording here",
+            where=str(directory),
+            remedy="choose another directory or stop that process",
+        ) from None
+
+
+def _scribe_lock(directory: Path) -> Lock:
+    try:
+        return Lock.take(directory / SCRIBE_LOCK, SCRIBE_PATIENCE)
+    except LockHeldError as holder:
+        raise RunError(
+            f"{holder} is still writing what a run that was killed has left",
+            where=str(directory),
+            remedy="wait for the end of that process",
+        ) from None
+
+
+def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, dict[str, Setting]]:
+    """Write what a run begins with; gives its last step and the knobs `run.json` does not say."""
     steps = directory / STEPS
     holds_steps = steps.exists() and steps.stat().st_size > 0
     if holds_steps and not resume:
@@ -78,7 +114,7 @@ def _begin(directory: Path, manifest: Manifest, lock: WriterLock, *, resume: boo
     body = {"pid": os.getpid(), "host": socket.gethostname()}
     event = Event("resumed" if holds_steps else "started", max(step, 0), body, time.time())
     append_line(directory / EVENTS, event.to_line())
-    return Opened(lock, step, dict(manifest.knobs) if holds_steps else {})
+    return step, dict(manifest.knobs) if holds_steps else {}
 
 
 def refuse_foreign(directory: Path) -> None:

@@ -1,7 +1,7 @@
-"""One writer to a run directory.
+"""The locks of a run directory: one writer, and one process that writes for it.
 
-The lock is the operating system's, so that a killed writer leaves nothing behind that a person
-would have to delete. The file's text only says whom to look for.
+They are the operating system's, so that a killed process leaves nothing behind that a person would
+have to delete. The file's text only says whom to look for.
 """
 
 from __future__ import annotations
@@ -12,94 +12,124 @@ import socket
 import time
 import weakref
 from pathlib import Path
+from typing import Protocol, Self
 
 import orjson
 
-from grpodoctor.errors import RunError
-from grpodoctor.runs.records import WRITER_LOCK
-
 _HOLDER_BYTES = 4096
+_RETRY = 0.02
+"""Seconds between two looks at a lock that is held."""
 
 
-class WriterLock:
-    """The right to write to a run directory, held until `release` or the end of the process.
+class LockHeldError(Exception):
+    """A living process holds the lock; the message names it."""
+
+
+class Lock:
+    """A right to a run directory, held until `release` or until all who share it have ended.
 
     Args:
-        directory: an existing directory.
-
-    Raises:
-        RunError: if another living process holds it; the message names its pid and host.
-        OSError: if the file system refuses the lock file.
+        path: the lock file.
+        fd: its open file, locked.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / WRITER_LOCK
-        self._fd: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._fd, _HOLDER_BYTES, 0)
-            self._close()
-            raise _taken(directory, holder) from None
-        except OSError:
-            self._close()
-            raise
-        self._sign()
-        _held.add(self)
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd: int | None = fd
+        close_in_forks(self)
 
-    def _sign(self) -> None:
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, orjson.dumps(holder), 0)
+    @classmethod
+    def take(cls, path: Path, patience: float = 0.0) -> Self:
+        """Take the lock, waiting for it up to `patience` seconds.
+
+        Raises:
+            LockHeldError: if another living process holds it.
+            OSError: if the file system refuses the lock file.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_within(fd, patience)
+        except BlockingIOError:
+            holder = os.pread(fd, _HOLDER_BYTES, 0)
+            os.close(fd)
+            raise LockHeldError(_name(holder)) from None
+        except OSError:
+            os.close(fd)
+            raise
+        lock = cls(path, fd)
+        lock.sign()
+        return lock
 
     @property
-    def _descriptor(self) -> int:
+    def fd(self) -> int:
+        """The locked file, which a child process may inherit to share the lock."""
         if self._fd is None:
             raise ValueError("the lock was released")
         return self._fd
 
+    def sign(self) -> None:
+        """Say in the file that this process holds it."""
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, orjson.dumps(holder), 0)
+
     def is_in_place(self) -> bool:
         """Whether the directory still holds this lock: it may have been removed or replaced."""
         try:
-            return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+            return os.path.samestat(self._path.stat(), os.fstat(self.fd))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Let the next writer in. The file stays: deleting it could delete a successor's."""
+        """Let the next one in. The file stays: deleting it could delete a successor's."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
-            self._close()
+            self.forget()
 
-    def _close(self) -> None:
+    def forget(self) -> None:
+        """Leave the lock to those who share it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
+
+def _lock_within(fd: int, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY)
+
+
+def _name(holder: bytes) -> str:
+    try:
+        data = orjson.loads(holder)
+        return f"process {int(data['pid'])} on {str(data['host'])[:60]}"
+    except (ValueError, TypeError, KeyError):
+        return "another process"
+
+
+class Forgettable(Protocol):
+    """Something open that a fork must not keep open."""
+
     def forget(self) -> None:
-        """Close the copy that a fork made, which would outlive a killed parent and block others."""
-        self._close()
+        """Close this process's copy."""
 
 
-_held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+_ours: weakref.WeakSet[Forgettable] = weakref.WeakSet()
+
+
+def close_in_forks(thing: Forgettable) -> None:
+    """Have the copy closed that a fork makes: it would outlive a killed parent and block others."""
+    _ours.add(thing)
 
 
 def _forget_parents() -> None:
-    for lock in list(_held):
-        lock.forget()
+    for thing in list(_ours):
+        thing.forget()
 
 
 os.register_at_fork(after_in_child=_forget_parents)
-
-
-def _taken(directory: Path, holder: bytes) -> RunError:
-    try:
-        data = orjson.loads(holder)
-        who = f"process {int(data['pid'])} on {str(data['host'])[:60]}"
-    except (ValueError, TypeError, KeyError):
-        who = "another process"
-    return RunError(
-        f"{who} is already recording here",
-        where=str(directory),
-        remedy="choose another directory or stop that process",
-    )

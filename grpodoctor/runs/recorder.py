@@ -1,23 +1,24 @@
 """Writing a run: the one place where training and its observation touch.
 
-The trainer hands over a step and goes on; a thread measures and writes. The trainer waits only for
-the line of the step before, and for that only within `PATIENCE`, so that a killed process has lost
-at most the step in flight. When the disk does not keep up, rollouts are given up first, then whole
-steps. Whatever goes wrong ends the recording with one warning; the training never notices.
+The trainer hands over a step and goes on. A thread passes it to another process, the scribe, which
+measures and writes: a thread that did so itself would keep the training waiting for the
+interpreter. The trainer waits only for the line of the step before, and for that only within
+`PATIENCE`, so that a killed process has lost at most the step in flight. When the disk does not
+keep up, rollouts are given up first, then whole steps. Whatever goes wrong ends the recording with
+one warning; the training never notices.
 """
 
 from __future__ import annotations
 
 import atexit
-import errno
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,35 +26,35 @@ from typing import Self
 
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.runs.directory import Opened, append_line, open_directory
-from grpodoctor.runs.records import EVENTS, ROLLOUTS, STEPS, Event, Manifest, StepRecord
-from grpodoctor.runs.rollouts import Depth, prepare_rollouts, write_rollouts
+from grpodoctor.measure.step import StepBatch
+from grpodoctor.runs.directory import Opened, open_directory
+from grpodoctor.runs.jobs import EventJob, Job, StepJob, reason_of
+from grpodoctor.runs.records import ROLLOUTS, Event, Manifest
+from grpodoctor.runs.rollouts import Depth, prepare_rollouts
+from grpodoctor.runs.scribe_process import ScribeError, ScribeProcess
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.values import Mean, Reading
+from grpodoctor.vocabulary.values import Reading
 
 PATIENCE = 0.25
 """Seconds that a step waits for the lines before it; spent once until the writer caught up."""
 
 MOST_ROLLOUTS_WAITING = 4
-"""Jobs in the queue from which on a new step's rollouts are given up."""
+"""Jobs in the queue from which on a new step's rollouts are given up, once the scribe has begun."""
 
 MOST_WAITING = 16
 """Jobs in the queue from which on steps and events are given up: each may hold a whole batch."""
 
+STARTING_PATIENCE = 10.0
+"""Seconds that a full queue may wait for the scribe to catch up with the beginning, once. No
+training takes so many steps while a process starts; a loop that only records does."""
+
 CLOSING_PATIENCE = 10.0
 """Seconds that closing waits for what is still to be written."""
 
+LEAVING_PATIENCE = 3.0
+"""Seconds that a scribe with nothing left to do may take to be gone."""
+
 _log = logging.getLogger("grpodoctor")
-
-
-@dataclass(slots=True)
-class _Job:
-    """What the writer thread does next: a line, rollouts, or both."""
-
-    step: int
-    file: str
-    make_line: Callable[[], bytes] | None
-    rollouts: RolloutBatch | None = None
 
 
 class Recorder:
@@ -75,15 +76,28 @@ class Recorder:
         self._last_step = self._at = opened.last_step if opened else -1
         self._cost: float | None = None
         self._lost: dict[str, int] = {}
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._unwritten = 0
-        self._busy = self._late = self._closed = False
+        self._busy = self._late = self._closed = self._begun = False
         self._changed = threading.Condition()
         self._pid = os.getpid()
         self._close_at_exit = partial(self.close, finished=False)
         atexit.register(self._close_at_exit)
+        self._scribe: ScribeProcess | None = None
+        with self._boundary():
+            self._scribe = self._start_scribe()
         self._thread = threading.Thread(target=self._work, name="grpodoctor-recorder", daemon=True)
         self._thread.start()
+
+    def _start_scribe(self) -> ScribeProcess | None:
+        lock = self._opened.scribe_lock if self._opened else None
+        if lock is None and self._depth == "off":
+            return None
+        try:
+            return ScribeProcess(self._directory, lock, self._depth, self._worst, self._rank)
+        finally:
+            if lock:
+                lock.forget()  # from here on it lives and dies with the scribe
 
     @classmethod
     def open(
@@ -111,7 +125,7 @@ class Recorder:
             RunError: if another living process records there, the directory holds something else
                 or a run that is not to be resumed, or it cannot be written.
         """
-        directory = Path(path)
+        directory = Path(path).absolute()
         try:
             opened = open_directory(directory, manifest, resume=resume) if rank == 0 else None
             if depth != "off":
@@ -127,7 +141,7 @@ class Recorder:
     def step(
         self,
         step: int,
-        measure: Callable[[], Mapping[str, Reading]],
+        measured: StepBatch | Mapping[str, Reading],
         *,
         knobs: Mapping[str, Setting] | None = None,
         rollouts: RolloutBatch | None = None,
@@ -136,37 +150,27 @@ class Recorder:
 
         Args:
             step: its number.
-            measure: gives its readings; called in the writer thread, so what it closes over must
-                not change any more.
+            measured: what is to be measured, or readings that are ready. Its arrays must not
+                change any more.
             knobs: knobs that changed before this step.
-            rollouts: the responses of this rank, whose arrays must not change any more.
+            rollouts: the responses of this rank; those of a `StepBatch` need not be given again.
         """
         if self._idle():
             return
         with self._boundary():
             began = time.perf_counter()
             self._knobs.update(knobs or {})
+            if rollouts is None and isinstance(measured, StepBatch):
+                rollouts = measured.rollouts
             kept = None if self._depth == "off" else rollouts
-            line = self._step_line(step, measure) if self._opened else None
+            ours = measured if self._opened else None
             self._last_step = step
-            if line is not None or kept is not None:
+            if ours is not None or kept is not None:
                 self._wait_for_lines()
-                if self._put(_Job(step, STEPS, line, kept)):
+                knobs = dict(self._knobs)
+                if self._put(StepJob(step, ours, kept, knobs, time.time(), self._cost)):
                     self._knobs, self._cost = {}, None
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
-
-    def _step_line(
-        self, step: int, measure: Callable[[], Mapping[str, Reading]]
-    ) -> Callable[[], bytes]:
-        now, cost, knobs = time.time(), self._cost, dict(self._knobs)
-
-        def make_line() -> bytes:
-            values = dict(measure())
-            if cost is not None:
-                values.setdefault("time/record", Mean.of([cost]))
-            return StepRecord(step, values, knobs, now).to_line()
-
-        return make_line
 
     def event(self, kind: str, step: int, body: Mapping[str, object] | None = None) -> None:
         """Record an event. It is written in order with the steps; ranks above 0 write none."""
@@ -175,7 +179,7 @@ class Recorder:
         with self._boundary():
             began = time.perf_counter()
             line = Event(kind, step, dict(body or {}), time.time()).to_line()
-            self._put(_Job(step, EVENTS, lambda: line))
+            self._put(EventJob(step, line))
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def _wait_for_lines(self) -> None:
@@ -187,16 +191,20 @@ class Recorder:
     def _lines_written(self) -> bool:
         return self._unwritten == 0 or self.failure is not None
 
-    def _put(self, job: _Job) -> bool:
+    def _put(self, job: Job) -> bool:
         """Queue a job, or what there is room for of it; whether its line was."""
         with self._changed:
+            if not self._begun and len(self._jobs) >= MOST_WAITING:
+                self._late = not self._changed.wait_for(self._lines_written, STARTING_PATIENCE)
+                self._begun = True
             if self._idle():
                 return False
-            if job.rollouts is not None and len(self._jobs) >= MOST_ROLLOUTS_WAITING:
-                job.rollouts = None
+            crowded = self._begun and len(self._jobs) >= MOST_ROLLOUTS_WAITING
+            if job.rollouts is not None and crowded:
                 self._lose(ROLLOUTS, job.step)
-            if job.make_line is None and job.rollouts is None:
-                return False
+                if job.measured is None:
+                    return False
+                job = replace(job, rollouts=None)
             if len(self._jobs) >= MOST_WAITING:
                 self._lose(job.file, job.step)
                 return False
@@ -222,6 +230,8 @@ class Recorder:
         with self._boundary():
             while self._work_once():
                 pass
+        if self._scribe is not None:
+            self._scribe.end(LEAVING_PATIENCE)
 
     def _work_once(self) -> bool:
         """Do one job; the frame ends with it, so that no batch outlives its writing."""
@@ -231,25 +241,20 @@ class Recorder:
                 return False
             job = self._jobs.popleft()
             self._busy = True
-        self._write(job)
+        self._at = job.step
+        if self._scribe is not None:
+            self._scribe.write(job, self._line_written)
         with self._changed:
             self._busy = False
             self._changed.notify_all()
         return True
 
-    def _write(self, job: _Job) -> None:
-        self._at = job.step
-        if job.make_line is not None and self._opened is not None:
-            line = job.make_line()
-            if not self._opened.lock.is_in_place():
-                raise FileNotFoundError(errno.ENOENT, "another run stands in the directory")
-            append_line(self._directory / job.file, line)
+    def _line_written(self) -> None:
         with self._changed:
             self._unwritten -= 1
+            self._begun |= self._unwritten == 0
             self._late &= self._unwritten > 0
             self._changed.notify_all()
-        if job.rollouts is not None:
-            write_rollouts(self._directory, job.rollouts, self._depth, self._worst, self._rank)
 
     @contextmanager
     def _boundary(self) -> Iterator[None]:
@@ -260,14 +265,12 @@ class Recorder:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, ScribeError) else reason_of(error)
         if not self._directory.exists():
             reason = "the run directory was removed"
         with self._changed:
             first = self.failure is None
-            self.failure = self.failure or (
-                f"recording ended at step {self._at}: {' '.join(str(reason).split())}"
-            )
+            self.failure = self.failure or f"recording ended at step {max(self._at, 0)}: {reason}"
             self._jobs.clear()
             self._unwritten = 0
             self._busy = False
@@ -292,10 +295,10 @@ class Recorder:
         Args:
             finished: whether the run came to its end, which the journal then says.
         """
-        atexit.unregister(self._close_at_exit)
         if self._closed or os.getpid() != self._pid:
             return
-        self.flush()
+        deadline = time.monotonic() + CLOSING_PATIENCE
+        self.flush(CLOSING_PATIENCE)
         if self._lost:
             self.event("warning", max(self._last_step, 0), {"not_recorded": self._lost})
         if finished:
@@ -303,11 +306,14 @@ class Recorder:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(CLOSING_PATIENCE)
-        # A writer that hangs in the file system may still write: then the lock dies with us.
-        if self._opened is not None and not self._thread.is_alive():
+        self._thread.join(max(deadline - time.monotonic(), LEAVING_PATIENCE))
+        if self._thread.is_alive() and self._scribe is not None:
+            self._scribe.give_up()  # the thread says so in its warning, and ends
+            self._thread.join(LEAVING_PATIENCE)
+        if self._opened is not None:
             with self._boundary():
-                self._opened.lock.release()
+                self._opened.lock.release()  # a scribe that hangs still holds its own
+        atexit.unregister(self._close_at_exit)
 
     def __enter__(self) -> Self:
         return self

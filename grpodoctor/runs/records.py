@@ -7,7 +7,8 @@ The files they stand in:
     RUN/rollouts/step-000123.rank-0.parquet         written aside, renamed into place
     RUN/events.jsonl                                one line an event, by the recording process
     RUN/mailbox/                                    requests to the live run, one file each
-    RUN/writer.lock                                 held by the recording process while it lives
+    RUN/writer.lock                                 held by the process that trains while it lives
+    RUN/scribe.lock                                 held by the process that writes for it
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ EVENTS = "events.jsonl"
 ROLLOUTS = "rollouts"
 MAILBOX = "mailbox"
 WRITER_LOCK = "writer.lock"
+SCRIBE_LOCK = "scribe.lock"
 ASIDE = ".tmp"
 """How a file's name ends until it is whole; it begins with a dot."""
 _JSON_INTEGER_BITS = 64

@@ -208,14 +208,18 @@ def _token_lists(values_BT: Floats | Integers, mask_BT: Flags, kept_B: Flags) ->
 
 
 def prepare_rollouts(directory: Path) -> None:
-    """Make the folder, and load now what writing needs, so that no step waits for it.
+    """Make the folder that rollouts files go to.
 
     Raises:
-        OSError: if the folder cannot be made.
+        OSError: if it cannot be made.
     """
-    import_module("pyarrow.parquet")
-    import_module("pyarrow").array([0])  # the first array imports pandas where there is one
     (directory / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+
+
+def load_parquet() -> None:
+    """Load now what writing rollouts needs, so that no step waits for it."""
+    import_module("pyarrow.parquet")
+    import_module("pyarrow").array([0])  # the first array looks for more to load
 
 
 def rollouts_file(directory: Path, step: int, rank: int) -> Path:

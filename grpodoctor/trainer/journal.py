@@ -11,7 +11,7 @@ from grpodoctor.measure.weights import WeightSnapshot
 from grpodoctor.runs.recorder import Recorder
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.policy import Policy
-from grpodoctor.trainer.record import StepFacts, manifest, rollout_batch, step_readings
+from grpodoctor.trainer.record import StepFacts, manifest, step_batch
 from grpodoctor.treatment.mailbox import Inbox, Refused, Request
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading
@@ -37,8 +37,8 @@ class Journal:
         self._recorder: Recorder | None = None
         self._inbox: Inbox | None = None
         self._snapshot: WeightSnapshot | None = None
-        self._spent = 0.0
-        """Seconds since the last step that recording cost this thread."""
+        self._spent: float | None = None
+        """Seconds that recording cost this thread since the step before was timed."""
         if not config.record.enabled:
             return
         self._recorder = Recorder.open(
@@ -64,7 +64,7 @@ class Journal:
         if self._recorder and every and step % every == 0:
             began = time.perf_counter()
             self._snapshot = WeightSnapshot.take(model)
-            self._spent += time.perf_counter() - began
+            self._spent = (self._spent or 0.0) + time.perf_counter() - began
 
     def step(
         self,
@@ -73,24 +73,19 @@ class Journal:
         more: Mapping[str, Reading],
         changes: Mapping[str, Setting],
     ) -> None:
-        """Record a step: arrays are handed over, the arithmetic is the recorder's."""
+        """Record a step: arrays are handed over, the arithmetic is another process's.
+
+        What that costs is known only afterwards: each step tells it of the one before.
+        """
         if not self._recorder:
             return
         began = time.perf_counter()
         moved = self._snapshot.change(model) if self._snapshot else {}
         self._snapshot = None
-        rollouts = rollout_batch(facts)
-        readings = {**more, **moved}
-        # What handing this step over costs is known only afterwards: it counts for the next one.
-        readings["time/record"] = Mean.of([self._spent + time.perf_counter() - began])
-        handed_over = time.perf_counter()
-        self._recorder.step(
-            facts.step,
-            lambda: step_readings(facts, rollouts, readings),
-            knobs=changes,
-            rollouts=rollouts,
-        )
-        self._spent = time.perf_counter() - handed_over
+        cost = {} if self._spent is None else {"time/record": Mean.of([self._spent])}
+        batch = step_batch(facts, {**more, **moved, **cost})
+        self._recorder.step(facts.step, batch, knobs=changes)
+        self._spent = time.perf_counter() - began
 
     def close(self, *, finished: bool) -> None:
         """Write what is left and let go of the directory; does nothing the second time.

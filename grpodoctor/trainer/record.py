@@ -1,4 +1,4 @@
-"""From a training step to what the recorder is given: arrays now, arithmetic in its own thread."""
+"""From a training step to what the recorder is given: arrays here, the arithmetic elsewhere."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
-from grpodoctor.measure.rollouts import rollout_readings
-from grpodoctor.measure.updates import update_readings
+from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.records import Manifest
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.knobs import knobs_of
 from grpodoctor.trainer.learner import LearnBatch, Scores, Update
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.rollout import Rollouts
-from grpodoctor.vocabulary.values import Mean, Rate, Reading, merge_all
+from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +90,26 @@ def rollout_batch(facts: StepFacts) -> RolloutBatch:
     )
 
 
-def step_readings(
-    facts: StepFacts, rollouts: RolloutBatch, more: Mapping[str, Reading]
-) -> dict[str, Reading]:
-    """Everything that is known about a step.
+def step_batch(facts: StepFacts, more: Mapping[str, Reading]) -> StepBatch:
+    """All that a step's record is made of.
 
     Args:
         facts: the step.
-        rollouts: its `rollout_batch`.
         more: readings that the loop took itself: times, evaluation, change of the weights.
     """
+    rollouts = rollout_batch(facts)
     recomputed = facts.config.engine.old_logprobs == "recompute"
-    of_updates: dict[str, Reading] = {}
-    for update in facts.updates:
-        readings = update_readings(
-            _update_batch(facts, rollouts, update), on_policy=recomputed and len(facts.updates) == 1
-        )
-        of_updates = merge_all(of_updates, readings)
     groups = int(rollouts.group_ids_B.max()) + 1
-    return {
-        **rollout_readings(rollouts),
-        **of_updates,
-        "updates_per_batch": Mean.of([len(facts.updates)]),
-        "groups/generated_per_kept": Mean.of([facts.rollouts.generated_groups / groups]),
-        "optimiser/skipped_rate": Rate.of([not update.applied for update in facts.updates]),
-        **more,
-    }
+    return StepBatch(
+        rollouts=rollouts,
+        updates=[_update_batch(facts, rollouts, update) for update in facts.updates],
+        on_policy=recomputed and len(facts.updates) == 1,
+        readings={
+            "groups/generated_per_kept": Mean.of([facts.rollouts.generated_groups / groups]),
+            "optimiser/skipped_rate": Rate.of([not update.applied for update in facts.updates]),
+            **more,
+        },
+    )
 
 
 def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> UpdateBatch:

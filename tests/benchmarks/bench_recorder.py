@@ -1,5 +1,6 @@
-"""What recording a step costs the thread that trains: 128 responses of up to 28 tokens."""
+"""What recording a step costs the process that trains: 128 responses of up to 28 tokens."""
 
+import resource
 import shutil
 import tempfile
 import time
@@ -8,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.measure.rollouts import rollout_readings
+from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 from grpodoctor.runs.rollouts import DEPTHS, Depth
 
 RESPONSES, TOKENS, STEPS = 128, 28, 120
 PAUSE = 0.1
-"""Seconds of training between two steps, in which the writer thread has the machine."""
+"""Seconds of training between two steps, in which the scribe does its work."""
 
 
 def make_batch(step: int) -> RolloutBatch:
@@ -52,36 +53,46 @@ def spin(seconds: float) -> None:
         matrix = matrix @ matrix / 64
 
 
-def cost_per_step(directory: Path, depth: Depth) -> tuple[np.ndarray, float]:
-    """Seconds of each call of `step`, and processor seconds of the writer thread per step."""
+def scribe_seconds() -> float:
+    """Processor seconds of the scribes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def cost_per_step(directory: Path, depth: Depth) -> tuple[np.ndarray, float, float]:
+    """Seconds of each call of `step`; processor seconds per step of the thread and the scribe."""
     costs = []
+    before = scribe_seconds()
     with Recorder.open(directory, Manifest(), depth=depth) as recorder:
         busy = time.process_time() - time.thread_time()
         for step in range(STEPS):
             batch = make_batch(step)
             began = time.perf_counter()
-            recorder.step(step, lambda batch=batch: rollout_readings(batch), rollouts=batch)
+            recorder.step(step, StepBatch(rollouts=batch))
             costs.append(time.perf_counter() - began)
             spin(PAUSE)
         recorder.flush()
         busy = time.process_time() - time.thread_time() - busy
     if recorder.failure is not None:
         raise SystemExit(recorder.failure)
-    return np.array(costs), busy / STEPS
+    return np.array(costs), busy / STEPS, (scribe_seconds() - before) / STEPS
 
 
 def main() -> None:
     """Print one line for each depth."""
     print(f"recorder.step on the training thread, {RESPONSES} x {TOKENS}, {STEPS} steps")
-    print(f"{'depth':>8}  {'median':>10}  {'p99':>10}  {'writer thread':>15}")
+    print(f"{'depth':>8}  {'median':>10}  {'p99':>10}  {'thread':>10}  {'scribe':>10}")
     for depth in DEPTHS:
         directory = Path(tempfile.mkdtemp())
         try:
-            costs, busy = cost_per_step(directory / "run", depth)
+            costs, busy, scribe = cost_per_step(directory / "run", depth)
         finally:
             shutil.rmtree(directory)
         median, p99 = np.quantile(costs, [0.5, 0.99])
-        print(f"{depth:>8}  {median * 1e6:7.0f} us  {p99 * 1e6:7.0f} us  {busy * 1e3:12.2f} ms")
+        print(
+            f"{depth:>8}  {median * 1e6:7.0f} us  {p99 * 1e6:7.0f} us  {busy * 1e3:7.2f} ms"
+            f"  {scribe * 1e3:7.2f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -222,9 +222,7 @@ class Patient:
             for step in range(steps):
                 changed = self.obey(step)
                 ill = sick_from if self.cured_at is None else None
-                self.recorder.step(
-                    step, lambda s=step, ill=ill: readings(s, sick_from=ill), knobs=changed
-                )
+                self.recorder.step(step, readings(step, sick_from=ill), knobs=changed)
                 time.sleep(pause)
 
     def obey(self, step):

@@ -139,7 +139,7 @@ def record_run(
         last = step == steps - 1
         recorder.step(
             step,
-            lambda step=step: readings(step, sick_from=sick_from),
+            readings(step, sick_from=sick_from),
             rollouts=rollouts(step, text) if last or step % 20 == 0 else None,
         )
         time.sleep(pause)

@@ -222,7 +222,7 @@ def test_a_run_that_went_back_keeps_the_order_of_the_file(tmp_path: Path) -> Non
 def record_run(directory: Path, *steps: int, resume: bool = False) -> None:
     with Recorder.open(directory, Manifest(), depth="off", resume=resume) as run:
         for step in steps:
-            run.step(step, lambda: {"reward/mean": Mean.of([1.0])})
+            run.step(step, {"reward/mean": Mean.of([1.0])})
 
 
 def test_another_run_in_the_same_place_is_a_restart(tmp_path: Path) -> None:

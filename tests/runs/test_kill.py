@@ -6,15 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.lock import Lock
 from grpodoctor.runs.recorder import Recorder
-from grpodoctor.runs.records import MANIFEST, Manifest
+from grpodoctor.runs.records import MANIFEST, SCRIBE_LOCK, Manifest
 from grpodoctor.runs.rollouts import rollout_files
 from grpodoctor.vocabulary.values import Mean
 
@@ -34,14 +35,23 @@ def crowd(writer_program: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait(30)
 
 
-def _kill_one(crowd: subprocess.Popen[str], directory: Path, acks: Path, delay: float) -> None:
+def _kill_one(crowd: subprocess.Popen[str], directory: Path, acks: Path, moment: float) -> None:
+    """Kill a writer at a moment of its beginning, if negative, or of its recording."""
     crowd.stdin.write(f"{directory} {acks}\n")
     crowd.stdin.flush()
     pid = int(crowd.stdout.readline())
-    time.sleep(delay)
+    if moment > 0:
+        _wait_until(lambda: len(_acknowledged(acks)) > 1)
+    time.sleep(abs(moment))
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while _is_alive(pid):
+    _wait_until(lambda: not _is_alive(pid))
+    if (directory / SCRIBE_LOCK).exists():
+        Lock.take(directory / SCRIBE_LOCK, 30).release()  # its scribe has ended too
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -61,13 +71,14 @@ def _acknowledged(acks: Path) -> list[int]:
 def test_a_hundred_killed_writers_lose_at_most_the_step_in_flight(
     tmp_path: Path, crowd: subprocess.Popen[str]
 ) -> None:
-    moments = random.Random(0)  # noqa: S311 - moments, not secrets
+    moments = random.Random(0)
     recorded = 0
     for number in range(RUNS):
         directory = tmp_path / f"run-{number}"
         for attempt in range(KILLS_PER_RUN):
             acks = tmp_path / f"acks-{number}-{attempt}"
-            _kill_one(crowd, directory, acks, moments.uniform(0, 0.06))
+            moment = moments.uniform(0, 0.06) if attempt % 2 else -moments.uniform(0, 0.5)
+            _kill_one(crowd, directory, acks, moment)
             if not (directory / MANIFEST).exists():
                 continue  # killed before there was a run
             acknowledged = _acknowledged(acks)
@@ -94,12 +105,12 @@ def _check_rollouts(directory: Path, steps: list[int]) -> int:
 def test_a_run_goes_on_after_a_half_written_line(tmp_path: Path) -> None:
     with Recorder.open(tmp_path, Manifest(), depth="off") as run:
         for step in range(3):
-            run.step(step, lambda: {"reward/mean": Mean.of([1.0])})
+            run.step(step, {"reward/mean": Mean.of([1.0])})
     for name in ("steps.jsonl", "events.jsonl"):
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[:-9])
     with Recorder.open(tmp_path, Manifest(), depth="off", resume=True) as run:
-        run.step(2, lambda: {"reward/mean": Mean.of([2.0])})
+        run.step(2, {"reward/mean": Mean.of([2.0])})
     read = read_run(tmp_path)
     assert [record.step for record in read.steps] == [0, 1, 2]
     assert [(each.file, each.line) for each in read.damage] == [

@@ -7,15 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
+from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.follower import read_run
 from grpodoctor.runs.recorder import MOST_WAITING, PATIENCE, Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Manifest
@@ -37,9 +38,9 @@ def test_what_is_recorded_is_what_is_read(tmp_path: Path, make_batch: Batches) -
         "clip/low_rate": NotApplicable("one update per batch"),
     }
     with Recorder.open(tmp_path / "run", Manifest(model="tiny", knobs={"clip_low": 0.2})) as run:
-        run.step(0, lambda: readings, rollouts=make_batch(0))
+        run.step(0, readings, rollouts=make_batch(0))
         run.event("warning", 0, {"text": "\ud800", "huge": 2**80, "nan": float("nan")})
-        run.step(1, reward, knobs={"clip_low": 0.3})
+        run.step(1, reward(), knobs={"clip_low": 0.3})
     read = read_run(tmp_path / "run")
     first, second = read.steps
     assert read.manifest.model == "tiny"
@@ -59,27 +60,24 @@ def test_what_is_recorded_is_what_is_read(tmp_path: Path, make_batch: Batches) -
 def test_a_stuck_writer_costs_one_patience_and_rollouts_before_steps(
     tmp_path: Path, make_batch: Batches, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stuck = threading.Event()
-
-    def slow() -> dict[str, Reading]:
-        stuck.wait(30)
-        return reward()
-
     with Recorder.open(tmp_path, Manifest()) as run:
-        began = time.perf_counter()
-        run.step(0, slow, rollouts=make_batch(0))
-        for step in range(1, 2 * MOST_WAITING):
-            run.step(step, reward, rollouts=make_batch(step), knobs={"clip_low": step / 100})
-        waited = time.perf_counter() - began
-        stuck.set()
+        run.step(0, reward())
         assert run.flush(10)
-        run.step(100, reward, rollouts=make_batch(100))
+        scribe = run._scribe.process
+        scribe.send_signal(signal.SIGSTOP)
+        began = time.perf_counter()
+        for step in range(1, 2 * MOST_WAITING + 1):
+            run.step(step, reward(), rollouts=make_batch(step), knobs={"clip_low": step / 100})
+        waited = time.perf_counter() - began
+        scribe.send_signal(signal.SIGCONT)
+        assert run.flush(10)
+        run.step(100, reward(), rollouts=make_batch(100))
     read = read_run(tmp_path)
     assert PATIENCE < waited < 3 * PATIENCE
-    assert [record.step for record in read.steps] == [*range(MOST_WAITING + 1), 100]
-    assert list(rollout_files(tmp_path)) == [0, 1, 2, 3, 4, 100]
+    assert [record.step for record in read.steps] == [*range(MOST_WAITING + 2), 100]
+    assert list(rollout_files(tmp_path)) == [1, 2, 3, 4, 5, 100]
     *_, last = read.steps
-    assert last.knobs == {"clip_low": 0.31}  # the change of a step that was given up
+    assert last.knobs == {"clip_low": 0.32}  # the change of a step that was given up
     (warning,) = (event for event in read.events if event.kind == "warning")
     assert warning.body["not_recorded"] == {"rollouts": 27, STEPS: 15}
     assert len(caplog.records) == 1
@@ -88,25 +86,23 @@ def test_a_stuck_writer_costs_one_patience_and_rollouts_before_steps(
 
 def test_rollouts_left_out_by_depth_write_no_files(tmp_path: Path, make_batch: Batches) -> None:
     with Recorder.open(tmp_path, Manifest(), depth="off") as run:
-        run.step(0, reward, rollouts=make_batch(0))
+        run.step(0, reward(), rollouts=make_batch(0))
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         EVENTS,
         MANIFEST,
+        "scribe.lock",
         STEPS,
         "writer.lock",
     ]
 
 
 def test_other_ranks_write_only_rollouts(tmp_path: Path, make_batch: Batches) -> None:
-    def never() -> dict[str, Reading]:
-        raise AssertionError("rank 0 measures")
-
     with (
         Recorder.open(tmp_path, Manifest()) as first,
         Recorder.open(tmp_path, Manifest(), rank=1) as second,
     ):
-        first.step(0, reward, rollouts=make_batch(0))
-        second.step(0, never, rollouts=make_batch(0, count=4))
+        first.step(0, reward(), rollouts=make_batch(0))
+        second.step(0, StepBatch(rollouts=make_batch(0, count=4)))
         second.event("warning", 0)
     read = read_run(tmp_path)
     assert len(list(read.steps)) == 1
@@ -116,7 +112,7 @@ def test_other_ranks_write_only_rollouts(tmp_path: Path, make_batch: Batches) ->
 
 def _records_on(run: Recorder, batches: Batches, steps: range) -> None:
     for step in steps:
-        run.step(step, reward, rollouts=batches(step))
+        run.step(step, reward(), rollouts=batches(step))
         run.event("warning", step)
 
 
@@ -125,10 +121,10 @@ def test_a_measurement_that_fails_ends_recording_once(
 ) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
         _records_on(run, make_batch, range(3))
-        run.step(3, lambda: {"reward/mean": Mean.of([1 / 0])})
+        run.step(3, StepBatch(rollouts=replace(make_batch(3), texts=[None] * 7 + [3])))
         _records_on(run, make_batch, range(4, 9))
     assert [record.step for record in read_run(tmp_path).steps] == [0, 1, 2]
-    assert run.failure == "recording ended at step 3: ZeroDivisionError: division by zero"
+    assert run.failure.startswith("recording ended at step 3: TypeError: expected string")
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
@@ -137,6 +133,7 @@ def test_a_removed_directory_ends_recording_once(
 ) -> None:
     with Recorder.open(tmp_path / "run", Manifest()) as run:
         _records_on(run, make_batch, range(3))
+        assert run.flush()
         shutil.rmtree(tmp_path / "run")
         _records_on(run, make_batch, range(3, 9))
     assert run.failure is not None
@@ -152,7 +149,7 @@ def test_a_directory_taken_over_by_another_run_is_not_written_to(
         shutil.rmtree(tmp_path / "run")
         with Recorder.open(tmp_path / "run", Manifest()) as new:
             _records_on(old, make_batch, range(100, 103))
-            new.step(0, reward)
+            new.step(0, reward())
     assert old.failure is not None
     assert [record.step for record in read_run(tmp_path / "run").steps] == [0]
 
@@ -178,10 +175,12 @@ from grpodoctor.vocabulary.values import Mean
 sys.path.insert(0, sys.argv[2])
 from writer import batch
 logging.basicConfig()
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
 with Recorder.open(sys.argv[1], Manifest(), depth=sys.argv[3]) as run:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
+    run.event("warning", 0)
+    assert run.flush()
     for step in range(2000):
-        run.step(step, lambda: {"reward/mean": Mean.of([1.0])}, rollouts=batch(step))
+        run.step(step, {"reward/mean": Mean.of([1.0])}, rollouts=batch(step))
 print("trained to the end;", run.failure)
 """
 
@@ -251,14 +250,14 @@ def test_a_fork_that_outlives_its_parent_does_not_hold_the_lock(
 def test_a_run_is_not_overwritten_but_resumed(tmp_path: Path) -> None:
     with Recorder.open(tmp_path, Manifest(knobs={"temperature": 1.0})) as run:
         for step in range(5):
-            run.step(step, reward)
+            run.step(step, reward())
     with pytest.raises(RunError, match="choose another directory, or resume the run"):
         Recorder.open(tmp_path, Manifest())
     begun = read_run(tmp_path).manifest
     knobs = {"temperature": 0.8}
     with Recorder.open(tmp_path, Manifest(model="m", knobs=knobs), resume=True) as run:
-        run.step(3, lambda: reward(2.0))
-        run.step(4, lambda: reward(2.0))
+        run.step(3, reward(2.0))
+        run.step(4, reward(2.0))
     read = read_run(tmp_path)
     assert (read.manifest.run_id, read.manifest.started) == (begun.run_id, begun.started)
     assert read.manifest.knobs == {"temperature": 1.0}
@@ -288,7 +287,7 @@ def test_what_is_not_a_run_is_left_alone(tmp_path: Path) -> None:
 def test_an_interrupted_run_is_not_called_finished(tmp_path: Path) -> None:
     def train() -> None:
         with Recorder.open(tmp_path, Manifest()) as run:
-            run.step(0, reward)
+            run.step(0, reward())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -303,8 +302,8 @@ import sys
 from grpodoctor.runs.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 run = Recorder.open(sys.argv[1], Manifest(), depth="off")
-run.step(0, lambda: {})
-run.step(1, lambda: {})
+run.step(0, {})
+run.step(1, {})
 """
 
 
@@ -316,7 +315,7 @@ def test_a_trainer_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
 def test_many_steps_leave_no_files_open(tmp_path: Path, make_batch: Batches) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with Recorder.open(tmp_path, Manifest()) as run:
-        run.step(0, reward, rollouts=make_batch(0))
+        run.step(0, reward(), rollouts=make_batch(0))
         assert run.flush()
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the kernel's list, not a folder
         _records_on(run, make_batch, range(1, 60))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -21,7 +20,6 @@ import numpy as np
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs import recorder
 from grpodoctor.runs.records import Manifest
-from grpodoctor.runs.rollouts import prepare_rollouts
 from grpodoctor.runs.tail import last_step
 from grpodoctor.vocabulary.values import Mean
 
@@ -49,7 +47,7 @@ def batch(step: int) -> RolloutBatch:
 def record_steps(directory: str, count: int, pause: float) -> None:
     with recorder.Recorder.open(directory, Manifest()) as run:
         for step in range(count):
-            run.step(step, lambda step=step: {"reward/mean": Mean.of([step, 1.0])})
+            run.step(step, {"reward/mean": Mean.of([step, 1.0])})
             time.sleep(pause)
 
 
@@ -57,17 +55,15 @@ def record_until_killed(directory: str, acknowledgements: str) -> None:
     recorder.PATIENCE = 30.0  # a slow machine must not turn the promise into a matter of luck
     steps = Path(directory) / "steps.jsonl"
     acks = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    first = last_step(steps) + 1
     run = recorder.Recorder.open(directory, Manifest(), depth="full", resume=True)
+    first = last_step(steps) + 1
     for step in range(first, first + 100_000):
-        run.step(step, lambda step=step: {"reward/mean": Mean.of([step])}, rollouts=batch(step))
+        run.step(step, {"reward/mean": Mean.of([step])}, rollouts=batch(step))
         os.write(acks, f"{step}\n".encode())
 
 
 def crowd() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with tempfile.TemporaryDirectory() as scratch:
-        prepare_rollouts(Path(scratch))  # before the forks, so that each begins at once
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
