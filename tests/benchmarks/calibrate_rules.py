@@ -46,10 +46,6 @@ def _reward(name: str) -> str:
     return f"task.reward=sick_rewards:{name}"
 
 
-def _hack(hedge_rate: float) -> tuple[str, ...]:
-    return ("task.verifier=any", f"task.hedge_rate={hedge_rate}")
-
-
 HEALTHY: dict[str, Arm] = {
     "plain": Arm(),
     "sorting": Arm(("task.name=sorting",)),
@@ -99,8 +95,9 @@ SICK: dict[str, Arm] = {
     "reward-noise": Arm((_reward("noise"),), ("REW001", "ENT002"), steps=150),
     "reward-length": Arm((_reward("length_bonus"),), ("LEN002", "REW003")),
     "reward-cancels": Arm((_reward("cancelling"),), ("GRP003",)),
-    "hacked-verifier": Arm(_hack(0.1), ("REW005", "REW003"), steps=150),
-    "hacked-verifier-3": Arm(_hack(0.3), ("REW005", "REW003")),
+    "hacked-verifier": Arm(
+        ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003"), steps=150
+    ),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
 }
 

@@ -34,10 +34,9 @@ class Truncation(Rule):
 
     When it is wrong:
         A reward for length is seen here only, once the answers reach the limit: after 90 steps in
-        small runs, and not at all below it.
-        A limit that is short on purpose, to teach brevity, cuts many responses at first. Frameworks
-        that know one end token only count an ending by another as cut; some count a response as cut
-        when it is the longest of its batch.
+        small runs, and not at all below it. A limit that is short on purpose, to teach brevity,
+        cuts many responses at first. Frameworks that know one end token only count an ending by
+        another as cut; some count a response as cut when it is the longest of its batch.
 
     References:
         DAPO, arXiv 2503.14476, section 3.4; TRL pull request 7039 on several end tokens.
