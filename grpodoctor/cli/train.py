@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -65,16 +66,20 @@ def train(
         )
     directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     if resume:
-        chosen = _resumed_config(directory, assignments)
+        _resume(console, directory, assignments)
     else:
         chosen = _fresh_config(console, preset, config, assignments)
-    _run(console, chosen, directory, resume=resume)
+        _run(console, chosen, directory, resume=False)
 
 
-def _resumed_config(directory: Path, assignments: list[str]) -> TrainConfig:
-    from grpodoctor.trainer.checkpoint import saved_config
+def _resume(console: Console, directory: Path, assignments: list[str]) -> None:
+    from grpodoctor.trainer.checkpoint import saved_config, steps_done
 
-    return saved_config(directory, assignments)
+    config, done = saved_config(directory, assignments), steps_done(directory)
+    if done >= config.steps:
+        console.print(f"{done} steps are done already; ask for more than that with --steps")
+    else:
+        _run(console, config, directory, resume=True)
 
 
 def _fresh_config(
@@ -93,6 +98,8 @@ def _fresh_config(
 
 
 def _run(console: Console, config: TrainConfig, directory: Path, *, resume: bool) -> None:
+    from grpodoctor.report.escape import plain
+
     console.print("loading the model", highlight=False)
     from grpodoctor.trainer.loop import Trainer
 
@@ -101,9 +108,12 @@ def _run(console: Console, config: TrainConfig, directory: Path, *, resume: bool
         console.print(line, markup=False, highlight=False)
     with _stop_on_signal(console, trainer), _progress(console, trainer) as show:
         trainer.run(show)
-    console.print(f"{trainer.done} steps done: {directory}", markup=False, highlight=False)
-    if trainer.done < config.steps:
-        command = f"grpodoctor train --run-dir {directory} --resume"
+    name = plain(str(directory))
+    console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
+    if not trainer.is_saved:
+        console.print("without a checkpoint of the last step: it could not be written")
+    elif 0 < trainer.done < config.steps:
+        command = f"grpodoctor train --run-dir {shlex.quote(name)} --resume"
         console.print(f"go on with: {command}", markup=False, highlight=False)
 
 
@@ -125,7 +135,8 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
         f"{rollout.group_size} responses, {config.optimiser.updates_per_batch} updates"
     )
     if config.record.enabled:
-        yield f"watch it from another terminal: grpodoctor watch {trainer.run_dir}"
+        directory = shlex.quote(plain(str(trainer.run_dir)))
+        yield f"watch it from another terminal: grpodoctor watch {directory}"
     else:
         yield "nothing is recorded (record.enabled=false)"
 

@@ -22,7 +22,9 @@ import orjson
 import torch
 from torch import Tensor
 
-from grpodoctor.errors import RunError
+from grpodoctor.errors import ConfigError, RunError
+from grpodoctor.runs.directory import refuse_foreign
+from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.config import TrainConfig, load_config
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _FOLDER = "checkpoints"
 _NAME = re.compile(r"step-(\d+)")
+_STATE = {"step": int, "config": dict, "engine": dict, "task": dict}
+"""What `state.json` holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,30 @@ def checkpoints(run_dir: Path) -> list[Path]:
     folder = run_dir / _FOLDER
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in found if _NAME.fullmatch(path.name))
+
+
+def refuse_used(run_dir: Path) -> None:
+    """Refuse a directory in which no new run can begin, before anything expensive is done.
+
+    Raises:
+        RunError: if it holds a run, with or without records, or something else.
+    """
+    try:
+        refuse_foreign(run_dir)
+        steps = run_dir / STEPS
+        used = bool(checkpoints(run_dir)) or (steps.exists() and steps.stat().st_size > 0)
+    except OSError as error:
+        raise RunError(
+            f"cannot look into the directory: {error.strerror}",
+            where=str(run_dir)[:200],
+            remedy="choose a directory that can be written",
+        ) from error
+    if used:
+        raise RunError(
+            "the directory already holds a run",
+            where=str(run_dir),
+            remedy="choose another directory, or go on with that run by --resume",
+        )
 
 
 def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> Path:
@@ -71,6 +99,7 @@ def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> 
         for old in checkpoints(run_dir)[: -config.checkpoint.keep]:
             shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)  # a full disk is needed for what is still recorded
         raise RunError(f"the checkpoint cannot be written: {error}", where=str(final)) from error
     return final
 
@@ -131,14 +160,33 @@ def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:
         RunError: if there is no checkpoint, or it is damaged.
         ConfigError: if an assignment does not fit.
     """
-    return load_config(_read_state(latest(run_dir))["config"], assignments=assignments)
+    path = latest(run_dir)
+    saved = _read_state(path)["config"]
+    try:
+        load_config(saved)
+    except ConfigError as error:
+        raise RunError(
+            f"the checkpoint's configuration is not understood: {error.what}",
+            where=str(path),
+            remedy="resume with the version of grpodoctor that wrote it",
+        ) from error
+    return load_config(saved, assignments=assignments)
+
+
+def steps_done(run_dir: Path) -> int:
+    """How many steps the newest checkpoint has behind it.
+
+    Raises:
+        RunError: if there is no checkpoint, or it is damaged.
+    """
+    return int(_read_state(latest(run_dir))["step"])
 
 
 def restore(run_dir: Path, parts: Checkpointed) -> int:
     """Load the newest checkpoint into `parts`; returns the number of steps done.
 
     Raises:
-        RunError: if there is no checkpoint, or it does not fit the model.
+        RunError: if there is no checkpoint, it is damaged, or it does not fit the model.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file, load_model
@@ -152,7 +200,9 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
         weights = load_file(stale) if stale.exists() else None
         parts.engine.load_state_dict({**state["engine"], "weights": weights})
         parts.task.restore(state["task"])
-    except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path) from error
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
         raise RunError(
             f"the checkpoint does not fit this run: {str(error)[:200]}",
             where=str(path),
@@ -164,13 +214,20 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
 def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = orjson.loads((path / "state.json").read_bytes())
-        return {key: state[key] for key in ("step", "config", "engine", "task")}
+        whole = all(isinstance(state[key], kind) for key, kind in _STATE.items())
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(
-            "the checkpoint is damaged",
-            where=str(path),
-            remedy="remove it and resume from the one before",
-        ) from error
+        raise _damaged(path) from error
+    if not whole:
+        raise _damaged(path)
+    return {key: state[key] for key in _STATE}
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(
+        "the checkpoint is damaged",
+        where=str(path),
+        remedy="remove it and resume from the one before",
+    )
 
 
 def _load_moments(optimiser: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:

@@ -19,15 +19,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.registry import check_variant
 
 
 class Section(BaseModel):
-    """Base of all sections: frozen, and an unknown key is an error."""
+    """Base of all sections: frozen; an unknown key is an error, and so is an infinite value."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -42,7 +43,7 @@ class ModelConfig(Section):
     layers: int = Field(2, ge=1, le=12)
     """Layers of the built-in model."""
     heads: int = Field(4, ge=1, le=16)
-    """Attention heads of the built-in model; must divide the width."""
+    """Attention heads of the built-in model; twice as many must divide the width."""
     warm_start_steps: int = Field(1000, ge=0, le=20_000)
     """Supervised steps before the first run of the built-in model; the result is cached."""
 
@@ -285,10 +286,10 @@ class TrainConfig(Section):
             f"use at most {self.rollout.max_length}",
         )
         yield (
-            self.model.width % self.model.heads != 0,
-            f"{self.model.heads} heads do not divide a width of {self.model.width}",
+            self.model.width % (2 * self.model.heads) != 0,
+            f"{self.model.heads} heads of even size do not fit a width of {self.model.width}",
             "model.heads and model.width",
-            "make the width a multiple of the heads",
+            "make the width a multiple of twice the heads",
         )
 
 
@@ -308,14 +309,15 @@ def load_config(
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = _overlay(merged, layer)
-    if file is not None:
-        merged = _overlay(merged, _read_toml(file))
+    from_file = {} if file is None else _read_toml(file)
+    merged = _overlay(merged, from_file)
+    assigned: dict[str, Any] = {}
     for text in assignments:
-        merged = _overlay(merged, _parse_assignment(text))
+        assigned = _overlay(assigned, _parse_assignment(text))
     try:
-        return TrainConfig.model_validate(merged)
+        return TrainConfig.model_validate(_overlay(merged, assigned))
     except ValidationError as error:
-        raise _explain(error, file) from None
+        raise _explain(error.errors()[0], file, from_file, assigned) from None
 
 
 def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -329,7 +331,7 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise ConfigError(
@@ -354,22 +356,45 @@ def _parse_assignment(text: str) -> dict[str, Any]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
-def _explain(error: ValidationError, file: Path | None) -> ConfigError:
-    first = error.errors()[0]
-    parts = [str(part) for part in first["loc"]]
-    key = ".".join(parts)
-    where = f"{file}: {key}" if file else key
-    if first["type"] != "extra_forbidden":
-        reason = f"{key} cannot be {str(first['input'])[:60]!r}: {first['msg'].lower()}"
-        return ConfigError(reason, where=where)
-    near = difflib.get_close_matches(key, known_keys(), n=3, cutoff=0.5)
-    remedy = f"did you mean {' or '.join(near)}?" if near else "see the configuration's reference"
-    return ConfigError(f"there is no setting {key}", where=where, remedy=remedy)
+def _explain(
+    problem: ErrorDetails,
+    file: Path | None,
+    from_file: Mapping[str, Any],
+    assigned: Mapping[str, Any],
+) -> ConfigError:
+    """Say what pydantic found, with the file where the setting comes from there."""
+    path = problem["loc"]
+    key = ".".join(map(str, path))
+    where = str(file) if _holds(from_file, path) and not _holds(assigned, path) else ""
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, known_keys(), n=3, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else f"sections: {_sections()}"
+        return ConfigError(f"there is no setting {key[:80]}", where=where, remedy=remedy)
+    if problem["type"] == "model_type":
+        example = next(name for name in known_keys() if name.startswith(f"{key}."))
+        return ConfigError(
+            f"{key} is a section, not a setting", where=where, remedy=f"set {example} or another"
+        )
+    reason = problem["msg"][:1].lower() + problem["msg"][1:]
+    return ConfigError(f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}", where=where)
+
+
+def _holds(layer: Any, path: Iterable[int | str]) -> bool:
+    for part in path:
+        if not isinstance(layer, Mapping) or part not in layer:
+            return False
+        layer = layer[part]
+    return True
+
+
+def _sections() -> str:
+    return ", ".join(sorted({key.partition(".")[0] for key in known_keys() if "." in key}))
 
 
 def known_keys() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import hashlib
 import json
@@ -181,7 +182,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     import orjson
 
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise DataError(f"unreadable: {error.strerror}", where=str(path)) from None
     for number, line in enumerate(lines, start=1):

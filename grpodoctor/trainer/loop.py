@@ -84,6 +84,8 @@ class Trainer:
     def __init__(self, config: TrainConfig, run_dir: Path, *, resume: bool = False) -> None:
         if config.threads:
             torch.set_num_threads(config.threads)
+        if not resume:
+            checkpoint.refuse_used(run_dir)
         self.config, self.run_dir = config, run_dir
         self.task = build_task(config.task)
         self.policy = load_policy(config, self.task)
@@ -99,7 +101,8 @@ class Trainer:
         self._prepare(config)
         self.journal = Journal(config, self.policy, run_dir, resume=resume)
         self._stopping = False
-        self._saved_at = self.done if resume else -1
+        self._saved_at = self.done
+        self._save_failed = False
 
     def run(self, on_step: Callable[[StepReport], None] | None = None) -> None:
         """Train until the configured number of steps is done or somebody calls `stop`.
@@ -126,6 +129,11 @@ class Trainer:
             self.journal.close(finished=True)
         finally:
             self.journal.close(finished=False)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether a checkpoint holds the latest step, or there is no step yet to hold."""
+        return self._saved_at == self.done
 
     def stop(self) -> None:
         """End after the step in progress, with a checkpoint; safe to call from a signal handler."""
@@ -161,10 +169,12 @@ class Trainer:
 
         times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
         readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
-        readings |= self._evaluate(step)
         staleness = (step - self.engine.synced_step) * config.optimiser.updates_per_batch
         facts = StepFacts(step, config, rollouts, batch, scores, updates, learning_rate, staleness)
-        self.journal.step(facts, self.policy.model, readings, changes)
+        try:
+            readings |= self._evaluate(step)
+        finally:  # where the user's reward function fails now, the step was taken all the same
+            self.journal.step(facts, self.policy.model, readings, changes)
         return _report(facts, readings, times["step"])
 
     def _collect(self, step: int) -> Rollouts:
@@ -248,15 +258,20 @@ class Trainer:
         )
 
     def _save(self) -> None:
-        """Write a checkpoint unless this step's stands already; a failure is no end of training."""
-        if self._saved_at == self.done:
+        """Write a checkpoint unless this step's stands already; a failure is no end of training.
+
+        Of failures in a row only the first is told.
+        """
+        if self.is_saved:
             return
         try:
             checkpoint.save(self.run_dir, self.done, self.config, self._parts)
-            self._saved_at = self.done
+            self._saved_at, self._save_failed = self.done, False
         except RunError as error:
-            _log.warning("%s", error)
-            self.journal.event("warning", self.done, {"message": str(error)})
+            if not self._save_failed:
+                _log.warning("%s", error)
+                self.journal.event("warning", self.done, {"message": str(error)})
+            self._save_failed = True
 
     def _seed(self, step: int, stream: _Stream) -> int:
         return int(np.random.SeedSequence((self.config.seed, step, stream)).generate_state(1)[0])

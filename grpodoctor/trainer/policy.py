@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpodoctor.errors import ConfigError, ModelError
+from grpodoctor.errors import ModelError
 from grpodoctor.trainer.codec import CharCodec, Codec, HubCodec
 from grpodoctor.trainer.config import ModelConfig, TrainConfig
 from grpodoctor.trainer.tasks.base import Task
@@ -45,7 +47,6 @@ def load_policy(config: TrainConfig, task: Task) -> Policy:
 
     Raises:
         ModelError: if the model is missing, damaged, not safetensors, or misses its tokenizer.
-        ConfigError: if the built-in model's heads do not divide its width.
     """
     if config.model.name == BUILTIN:
         return _load_builtin(config.model, task)
@@ -67,12 +68,6 @@ def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
     """A Qwen2 model in float32 with random weights; 110 thousand of them at the default size."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    if config.width % (2 * config.heads):
-        raise ConfigError(
-            f"{config.heads} heads of even size do not fit a width of {config.width}",
-            where="model.heads",
-            remedy="let twice the heads divide the width",
-        )
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=codec.vocab_size,
@@ -104,29 +99,63 @@ def _load_hub(config: ModelConfig) -> Policy:
         *(SafetensorError, StrictDataclassError),
     )
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            config.name,
-            dtype=getattr(torch, config.dtype),
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        with _quiet():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                config.name,
+                dtype=getattr(torch, config.dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused here, in one line
+            )
     except failures as error:
         raise _unloadable("the model does not load", config.name, error) from error
     model, info = loaded
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
-        raise ModelError(
-            f"the model lacks {len(missing)} of its weights, such as {missing[0]}",
-            where=config.name,
-            remedy="save the whole model with save_pretrained",
-        )
+    _refuse_partial(config.name, info)
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
     except failures as error:
         raise _unloadable("the tokenizer does not load", config.name, error) from error
     model.train(mode=False)
     return Policy(model, HubCodec(tokenizer, model), config.name)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' tables and bars off the screen: what matters is said in one line."""
+    from logging import CRITICAL
+
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of transformers
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # as above
+
+
+def _refuse_partial(name: str, info: Mapping[str, Any]) -> None:
+    """Refuse a model some of whose weights would be random numbers."""
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"the model lacks {len(missing)} of its weights, such as {missing[0]}",
+            where=name,
+            remedy="save the whole model with save_pretrained",
+        )
+    mismatched = sorted(info["mismatched_keys"])
+    if mismatched:
+        weight, saved, wanted = mismatched[0]
+        raise ModelError(
+            f"{len(mismatched)} weights do not have the size that config.json says, such as "
+            f"{weight}: {tuple(saved)} instead of {tuple(wanted)}",
+            where=name,
+            remedy="use the config.json that was saved with the weights",
+        )
 
 
 def _refuse_non_model(name: str) -> None:
@@ -152,7 +181,7 @@ def _refuse_non_model(name: str) -> None:
 
 
 def _unloadable(what: str, name: str, error: Exception) -> ModelError:
-    reason = " ".join(str(error).split())[:160]
+    reason = " ".join(str(error).split()).partition(". ")[0][:160]
     return ModelError(
         f"{what}: {type(error).__name__}: {reason}",
         where=name,

@@ -7,7 +7,6 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,10 @@ What it returns is anybody's guess until `CustomReward` has checked it.
 """
 
 _CORRECT = "correct"
+_LARGEST = 1e100
+"""Bound of a reward's magnitude: the square of a larger one would soon overflow in a variance."""
+_ANYTHING = (Exception, SystemExit)
+"""What a user's code may raise; one that ends the process would end the training unexplained."""
 _REMEDY = "return one finite number per completion, or a dict of such lists"
 
 
@@ -42,7 +45,7 @@ def load_reward(spec: str) -> RewardFunction:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module_name), attribute, None)
-    except Exception as error:  # a user's module may raise anything when imported
+    except _ANYTHING as error:
         raise DataError(
             f"the module {module_name!r} cannot be imported: {_explain(error)}", where="task.reward"
         ) from error
@@ -120,7 +123,7 @@ class CustomReward(Task):
     def _call(self, columns: tuple[list[str], list[str], list[str]]) -> Any:
         try:
             return self._function(*columns)
-        except Exception as error:  # a user's function may raise anything
+        except _ANYTHING as error:
             place = self._first_failing(columns)
             raise self._error(
                 f"raised {_explain(error)} {place}", "make it return a number for any text"
@@ -131,23 +134,23 @@ class CustomReward(Task):
         for index, (prompt, completion, answer) in enumerate(zip(*columns, strict=True)):
             try:
                 self._function([prompt], [completion], [answer])
-            except Exception:  # noqa: BLE001  # as above
+            except _ANYTHING:
                 return f"at completion {index}"
         return "for the whole batch, though for no completion alone"
 
     def _numbers(self, values: object, count: int, which: str) -> list[float]:
-        plain = values.tolist() if hasattr(values, "tolist") else values
+        plain = _native(values)
         if isinstance(plain, str | Mapping) or not isinstance(plain, Iterable):
             raise self._error(f"returned {type(values).__name__}{which}", _REMEDY)
-        entries = list(plain)
+        entries = [_native(entry) for entry in plain]
         if len(entries) != count:
             raise self._error(
                 f"returned {len(entries)} rewards for {count} completions{which}", _REMEDY
             )
         for index, entry in enumerate(entries):
-            if not isinstance(entry, Real) or not math.isfinite(entry):
+            if not isinstance(entry, int | float) or not abs(entry) <= _LARGEST:
                 raise self._error(
-                    f"returned {str(entry)[:40]!r} for completion {index}{which}", _REMEDY
+                    f"returned {_shown(entry)} for completion {index}{which}", _REMEDY
                 )
         return [float(entry) for entry in entries]
 
@@ -158,12 +161,23 @@ class CustomReward(Task):
 
 
 def _verdicts(values: object) -> list[bool] | None:
-    plain = values.tolist() if hasattr(values, "tolist") else values
+    plain = _native(values)
     if not isinstance(plain, Iterable):
         return None
-    entries = list(plain)
+    entries = [_native(entry) for entry in plain]
     return entries if all(isinstance(entry, bool) for entry in entries) else None
 
 
-def _explain(error: Exception) -> str:
+def _native(value: Any) -> Any:
+    """Arrays and their scalars as Python's own lists and numbers; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _shown(entry: object) -> str:
+    if isinstance(entry, int | float) and math.inf > abs(entry) > _LARGEST:
+        return f"a number beyond {_LARGEST:g}"  # it may have too many digits to be shown
+    return repr(str(entry)[:40])
+
+
+def _explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"

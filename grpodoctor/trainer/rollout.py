@@ -124,9 +124,15 @@ def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
     )
 
 
+def _component(rollouts: Rollouts, name: str) -> Sequence[float]:
+    """A component's values; zeros where a user's function left it out, as in the total."""
+    return rollouts.rewards.components.get(name) or [0.0] * len(rollouts.texts)
+
+
 def _join(rounds: Sequence[Rollouts]) -> Rollouts:
     generated = [each.generated_groups for each in rounds]
     offsets = [sum(generated[:index]) for index in range(len(generated))]
+    names = dict.fromkeys(name for each in rounds for name in each.rewards.components)
     judged = [each.rewards.correct for each in rounds]
     correct = [flags for flags in judged if flags is not None]
     return Rollouts(
@@ -135,10 +141,7 @@ def _join(rounds: Sequence[Rollouts]) -> Rollouts:
         texts=[text for each in rounds for text in each.texts],
         rewards=Rewards(
             [reward for each in rounds for reward in each.rewards.total],
-            {
-                name: [value for each in rounds for value in each.rewards.components[name]]
-                for name in rounds[0].rewards.components
-            },
+            {name: [v for each in rounds for v in _component(each, name)] for name in names},
             [flag for flags in correct for flag in flags] if len(correct) == len(rounds) else None,
         ),
         group_ids_B=torch.cat(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from grpodoctor.errors import DataError
 from grpodoctor.trainer.codec import Codec
 from grpodoctor.trainer.forward import pack_left, positions
 
@@ -115,8 +116,12 @@ def sample(
             then that at temperature 1.
         codec: says what ends a response and what pads it.
         generator: the only source of randomness.
+
+    Raises:
+        DataError: if a prompt and its response may not fit the model's context.
     """
     distinct = list(dict.fromkeys(map(tuple, prompts)))
+    _refuse_too_long(model, max(map(len, distinct)), max_length)
     place = {prompt: index for index, prompt in enumerate(distinct)}
     origin_B = torch.tensor([place[tuple(prompt)] for prompt in prompts])
     prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id)
@@ -131,6 +136,19 @@ def sample(
         truncated_B=~ended_B,
         pad_id=codec.pad_id,
     )
+
+
+def _refuse_too_long(model: PreTrainedModel, prompt_length: int, max_length: int) -> None:
+    """Beyond its context a model fails inside torch, or writes nonsense."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    needed = prompt_length + max_length - 1  # the last token of a response is never read
+    if isinstance(context, int) and needed > context:
+        raise DataError(
+            f"a prompt of {prompt_length} tokens and a response of up to {max_length} do not fit "
+            f"the model's context of {context} tokens",
+            where="rollout.max_length",
+            remedy="lower it, or shorten the prompts",
+        )
 
 
 def _ends(response_BT: Tensor, mask_BT: Tensor, codec: Codec) -> Tensor:

@@ -56,6 +56,9 @@ def test_it_resumes_and_trains_on(tmp_path: Path) -> None:
     assert more.returncode == 0, more.stderr
     assert [step.step for step in read_run(tmp_path / "out").steps] == [1, 2, 3, 4]
     assert saved_config(tmp_path / "out").rollout.prompts_per_batch == 4
+    again = run("--run-dir", "out", "--resume", "--steps", "4", cwd=tmp_path)
+    assert (again.returncode, again.stderr.count("\n")) == (0, 1)
+    assert "4 steps are done already" in again.stderr
 
 
 def test_a_file_and_settings_reach_the_run(tmp_path: Path) -> None:

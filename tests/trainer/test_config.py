@@ -38,7 +38,11 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("rollout.group_size=1", "group_size"),
         ("optimiser.epochs=3", "do not divide into"),
         ("optimiser.updates_per_batch=64", "a prompt's responses stay together"),
-        ("model.heads=5", "do not divide a width"),
+        ("model.heads=5", "do not fit a width"),
+        ("loss=3", "loss is a section, not a setting; set loss.kind"),
+        ("elsewhere=3", "no setting elsewhere; sections: advantage, "),
+        ("optimiser.max_grad_norm=inf", "finite number"),
+        ("seed=1\nsteps=3", "seed cannot be '1"),
     ],
 )
 def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str) -> None:
@@ -80,3 +84,16 @@ def test_checking_a_configuration_does_not_import_torch() -> None:
         "load_config(preset_of('dapo').settings); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_message_names_the_file_that_is_to_blame_and_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_bytes(b"\xef\xbb\xbfsteps = 7\n[loss]\nclip_low = 0.1\n")
+    assert load_config(file=file).steps == 7
+    with pytest.raises(ConfigError) as of_assignment:
+        load_config(file=file, assignments=["loss.clip_low=2"])
+    assert of_assignment.value.where == ""
+    file.write_text("[loss]\nclip_low = 2\n")
+    with pytest.raises(ConfigError) as of_file:
+        load_config(file=file, assignments=["loss.clip_high=0.3"])
+    assert of_file.value.where == str(file)

@@ -140,3 +140,10 @@ def test_answers_agree_as_text_or_as_numbers(tmp_path: Path) -> None:
     assert rewards.correct == [True, True, False, False, True]
     assert rewards.total == [1.0, 1.0, 0.0, 0.0, 1.0]
     assert rewards.components == {"correct": rewards.total}
+
+
+def test_a_byte_order_mark_is_no_damage(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ROWS)
+    plain = read_problems(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_problems(path) == plain

@@ -268,3 +268,52 @@ def test_a_stop_ends_after_the_step_in_progress_with_a_checkpoint(tmp_path: Path
     assert [step.step for step in run.steps] == [1, 2]
     assert [event.kind for event in run.events] == ["started", "finished"]
     assert (trainer.run_dir / "checkpoints" / "step-000002").is_dir()
+
+
+def test_components_that_a_reward_leaves_out_at_times_count_as_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No batch has variance, so that every round of dynamic sampling has its own component.
+    (tmp_path / "sparse.py").write_text(
+        "calls = 0\n"
+        "def reward(prompts, completions, answers):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    return {f'call {calls}': [1.0] * len(prompts)}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    sparse = ("task.reward=sparse:reward", "overlong.kind=none", "evaluation.every=0", "steps=1")
+    dynamic = ("rollout.dynamic_sampling=true", "rollout.resample_limit=2")
+    trainer = trained(small(*sparse, *dynamic), tmp_path / "run")
+    (step,) = read_run(trainer.run_dir).steps
+    means = [scalar(step.values[f"reward/component/call {n}/mean"]) for n in (1, 2)]
+    assert means == [1.0, 0.0]
+
+
+def test_a_step_whose_evaluation_fails_is_recorded_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "picky.py").write_text(
+        "def reward(prompts, completions, answers):\n"
+        "    return [1.0 / (len(prompts) != 8) + len(text) for text in completions]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    picky = ("task.reward=picky:reward", "evaluation.prompts=8", "evaluation.every=1", "steps=2")
+    with pytest.raises(DataError, match="ZeroDivisionError"):
+        trained(small(*picky), tmp_path / "run")
+    (step,) = read_run(tmp_path / "run").steps
+    assert "reward/mean" in step.values
+    assert "reward/heldout" not in step.values
+
+
+def test_a_run_that_fails_before_its_first_step_leaves_room_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hasty.py").write_text("def reward(prompts, completions, answers):\n    1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match="ZeroDivisionError"):
+        trained(small("task.reward=hasty:reward"), tmp_path / "run")
+    assert trained(small("steps=1"), tmp_path / "run").done == 1

@@ -171,7 +171,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown type": (change_config(model_type="martian"), "does not load"),
     "nonsense size": (change_config(hidden_size="wide"), "does not load"),
     "negative size": (change_config(intermediate_size=-4), "does not load"),
-    "another size": (change_config(hidden_size=64), "does not load"),
+    "another size": (change_config(hidden_size=64), "do not have the size that config.json says"),
     "missing layer": (
         change_config(num_hidden_layers=3, layer_types=["full_attention"] * 3),
         "lacks .* of its weights",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -128,11 +129,59 @@ def test_a_damaged_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
     Trainer(small("steps=1"), tmp_path / "run").run()
     newest = checkpoints(tmp_path / "run")[-1]
     (newest / "optimiser.safetensors").write_bytes(b"\x00" * 40)
-    with pytest.raises(RunError, match="does not fit"):
+    with pytest.raises(RunError, match=r"damaged .*resume from the one before"):
         Trainer(small(), tmp_path / "run", resume=True)
-    (newest / "state.json").write_text("{")
-    with pytest.raises(RunError, match="damaged"):
+    for state in (b"{", b"[]", b'{"step": 1, "config": [], "engine": {}, "task": {}}'):
+        (newest / "state.json").write_bytes(state)
+        with pytest.raises(RunError, match=r"damaged .*resume from the one before"):
+            saved_config(tmp_path / "run")
+
+
+def test_a_setting_of_another_version_in_a_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
+    Trainer(small("steps=1"), tmp_path / "run").run()
+    state = checkpoints(tmp_path / "run")[-1] / "state.json"
+    state.write_bytes(state.read_bytes().replace(b'"config":{', b'"config":{"gone":1,'))
+    with pytest.raises(RunError, match=r"no setting gone .*step-000001.*the version of grpodoctor"):
         saved_config(tmp_path / "run")
+
+
+@pytest.mark.parametrize("recorded", ["true", "false"])
+def test_a_new_run_spares_the_run_that_is_there(tmp_path: Path, recorded: str) -> None:
+    Trainer(small("steps=1"), tmp_path / "run").run()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="already holds a run"):
+        Trainer(small("steps=1", f"record.enabled={recorded}"), tmp_path / "run")
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_an_unrecorded_run_spares_a_directory_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RunError, match=r"something else: thesis\.tex"):
+        Trainer(small("steps=1", "record.enabled=false"), tmp_path)
+    with pytest.raises(RunError, match="cannot look into"):
+        Trainer(small("steps=1"), tmp_path / ("x" * 300))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_failed_checkpoint_leaves_the_disk_to_the_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(small("steps=4", "checkpoint.every=1"), tmp_path / "run")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
+    try:
+        trainer.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert trainer.done == 4
+    assert not trainer.is_saved
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+    assert [each.message for each in caplog.records if "checkpoint" in each.message][1:] == []
+    assert "checkpoint cannot be written" in caplog.text
+    assert [step.step for step in read_run(tmp_path / "run").steps] == [1, 2, 3, 4]
 
 
 def test_another_model_does_not_resume(tmp_path: Path) -> None:

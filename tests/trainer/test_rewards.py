@@ -45,6 +45,8 @@ def test_an_array_will_do(judge) -> None:
 
 def test_numpy_scalars_and_booleans_are_numbers(judge) -> None:
     assert judge("return [np.float32(0.5), True, 2]").total == [0.5, 1.0, 2.0]
+    verdicts = judge("return {'correct': [np.bool_(True), np.bool_(False), True]}")
+    assert (verdicts.total, verdicts.correct) == ([1.0, 0.0, 1.0], [True, False, True])
 
 
 def test_components_are_summed_and_booleans_called_correct_are_verdicts(judge) -> None:
@@ -74,6 +76,9 @@ def test_numbers_called_correct_are_no_verdicts(judge) -> None:
         ("return {'a': [0, 0, 1j]}", "'1j' for completion 2 in component 'a'"),
         ("return [1/(c != 'no idea') for c in completions]", "ZeroDivisionError.*at completion 2"),
         ("return [1.0] * 3 if len(prompts) == 1 else 1/0", "for no completion alone"),
+        ("return [10**5000, 0, 0]", "a number beyond 1e.100 for completion 0"),
+        ("return {'a': [1e308] * 3, 'b': [1e308] * 3}", "beyond 1e.100 .* in component 'a'"),
+        ("raise SystemExit(0)", "SystemExit: 0 at completion 0"),
         ("raise ValueError('two\\nlines')", "ValueError: two lines at completion 0"),
     ],
 )
@@ -98,12 +103,17 @@ def test_a_function_that_is_not_there(spec: str, message: str) -> None:
         load_reward(spec)
 
 
-def test_a_module_that_fails_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "body", ["raise RuntimeError('at import')", "raise SystemExit('at import')"]
+)
+def test_a_module_that_fails_to_import(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     name = next(_names)
-    Path(f"{name}.py").write_text("raise RuntimeError('at import')")
-    with pytest.raises(DataError, match="RuntimeError: at import"):
+    Path(f"{name}.py").write_text(body)
+    with pytest.raises(DataError, match="at import"):
         load_reward(f"{name}:reward")
 
 

@@ -5,6 +5,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from grpodoctor.errors import DataError
 from grpodoctor.trainer.codec import CharCodec
 from grpodoctor.trainer.config import load_config
 from grpodoctor.trainer.data import build_task
@@ -229,3 +230,11 @@ def test_prompt_logits_are_never_computed(policy: Policy) -> None:
     assert seen == [length]
     assert logits.shape == (len(PROMPTS), length, CODEC.vocab_size)
     assert math.isfinite(float(logits.sum()))
+
+
+def test_what_does_not_fit_the_context_is_refused_before_it_is_drawn(policy: Policy) -> None:
+    context = policy.model.config.max_position_embeddings
+    fits = context - len(policy.codec.encode("1+2=")) + 1
+    with pytest.raises(DataError, match=f"do not fit the model's context of {context} tokens"):
+        draw(policy, ["1+2=", "1"], max_length=fits + 1)
+    assert len(draw(policy, ["1+2=", "1"], max_length=fits)) == 2
