@@ -118,16 +118,12 @@ def _mention_damage(dossier: Dossier) -> None:
 
 
 def _write(output: Path, rendered: str) -> None:
-    """Write aside, then rename: nobody sees half a report."""
     from grpodoctor.errors import InputError
     from grpodoctor.report.escape import plain
 
-    aside = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        aside.write_text(rendered, encoding="utf-8")
-        aside.replace(output)
+        _put(output.resolve(), rendered)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         reason = error.strerror or type(error).__name__
         raise InputError(
             f"the report cannot be written: {reason}",
@@ -135,6 +131,20 @@ def _write(output: Path, rendered: str) -> None:
             remedy="name a file in a directory that you can write to",
         ) from error
     print(f"report written to {plain(str(output))}", file=sys.stderr)
+
+
+def _put(target: Path, text: str) -> None:
+    """Write aside, then rename: nobody sees half a report. Devices and pipes stay what they are."""
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    aside = target.with_name(f".grpodoctor-{os.getpid()}.tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(target)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _with_progress(steps: Iterable[StepRecord]) -> Iterator[StepRecord]:

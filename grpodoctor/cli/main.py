@@ -6,9 +6,11 @@ its options as typer annotations and its help as the docstring.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +18,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from grpodoctor import __version__
-from grpodoctor.errors import GrpodoctorError
+from grpodoctor.errors import GrpodoctorError, InputError
 
 COMMANDS = {
     "demo": "Train a model that falls ill, treat it, and leave a report behind.",
@@ -30,6 +32,7 @@ COMMANDS = {
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _LazyCommands(TyperGroup):
@@ -57,6 +60,17 @@ class _LazyCommands(TyperGroup):
         except BrokenPipeError:
             _abandon_stdout()
             raise typer.Exit(_BROKEN_PIPE) from None
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _abandon_stdout()
+            full = InputError(
+                f"cannot write: {error.strerror}",
+                where=str(error.filename or "standard output"),
+                remedy="make room",
+            )
+            _complain(full)
+            raise typer.Exit(full.exit_code) from None
 
 
 def _load(name: str) -> Any:
@@ -112,7 +126,10 @@ for _name, _summary in COMMANDS.items():
 
 def main() -> None:
     """Entry point of the `grpodoctor` program."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # the caller closed it
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open to the end
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app()

@@ -94,8 +94,8 @@ class Session:
         """
         poll = self._follower.poll()
         self._take_manifest(poll)
-        if poll.manifest is not None or poll.steps:
-            self.waiting = False
+        if poll.restarted or poll.manifest is not None or poll.steps:
+            self.waiting = poll.manifest is None and not poll.steps
         self.examination.note_damage(poll.damage)
         changes = [change for record in poll.steps for change in self._observe(record)]
         for event in poll.events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,7 @@ class Tail(Generic[T]):
             RunError: if the file is there but cannot be read.
         """
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 return self._read_block(file)
         except OSError as error:
             if _is_missing(error) or error.errno == errno.ESTALE:
@@ -143,6 +144,22 @@ class Tail(Generic[T]):
 
     def _damage(self, why: str) -> Damage:
         return Damage(self._path.name, self._line + 1, " ".join(why.split())[:200])
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading, but nothing that would let a reader wait, or read, for ever.
+
+    Raises:
+        RunError: if it is a pipe, a device or a directory.
+        OSError: if it is missing or cannot be read.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise RunError(
+            "not a regular file", where=str(path)[:200], remedy="give the directory of a run"
+        )
+    return file
 
 
 def unreadable(path: Path, error: OSError) -> RunError:

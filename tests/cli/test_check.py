@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import time
 
@@ -184,3 +185,20 @@ def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, capsys):
 
     assert list(check._with_progress(slowly())) == steps
     assert "step 1" in capsys.readouterr().err
+
+
+def test_a_report_to_a_pipe_or_a_link_leaves_it_what_it_is(well, tmp_path):
+    (tmp_path / "link.json").symlink_to("real.json")
+    os.mkfifo(tmp_path / "pipe.json")
+    reader = os.open(tmp_path / "pipe.json", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for name in ("link.json", "pipe.json"):
+            done = run("check", well, "--output", tmp_path / name)
+            assert (done.returncode, done.stdout) == (0, "")
+        assert json.loads(os.read(reader, 1 << 20))["schema_version"] == 1
+    finally:
+        os.close(reader)
+    assert (tmp_path / "pipe.json").is_fifo()
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["findings"] == []
+    assert run("check", well, "--output", "").returncode == 2

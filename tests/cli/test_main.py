@@ -92,3 +92,25 @@ def test_a_terminal_without_unicode_is_served():
     done = run("rule", env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin"}, cwd=Path.cwd())
     assert done.returncode == 0
     assert "ENT001" in done.stdout
+
+
+def test_a_full_disk_behind_stdout_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "grpodoctor", "rule"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert (
+        done.stderr == "error: cannot write: No space left on device (standard output); make room\n"
+    )
+
+
+def test_closed_streams_are_no_reason_to_fail():
+    command = f"{sys.executable} -m grpodoctor rule >&- 2>&-"
+    done = subprocess.run(["/bin/sh", "-c", command], timeout=60, check=False)
+    assert done.returncode == 0
