@@ -42,7 +42,7 @@ def test_starved_is_told_from_harmless_even_where_a_penalty_leaves_a_gradient() 
         "reward/mean": 0.0,
     }
     patient = run(curves, count=40)
-    assert patient.finding("OPT001").severity == "warning"
+    assert patient.finding("OPT001").severity == "info"
     assert "no group varies" in patient.finding("OPT001").summary
     assert patient.engine.diagnosis().findings[0].code == "GRP002"  # the cause before the symptom
 

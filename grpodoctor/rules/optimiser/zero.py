@@ -28,8 +28,8 @@ class ZeroLossOrGradient(Rule):
         Zeros that last, told apart. *Harmless*: the loss prints as zero and the gradient is alive;
         with one update per batch the ratio is 1 and the centred advantages add up to nothing: a
         note. *Starved*: groups have no variance, so that there is nothing to learn from, or, when
-        all is solved, nothing left to learn; where groups are recorded it stays a warning, and one
-        of GRP002 to GRP004 beside it names the cause. *Broken*: groups do vary, or no token bears
+        all is solved, nothing left to learn; where groups are recorded it is a note, and one of
+        GRP002 to GRP004 beside it names the cause. *Broken*: groups do vary, or no token bears
         loss, and still there is no gradient: a mask or plumbing fault. The fourth, a clip fraction
         of zero, is CLP002.
 
@@ -111,18 +111,18 @@ class ZeroLossOrGradient(Rule):
             return self._sighting(chart, "info", text, ("stop-training", "harder-prompts"))
         text = f"{symptom} because no group varies in reward: there is nothing to learn from"
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
-        return self._sighting(
-            chart, "critical" if self._is_long(chart) else "warning", text, remedies
-        )
+        return self._sighting(chart, self._weight_of_starving(chart), text, remedies)
 
-    def _is_long(self, chart: Chart) -> bool:
-        """Whether there was no gradient for long, and no other rule to name the cause.
+    def _weight_of_starving(self, chart: Chart) -> Severity:
+        """Critical where no gradient was left for long; a note beside GRP002 to GRP004.
 
-        With groups on record GRP002 to GRP004 do, and the symptom must not stand before it.
+        With groups on record those rules name the cause, and a symptom must not stand before it.
         """
+        if any(map(chart.is_fresh, _FLAT_KINDS)):
+            return "info"
         gradients = chart.series(_GRADIENT).tail(self.patience)
-        alone = not any(map(chart.is_fresh, _FLAT_KINDS))
-        return alone and len(gradients) == self.patience and max(gradients) <= self.no_gradient
+        long = len(gradients) == self.patience and max(gradients) <= self.no_gradient
+        return "critical" if long else "warning"
 
     def _is_starved(self, chart: Chart) -> bool:
         if any(map(chart.is_fresh, _FLAT_KINDS)):
