@@ -58,7 +58,8 @@ def damage_line(report: Report) -> str:
     """How many lines could not be read, and which the first was."""
     first = report.damage[0]
     lines = counted(report.damage_total, "damaged line")
-    return f"{lines} left out; the first: {first.file} line {first.line}: {first.why}"
+    place = f"{first.file} line {first.line}" if first.line else f"all of {first.file}"
+    return f"{lines} left out; the first: {place}: {first.why}"
 
 
 def tally(report: Report) -> str:

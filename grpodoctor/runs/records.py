@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
@@ -76,7 +76,12 @@ class Manifest(BaseModel):
         Raises:
             ValueError: if it is not a manifest; the message says why.
         """
-        return cls.model_validate(_parse_object(text))
+        try:
+            return cls.model_validate(_parse_object(text))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{place[:60]}: {first['msg']}") from None
 
 
 @dataclass(frozen=True, slots=True)

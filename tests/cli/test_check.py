@@ -126,6 +126,10 @@ def test_a_directory_without_its_manifest_is_still_a_run(sick, tmp_path):
     (tmp_path / "run" / MANIFEST).unlink()
     (tmp_path / "run" / EVENTS).unlink()
     assert run("check", tmp_path / "run").returncode == 1
+    (tmp_path / "run" / MANIFEST).write_text('{"knobs": {"clip_high": []}, "seed": "x"}')
+    done = run("check", tmp_path / "run")
+    assert done.returncode == 1
+    assert "the first: all of run.json: knobs.clip_high.bool: Input should be" in done.stderr
 
 
 @pytest.mark.parametrize(

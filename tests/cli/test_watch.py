@@ -106,8 +106,10 @@ def test_a_run_that_begins_anew_is_watched_anew(tmp_path):
         assert any(each["kind"] == "finding-raised" for each in first)
         shutil.rmtree(tmp_path / "run")
         record_run(tmp_path / "run", 30, run_id="second")
-        out, err = process.communicate(timeout=PATIENCE)
-    later = [json.loads(line) for line in out.splitlines()]
+        # Not `communicate`: it would lose the part of a line that is buffered already.
+        later = [json.loads(line) for line in process.stdout]
+        err = process.stderr.read()
+        process.wait(timeout=PATIENCE)
     kinds = [each["kind"] for each in later]
     assert "restarted" in kinds
     assert "finding-raised" not in kinds[kinds.index("restarted") :]

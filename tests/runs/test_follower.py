@@ -339,6 +339,7 @@ def test_a_damaged_manifest_does_not_cost_the_steps(tmp_path: Path, text: bytes)
     assert run.manifest == Manifest()
     assert [(each.file, each.line) for each in run.damage] == [(MANIFEST, 0)]
     assert "\n" not in run.damage[0].why
+    assert len(run.damage[0].why) < 80
     follower = Follower(tmp_path)
     assert follower.poll().damage == run.damage
     assert follower.poll().damage == []
