@@ -50,9 +50,7 @@ def train(
     preset, then file, then --set, then --steps and --seed. Ctrl-C ends after the step in progress
     and leaves a checkpoint; a second Ctrl-C ends at once.
     """
-    for package in ("torch", "transformers"):
-        if find_spec(package) is None:
-            raise MissingExtraError("training", "torch")
+    _require_torch()
     from rich.console import Console
 
     assignments = list(settings or ())
@@ -66,10 +64,14 @@ def train(
         )
     directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     if resume:
-        _resume(console, directory, assignments)
-    else:
-        chosen = _fresh_config(console, preset, config, assignments)
-        _run(console, chosen, directory, resume=False)
+        return _resume(console, directory, assignments)
+    _run(console, _fresh_config(console, preset, config, assignments), directory, resume=False)
+
+
+def _require_torch() -> None:
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise MissingExtraError("training", "torch")
 
 
 def _resume(console: Console, directory: Path, assignments: list[str]) -> None:
@@ -77,9 +79,8 @@ def _resume(console: Console, directory: Path, assignments: list[str]) -> None:
 
     config, done = saved_config(directory, assignments), steps_done(directory)
     if done >= config.steps:
-        console.print(f"{done} steps are done already; ask for more than that with --steps")
-    else:
-        _run(console, config, directory, resume=True)
+        return console.print(f"{done} steps are done already; ask for more than that with --steps")
+    _run(console, config, directory, resume=True)
 
 
 def _fresh_config(

@@ -170,7 +170,7 @@ class Session:
         finding = report_finding(change.finding, chart.knobs, framework)
         return {
             "kind": f"finding-{change.kind}",
-            "step": finding.last_step,
+            "step": change.step,
             "finding": finding.to_json(),
         }
 

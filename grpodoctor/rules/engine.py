@@ -54,6 +54,8 @@ class Change:
 
     kind: Literal["raised", "escalated", "resolved"]
     finding: Finding
+    step: int
+    """The step at which it became known: later than the onset, or than the last sighting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Engine:
             case.recent.clear()
             case.clear = 0
             if case.finding is not None and case.finding.onset_step >= step:
-                dropped.append(Change("resolved", case.finding.resolved()))
+                dropped.append(Change("resolved", case.finding.resolved(), step))
                 case.finding = None
         kept = [each for each in self._resolved if each.onset_step < step]
         self._resolved = deque(kept, maxlen=RESOLVED_KEPT)
@@ -242,7 +244,7 @@ class Engine:
             references=rule.references,
         )
         self._fired.add(rule.code)
-        return Change("raised", case.finding)
+        return Change("raised", case.finding, self.chart.step)
 
     def _continue(
         self, case: _Case, finding: Finding, sighting: Sighting, persisted: Severity
@@ -261,7 +263,7 @@ class Engine:
             )
         case.finding = finding_now
         if severity != finding.severity:
-            yield Change("escalated", finding_now)
+            yield Change("escalated", finding_now, self.chart.step)
 
     def _unsighted(self, case: _Case) -> Iterator[Change]:
         case.recent.clear()
@@ -272,7 +274,7 @@ class Engine:
             over = case.finding.resolved()
             case.finding, case.resolved_at = None, case.examinations
             self._resolved.append(over)
-            yield Change("resolved", over)
+            yield Change("resolved", over, self.chart.step)
 
     def diagnosis(self) -> Diagnosis:
         """What is known after the steps observed so far."""

@@ -9,7 +9,8 @@ Simplifications, so that it can be read in one sitting:
 - A prompt's responses stay in one mini-batch.
 - Randomness is derived from the seed and the step's number, so that a resumed run is the same run.
 
-A step: obey requests, sync the engine, sample, reward, score, advantages, updates, record.
+A step: requests, sync of the engine, sampling, rewards, scores, advantages, updates, evaluation,
+record.
 """
 
 from __future__ import annotations

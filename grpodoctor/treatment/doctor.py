@@ -390,11 +390,12 @@ class Doctor:
 
 
 def _by_urgency(findings: Iterable[Finding]) -> list[Finding]:
-    """Active findings, the gravest and then the earliest first; `info` asks for no treatment."""
+    """Active findings, the gravest and then the earliest first; `info` asks for no treatment.
+
+    Between equals the order is the engine's, which puts causes before symptoms.
+    """
     active = (each for each in findings if each.active and each.severity != "info")
-    return sorted(
-        active, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step, each.code)
-    )
+    return sorted(active, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step))
 
 
 def _in_force(changes: Mapping[str, Setting], knobs: Mapping[str, Setting]) -> bool:

@@ -39,7 +39,7 @@ def noisy(curve: Curve, scale: float, seed: int, *, low: float = 0.0) -> Callabl
         point = point_of(curve, step)
         if not isinstance(point, float | int):
             return point
-        noise = random.Random(f"{seed}/{step}").gauss(0.0, scale)  # noqa: S311 - noise, no secret
+        noise = random.Random(f"{seed}/{step}").gauss(0.0, scale)
         return max(low, point + noise)
 
     return at

@@ -194,7 +194,7 @@ def test_a_run_that_restarts_at_zero_again_and_again_builds_up_nothing() -> None
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_around_a_threshold_does_not_flap(seed: int) -> None:
-    generator = random.Random(seed)  # noqa: S311 - noise, no secret
+    generator = random.Random(seed)
     patient = watched([generator.gauss(0.5, 0.2) for _ in range(5000)])
     assert 1 <= patient.raised("TST001") <= 6
 

@@ -75,7 +75,7 @@ def test_a_solved_task_is_saturated_and_nothing_else() -> None:
 
 def test_a_run_of_old_keys_with_dead_components_and_a_single_kl_spike() -> None:
     """.18 to 1.45 in 250 steps; zero losses and gradients in the first rows; a KL of .93 once."""
-    generator = random.Random(1)  # noqa: S311 - noise, no secret
+    generator = random.Random(1)
     gradients = [0.0] + [generator.lognormvariate(-1.0, 0.6) for _ in range(249)]
     curves: dict[str, Curve] = {
         "reward/mean": scattered(ramp(0.1, 1.45, 200), 0.5, 2, low=-0.2),
