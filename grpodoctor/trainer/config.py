@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
+    SerializeAsAny,
     ValidationError,
     field_validator,
     model_validator,
 )
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.trainer.loss_settings import (
+    LossConfig,
+    PpoClip,
+    loss_config,
+    loss_fields,
+    outlasting,
+)
 from grpodoctor.trainer.registry import check_variant
-
-
-class Section(BaseModel):
-    """Base of all sections: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from grpodoctor.trainer.section import Section
 
 
 class ModelConfig(Section):
@@ -139,33 +140,6 @@ class CorrectionConfig(Section):
         return kind
 
 
-class LossConfig(Section):
-    """The loss of an update."""
-
-    kind: str = "ppo_clip"
-    """A registered loss."""
-    clip_low: float = Field(0.2, ge=0, le=1)
-    """The ratio may fall to 1 - clip_low."""
-    clip_high: float = Field(0.2, ge=0, le=10)
-    """The ratio may rise to 1 + clip_high."""
-    dual_clip: float | None = Field(None, gt=1)
-    """Largest ratio of a token with A < 0 that still has a gradient; none by default."""
-    aggregation: Literal["sequence-mean", "token-mean", "prompt-mean", "constant"] = "sequence-mean"
-    """The denominator: of a response, of the batch, of a prompt's group, or the length limit."""
-    kl_coefficient: float = Field(0.0, ge=0, le=10)
-    """Weight of the KL penalty to the model the run began with."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of that penalty."""
-    entropy_coefficient: float = Field(0.0, ge=-1, le=1)
-    """Weight of the entropy bonus."""
-
-    @field_validator("kind")
-    @classmethod
-    def _is_registered(cls, kind: str) -> str:
-        check_variant("losses", kind)
-        return kind
-
-
 class OptimiserConfig(Section):
     """AdamW and how often it steps."""
 
@@ -241,11 +215,16 @@ class TrainConfig(Section):
     overlong: OverlongConfig = OverlongConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     correction: CorrectionConfig = CorrectionConfig()
-    loss: LossConfig = LossConfig()
+    loss: SerializeAsAny[LossConfig] = PpoClip()
     optimiser: OptimiserConfig = OptimiserConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _by_its_kind(cls, loss: object) -> object:
+        return loss_config(loss) if isinstance(loss, Mapping) else loss
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -262,6 +241,13 @@ class TrainConfig(Section):
             "against the sampler's own log-probabilities does already",
             "correction.kind and engine.old_logprobs",
             "set engine.old_logprobs=recompute",
+        )
+        yield (
+            self.correction.kind != "none" and self.loss.anchored_on_sampler,
+            f"the ratio of {self.loss.kind} goes to the sampler: {self.correction.kind} would "
+            "correct the same gap twice",
+            "correction.kind and loss.kind",
+            "set correction.kind=none",
         )
         yield (
             left_over != 0,
@@ -322,8 +308,11 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in top.items():
         below = result.get(key)
-        nested = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = _overlay(below, value) if nested else value  # type: ignore[arg-type]  # both are
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            kept = outlasting(below, value) if key == "loss" else below
+            result[key] = _overlay(kept, value)
+        else:
+            result[key] = value
     return result
 
 
@@ -378,7 +367,8 @@ def known_keys() -> list[str]:
     for name, field in TrainConfig.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            keys.extend(f"{name}.{key}" for key in section.model_fields)
+            fields = loss_fields() if section is LossConfig else section.model_fields
+            keys.extend(f"{name}.{key}" for key in fields)
         else:
             keys.append(name)
     return keys

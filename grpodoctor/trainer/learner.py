@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,8 +51,11 @@ class Update:
     rows_M: Tensor
     """Which responses of the batch it saw."""
     new_logprobs_MT: Tensor
-    clipped_low_MT: Tensor
-    clipped_high_MT: Tensor
+    clipped_low_MT: Tensor | None
+    """(M, T), or (M, 1) where the loss clips whole responses; None where it clips nothing."""
+    clipped_high_MT: Tensor | None
+    gate_MT: Tensor | None
+    """None where the loss has no soft gate."""
     loss: float
     grad_norm: float
     """Before clipping."""
@@ -135,8 +138,9 @@ class Learner:
         return Update(
             rows_M,
             torch.cat(logprobs),
-            torch.cat([each.clipped_low_BT for each in terms]),
-            torch.cat([each.clipped_high_BT for each in terms]),
+            _join([each.clipped_low_BT for each in terms]),
+            _join([each.clipped_high_BT for each in terms]),
+            _join([each.gate_BT for each in terms]),
             loss_sum,
             grad_norm,
             applied,
@@ -159,6 +163,7 @@ class Learner:
             LossInputs(
                 new_logprobs_BT,
                 batch.old_logprobs_BT[rows_B],
+                batch.samples.logprobs_BT[rows_B],
                 batch.advantages_B[rows_B, None].expand(mask_BT.shape),
                 mask_BT,
                 loss,
@@ -201,6 +206,12 @@ class Learner:
             self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         return norm, applied
+
+
+def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The micro-batches' parts as one; a loss that lacks them lacks them always."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None
 
 
 def _chunks(count: int, size: int) -> Iterator[Tensor]:

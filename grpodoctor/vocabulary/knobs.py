@@ -67,11 +67,14 @@ class Knob:
 KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
-        Knob("loss", "Loss variant.", choices=("ppo_clip",)),
+        Knob("loss", "Loss variant.",
+             choices=("ppo_clip", "reinforce", "gspo", "gspo_token", "gmpo", "cispo", "scalerl",
+                      "sapo", "vespo", "dppo_binary_tv", "dppo_binary_kl", "dcpo", "minirl")),
         Knob("clip_low", "Ratio may fall to 1 - clip_low before the gradient stops.", 0, 1),
         Knob("clip_high", "Ratio may rise to 1 + clip_high before the gradient stops.", 0, 10),
         Knob("aggregation", "Denominator of the loss.",
-             choices=("sequence-mean", "token-mean", "prompt-mean", "constant")),
+             choices=("sequence-mean", "token-mean", "prompt-mean", "constant",
+                      "sequence-mean-token-sum", "sequence-sum-token-mean")),
         Knob("advantage", "How rewards become advantages.",
              choices=("group", "centred")),
         Knob("correction", "Correction of the sampler-learner mismatch.",

@@ -15,6 +15,7 @@ from grpodoctor.trainer.aggregation import AGGREGATIONS
 from grpodoctor.trainer.config import TrainConfig, load_config
 from grpodoctor.trainer.learner import LearnBatch, Learner, mini_batches, score
 from grpodoctor.trainer.loop import StepReport, Trainer
+from grpodoctor.trainer.loss_settings import SETTINGS
 from grpodoctor.trainer.policy import load_policy
 from grpodoctor.trainer.presets import preset_names, preset_of
 from grpodoctor.trainer.sampler import Samples
@@ -108,10 +109,16 @@ def gradient(learner: Learner, batch: LearnBatch, config: TrainConfig) -> torch.
     return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_micro_batches_change_no_gradient(aggregation: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *(f"loss.aggregation={aggregation}" for aggregation in AGGREGATIONS),
+        *(f"loss.kind={kind}" for kind in SETTINGS if kind != "ppo_clip"),
+    ],
+)
+def test_micro_batches_change_no_gradient(choice: str, tmp_path: Path) -> None:
     extras = ("loss.entropy_coefficient=0.01", "loss.kl_coefficient=0.1")
-    settings = (f"loss.aggregation={aggregation}", "optimiser.max_grad_norm=1e9", *extras)
+    settings = (choice, "optimiser.max_grad_norm=1e9", *extras)
     trainer = Trainer(small(*settings), tmp_path / "run")
     batch = rollout(trainer)
     whole = gradient(trainer.learner, batch, trainer.config)
