@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import (
     Field,
+    FiniteFloat,
     SerializeAsAny,
     ValidationError,
     field_validator,
@@ -112,11 +113,15 @@ class AdvantageConfig(Section):
     """How rewards become advantages."""
 
     kind: str = "group"
-    """A registered advantage: `group` (mean and standard deviation) or `centred` (mean only)."""
+    """A registered advantage."""
     std: Literal["population", "unbiased"] = "population"
     """Which standard deviation divides; the papers do not say, libraries use the unbiased one."""
     epsilon: float = Field(1e-6, ge=0, le=1)
     """Added to the standard deviation."""
+    ties: Literal["average", "position"] = "average"
+    """How `gopo` ranks equal rewards: all alike, or by their place, as its authors' code does."""
+    component_weights: dict[str, FiniteFloat] = Field(default_factory=dict)
+    """What each component of the reward weighs in `gdpo`; 1 where none is given."""
 
     @field_validator("kind")
     @classmethod
@@ -129,9 +134,11 @@ class CorrectionConfig(Section):
     """Correction of the mismatch between the engine that samples and the learner."""
 
     kind: str = "none"
-    """A registered correction: `none`, `tis_token`, `tis_sequence`."""
+    """A registered correction."""
     cap: float = Field(2.0, ge=1, le=100)
-    """Cap of the importance weight."""
+    """Cap of the importance weight: `tis` lowers what is above, the others leave it out."""
+    floor: float = Field(0.0, ge=0, le=1)
+    """Weights below it are left out by `mis`, `icepop` and `geo_mask`; 0 leaves out none."""
 
     @field_validator("kind")
     @classmethod
@@ -248,6 +255,20 @@ class TrainConfig(Section):
             "correct the same gap twice",
             "correction.kind and loss.kind",
             "set correction.kind=none",
+        )
+        yield (
+            self.correction.kind in ("tis_token", "mis_token", "icepop", "geo_mask")
+            and self.loss.of_responses,
+            f"{self.loss.kind} has one term a response, which the weights of single tokens in "
+            f"{self.correction.kind} would only average out",
+            "correction.kind and loss.kind",
+            "use tis_sequence or mis_sequence, or the loss gspo_token",
+        )
+        yield (
+            self.correction.kind == "icepop" and self.correction.floor == 0,
+            "without a floor icepop is mis_token",
+            "correction.kind and correction.floor",
+            "set correction.floor=0.5 and correction.cap=5, as its paper does",
         )
         yield (
             left_over != 0,

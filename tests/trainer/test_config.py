@@ -42,6 +42,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("rollout.group_size=1", "group_size"),
         ("optimiser.epochs=3", "do not divide into"),
         ("optimiser.updates_per_batch=64", "a prompt's responses stay together"),
+        ("correction.kind=icepop", "without a floor"),
         ("model.heads=5", "do not divide a width"),
     ],
 )
@@ -60,11 +61,15 @@ def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str)
             for kind, settings in SETTINGS.items()
             if settings.anchored_on_sampler
         ),
+        ["correction.kind=tis_token", "loss.kind=gspo"],
+        ["correction.kind=geo_mask", "loss.kind=gmpo"],
         ["overlong.kind=soft-punishment", "overlong.buffer=30"],
     ],
 )
 def test_settings_that_contradict_are_refused(assignments: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"set engine|use at most|set correction"):
+    with pytest.raises(
+        ConfigError, match=r"set engine|use at most|set correction|use tis_sequence"
+    ):
         load_config(assignments=assignments)
     for assignment in assignments:
         load_config(assignments=[assignment])

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.aggregation import AGGREGATIONS, StepTokens, token_weights
+from grpodoctor.trainer.config import CorrectionConfig
 from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs
 from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.loss_settings import SETTINGS, loss_config
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
-from grpodoctor.trainer.registry import correction_of, loss_of, names
+from grpodoctor.trainer.registry import Family, correction_of, loss_of, names
 from grpodoctor.vocabulary.knobs import KNOBS
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
@@ -67,6 +68,7 @@ class Case:
     sampler: str = "mu"
     correction: str = "none"
     cap: float = 2.0
+    floor: float = 0.0
 
     def terms(self, new_logprobs_BT: Tensor) -> LossTerms:
         return terms_of(
@@ -78,7 +80,8 @@ class Case:
         )
 
     def corrected(self) -> Corrected | None:
-        inputs = CorrectionInputs(logprobs("old"), logprobs("mu"), MASK_BT, self.cap)
+        settings = CorrectionConfig(kind=self.correction, cap=self.cap, floor=self.floor)
+        inputs = CorrectionInputs(logprobs("old"), logprobs("mu"), MASK_BT, settings)
         return correction_of(self.correction)(inputs)
 
     def loss(self, new_logprobs_BT: Tensor) -> Tensor:
@@ -130,6 +133,11 @@ CASES = {
     "olmo3_grpo": Case({"clip_high": 0.272}, advantages=((0.5,), (-0.5,)), correction="tis_token"),
     "tis_token_C2": Case(correction="tis_token"),
     "tis_sequence_product_C3": Case(correction="tis_sequence", cap=3.0),
+    "mis_token_C2": Case(correction="mis_token"),
+    "mis_sequence_product_C3": Case(correction="mis_sequence", cap=3.0),
+    "icepop_0.5_5_seqmean": Case({}, "sequence-mean", correction="icepop", cap=5.0, floor=0.5),
+    "icepop_0.5_5_tokenmean": Case(correction="icepop", cap=5.0, floor=0.5),
+    "geo_seq_mask_keep_raw_token_w_[0.99,2.0]": Case(correction="geo_mask", cap=2.0, floor=0.99),
 }
 
 
@@ -146,15 +154,19 @@ def test_value_and_gradient_are_the_published_ones(name: str) -> None:
     assert ((gradient_BT == 0) == (wanted_BT == 0)).all()
 
 
-@pytest.mark.parametrize("name", ["tis_token_C2", "tis_sequence_product_C3"])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.corrected()])
 def test_correction_weights_are_the_published_ones(name: str) -> None:
-    corrected, expected_BT = CASES[name].corrected(), tensor(VECTORS["losses"][name]["is_weight"])
+    corrected = CASES[name].corrected()
+    expected_BT = tensor(
+        VECTORS["losses"]["tis_token_C2" if name == "olmo3_grpo" else name]["is_weight"]
+    )
     assert corrected is not None
     torch.testing.assert_close(
         corrected.weights_BT[MASK_BT], expected_BT[MASK_BT], rtol=1e-6, atol=1e-9
     )
-    at_cap_BT = expected_BT == CASES[name].cap
-    assert (corrected.capped_BT[MASK_BT] == at_cap_BT[MASK_BT]).all()
+    bound = CASES[name].cap if CASES[name].correction.startswith("tis") else 0.0
+    at_bound_BT = expected_BT == bound
+    assert (corrected.capped_BT[MASK_BT] == at_bound_BT[MASK_BT]).all()
     assert not corrected.capped_BT[~MASK_BT].any()
 
 
@@ -366,9 +378,18 @@ def test_every_loss_has_settings_of_its_own_and_every_settings_a_loss() -> None:
     assert set(SETTINGS) == set(names("losses"))
 
 
-@pytest.mark.parametrize("name", names("losses"))
-def test_the_page_of_a_loss_says_what_one_must_know(name: str) -> None:
-    page = importlib.import_module(f"grpodoctor.trainer.losses.{name}").__doc__ or ""
+FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections")
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [(family, name) for family in FAMILIES for name in names(family)]
+)
+def test_the_page_of_a_variant_says_what_one_must_know(family: Family, name: str) -> None:
+    page = importlib.import_module(f"grpodoctor.trainer.{family}.{name}").__doc__ or ""
     titles = re.findall(r"^(\w[\w ]*)$", page, re.MULTILINE)
-    wanted = ["Formula", "Denominator", "Settings", "Moves", "Elsewhere", "Not with", "Source"]
+    wanted = ["Formula", "Settings", "Moves", "Elsewhere", "Not with", "Source"]
+    if family == "losses":
+        wanted.insert(1, "Denominator")
+    if family == "advantages":
+        wanted.remove("Not with")
     assert titles == wanted
