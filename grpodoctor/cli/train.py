@@ -29,7 +29,8 @@ def train(
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Training steps in all.")] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="A published recipe: grpo, dapo, dr_grpo, tis.")
+        str | None,
+        typer.Option("--preset", help="A published recipe, such as grpo, dapo, gspo or cispo."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file with the configuration.")

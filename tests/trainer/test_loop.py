@@ -19,7 +19,7 @@ from grpodoctor.trainer.loss_settings import SETTINGS
 from grpodoctor.trainer.policy import load_policy
 from grpodoctor.trainer.presets import preset_names, preset_of
 from grpodoctor.trainer.sampler import Samples
-from grpodoctor.vocabulary.values import NotApplicable, scalar
+from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=2", "evaluation.prompts=8"),
@@ -79,6 +79,13 @@ def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) 
     trainer = trained(config, tmp_path / "run")
     assert trainer.done == 2
     assert moved(trainer)
+    for step in read_run(tmp_path / "run").steps:
+        # A soft gate takes the place of the clip; a loss with neither has neither.
+        clips = isinstance(step.values["clip/low_rate"], Rate)
+        gated = "clip/gate_mean" in step.values
+        bound = preset not in ("reinforce", "rloo", "sapo", "vespo")
+        assert clips == (bound and config.optimiser.updates_per_batch > 1)
+        assert gated == (preset in ("sapo", "vespo"))
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
