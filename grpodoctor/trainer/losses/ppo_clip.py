@@ -19,6 +19,7 @@ Moves
 Elsewhere
     verl always clips a second time, at 3, and takes token-mean unless told otherwise; TRL's
     default is token-mean with the name dapo. Neither default is the GRPO of its paper.
+    TRL also multiplies its KL penalty by the ratio unless use_bias_correction_kl is off.
 
 Not with
     Any other bound on the same ratio: they are losses of their own here.
