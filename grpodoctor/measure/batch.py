@@ -127,6 +127,8 @@ class UpdateBatch:
     """The same for A > 0."""
     gate_BT: Floats | None = None
     """Which share of its gradient a soft gate leaves each token."""
+    stale_B: Flags | None = None
+    """Which responses were left out as too far off-policy."""
 
     def __post_init__(self) -> None:
         _check_shapes(self, "update batch", self.new_logprobs_BT.shape)

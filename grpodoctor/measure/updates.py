@@ -143,4 +143,7 @@ def _correction_readings(update: UpdateBatch) -> dict[str, Reading]:
         readings["correction/weight_mean"] = Mean.of(update.weights_BT[update.loss_mask_BT])
     if update.capped_BT is not None:
         readings["correction/capped_rate"] = Rate.of(update.capped_BT[update.loss_mask_BT])
+    if update.stale_B is not None:
+        bearing_B = update.loss_mask_BT.any(axis=1)
+        readings["correction/stale_rate"] = Rate.of(update.stale_B[bearing_B])
     return readings

@@ -265,6 +265,13 @@ class TrainConfig(Section):
             "use tis_sequence or mis_sequence, or the loss gspo_token",
         )
         yield (
+            self.correction.kind in ("mis_sequence", "geo_mask")
+            and self.loss.off_policy_limit is not None,
+            f"{self.correction.kind} and loss.off_policy_limit both leave out whole responses",
+            "correction.kind and loss.off_policy_limit",
+            "use one of them",
+        )
+        yield (
             self.correction.kind == "icepop" and self.correction.floor == 0,
             "without a floor icepop is mis_token",
             "correction.kind and correction.floor",

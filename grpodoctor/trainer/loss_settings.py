@@ -43,6 +43,8 @@ class LossConfig(Section):
     """Estimator of that penalty."""
     entropy_coefficient: float = Field(0.0, ge=-1, le=1)
     """Weight of the entropy bonus."""
+    off_policy_limit: float | None = Field(None, gt=0, le=100)
+    """Responses with A < 0 whose mean log(sampler / learner) exceeds it are left out; none are."""
 
 
 class PpoClip(LossConfig):

@@ -142,6 +142,7 @@ def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> U
         clipped_low_BT=_array_if(update.clipped_low_MT),
         clipped_high_BT=_array_if(update.clipped_high_MT),
         gate_BT=_array_if(update.gate_MT),
+        stale_B=None if update.stale_M1 is None else _array(update.stale_M1[:, 0]),
     )
 
 

@@ -209,6 +209,9 @@ METRICS: tuple[Metric, ...] = (
            "Correction weight as applied, after its cap or mask.", "old / sampler", 0),
     Metric("correction/capped_rate", "rate", "share", "generated tokens",
            "Tokens whose correction weight was capped or set to zero.", "old / sampler", 0, 1),
+    Metric("correction/stale_rate", "rate", "share", "responses",
+           "Responses with A < 0 left out because the learner has moved away from the sampler.",
+           "learner / sampler", 0, 1, "DeepSeek-V3.2, arXiv 2512.02556"),
     # experts
     Metric("experts/churn_update", "mean", "share", "tokens x layers",
            "Experts activated before an update that are not after it.", "old, learner", 0, 1, _GSPO,

@@ -86,6 +86,14 @@ def test_a_loss_that_clips_nothing_has_no_clip_fraction(core_update):
     assert "clip/gate_mean" not in update_readings(core_update, on_policy=False)
 
 
+def test_stale_responses_are_counted_among_those_that_bear_loss(core_update):
+    stale = replace(core_update, stale_B=np.array([False, True]))
+    assert update_readings(stale, on_policy=True)["correction/stale_rate"] == Rate(1, 2)
+    mask_BT = core_update.loss_mask_BT & np.array([[False], [True]])
+    readings = update_readings(replace(stale, loss_mask_BT=mask_BT), on_policy=True)
+    assert readings["correction/stale_rate"] == Rate(1, 1)
+
+
 def test_clipping_at_forks_looks_at_the_most_uncertain_tokens(core_update):
     at_the_clipped = np.array([[0.1, 2.0, 0.1], [0.1, 0.1, 9.0]])
     elsewhere = np.array([[2.0, 0.1, 0.1], [0.1, 0.1, 9.0]])

@@ -63,12 +63,13 @@ def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str)
         ),
         ["correction.kind=tis_token", "loss.kind=gspo"],
         ["correction.kind=geo_mask", "loss.kind=gmpo"],
+        ["correction.kind=mis_sequence", "loss.off_policy_limit=0.1"],
         ["overlong.kind=soft-punishment", "overlong.buffer=30"],
     ],
 )
 def test_settings_that_contradict_are_refused(assignments: list[str]) -> None:
     with pytest.raises(
-        ConfigError, match=r"set engine|use at most|set correction|use tis_sequence"
+        ConfigError, match=r"set engine|use at most|set correction|use tis_sequence|use one of"
     ):
         load_config(assignments=assignments)
     for assignment in assignments:

@@ -258,6 +258,30 @@ def test_an_overlong_mask_takes_truncated_responses_out_of_the_loss(tmp_path: Pa
     trainer.journal.close(finished=False)
 
 
+def test_responses_too_far_off_policy_are_left_out_and_counted(tmp_path: Path) -> None:
+    far = ("engine.temperature=3.0", "advantage.kind=centred", "optimiser.updates_per_batch=2")
+    trained(small("loss.off_policy_limit=1e-6", *far), tmp_path / "masked")
+    rates = [step.values["correction/stale_rate"] for step in read_run(tmp_path / "masked").steps]
+    assert any(scalar(rate) > 0 for rate in rates)
+    trained(small(*far), tmp_path / "open")
+    assert all(
+        "correction/stale_rate" not in step.values for step in read_run(tmp_path / "open").steps
+    )
+
+
+def test_masking_a_batch_by_off_policy_limit_changes_its_gradient(tmp_path: Path) -> None:
+    trainer = Trainer(small("engine.temperature=3.0"), tmp_path / "run")
+    batch = rollout(trainer)
+    plain = gradient(trainer.learner, batch, trainer.config)
+    config = small("loss.off_policy_limit=1e-6")
+    masked = gradient(trainer.learner, batch, config)
+    split = gradient(
+        trainer.learner, batch, small("loss.off_policy_limit=1e-6", "optimiser.micro_batch=3")
+    )
+    assert not torch.allclose(plain, masked)
+    torch.testing.assert_close(split, masked, rtol=1e-4, atol=1e-7)
+
+
 def test_one_update_of_the_learners_own_policy_has_no_clip_fraction(tmp_path: Path) -> None:
     on_policy = trained(small("optimiser.updates_per_batch=1"), tmp_path / "on")
     off_policy = trained(small("optimiser.updates_per_batch=2"), tmp_path / "off")

@@ -20,6 +20,7 @@ from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.loss_settings import SETTINGS, loss_config
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.registry import Family, correction_of, loss_of, names
+from grpodoctor.trainer.sequence_mask import stale_responses
 from grpodoctor.vocabulary.knobs import KNOBS
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
@@ -343,6 +344,32 @@ def test_gates_say_which_share_of_the_gradient_they_leave() -> None:
     assert vespo is not None
     wanted_B = tensor(VECTORS["losses"]["vespo_k2_l3_pos_k3_l2_neg"]["phi"])
     torch.testing.assert_close(vespo[:, 0], wanted_B, rtol=1e-6, atol=1e-9)
+
+
+def test_bad_responses_that_the_learner_left_behind_are_masked_as_published() -> None:
+    expected, mask = VECTORS["losses"]["opsm_delta0.1_seqmean"], {"off_policy_limit": 0.1}
+    new_logprobs_BT = logprobs("new").requires_grad_()
+    config = loss_config(mask)
+    stale_B1 = stale_responses(
+        LossInputs(
+            torch.where(MASK_BT, new_logprobs_BT, torch.nan),
+            logprobs("old"),
+            logprobs("mu"),
+            tensor([[1.0], [-0.5]]).expand(MASK_BT.shape),
+            MASK_BT,
+            config,
+        ),
+        0.1,
+    )
+    assert (~stale_B1[:, 0]).tolist() == expected["kept"]
+    loss_BT = torch.where(stale_B1, 0.0, Case(mask).terms(new_logprobs_BT).loss_BT)
+    loss = aggregated(loss_BT, MASK_BT, "sequence-mean")
+    assert loss.item() == pytest.approx(expected["loss"], rel=1e-6)
+    gradient_BT = gradient_of(loss, new_logprobs_BT)
+    torch.testing.assert_close(
+        gradient_BT, tensor(expected["grad_wrt_new_logp"]), rtol=1e-6, atol=1e-9
+    )
+    assert (gradient_BT[1] == 0).all()
 
 
 def test_a_capped_dppo_has_the_gradient_of_the_form_with_a_detached_weight() -> None:

@@ -20,6 +20,7 @@ from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.loss_settings import loss_config
 from grpodoctor.trainer.losses.base import LossInputs
 from grpodoctor.trainer.registry import correction_of, loss_of
+from grpodoctor.trainer.sequence_mask import stale_responses
 
 # TRL and what it imports warn of their own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -125,11 +126,14 @@ def our_loss(
     old_BT = inputs["old_per_token_logps"]
     # TRL's VESPO knows the old policy alone; other losses here do not look at the sampler.
     advantages_BT = inputs["advantages"][:, None].expand(mask_BT.shape)
-    terms = loss_of(config.kind)(LossInputs(new_BT, old_BT, old_BT, advantages_BT, mask_BT, config))
+    loss_inputs = LossInputs(new_BT, old_BT, old_BT, advantages_BT, mask_BT, config)
+    terms = loss_of(config.kind)(loss_inputs)
     corrected = correction_of(correction.kind)(
         CorrectionInputs(old_BT, inputs["sampler"], mask_BT, correction)
     )
     loss_BT = terms.loss_BT if corrected is None else terms.loss_BT * corrected.weights_BT
+    if config.off_policy_limit is not None:
+        loss_BT = torch.where(stale_responses(loss_inputs, config.off_policy_limit), 0.0, loss_BT)
     penalty_BT = kl_penalty("k3", new_BT, inputs["ref_per_token_logps"])
     loss_BT = loss_BT + config.kl_coefficient * penalty_BT
     tokens = StepTokens(mask_BT, torch.arange(RESPONSES) // 2, BUDGET)
@@ -156,6 +160,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "cispo": (
         {"kind": "cispo", "clip_high": 0.5},
         {"loss_type": "cispo", "epsilon_high": 1.5},
+        "none",
+    ),
+    "grpo without stale responses": (
+        {**WIDE, "off_policy_limit": 0.01},
+        {"loss_type": "grpo", "off_policy_mask_threshold": 0.01},
         "none",
     ),
     "sapo": ({"kind": "sapo"}, {"loss_type": "sapo"}, "none"),
