@@ -94,6 +94,8 @@ def _fresh_config(
 
 
 def _run(console: Console, config: TrainConfig, directory: Path, *, resume: bool) -> None:
+    for doubt in config.doubts():
+        console.print(f"note: {doubt}", markup=False, highlight=False)
     console.print("loading the model", highlight=False)
     from grpodoctor.trainer.loop import Trainer
 

@@ -22,6 +22,8 @@ from pydantic import (
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.loss_settings import (
+    Gspo,
+    GspoToken,
     LossConfig,
     PpoClip,
     loss_config,
@@ -30,6 +32,9 @@ from grpodoctor.trainer.loss_settings import (
 )
 from grpodoctor.trainer.registry import check_variant
 from grpodoctor.trainer.section import Section
+
+_WIDE = 0.05
+"""A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
 
 
 class ModelConfig(Section):
@@ -239,6 +244,16 @@ class TrainConfig(Section):
             if holds:
                 raise ConfigError(what, where=keys, remedy=remedy)
         return self
+
+    def doubts(self) -> list[str]:
+        """What is allowed and hardly meant, a line each."""
+        loss = self.loss
+        wide = isinstance(loss, Gspo | GspoToken) and max(loss.clip_low, loss.clip_high) > _WIDE
+        line = (
+            f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
+            "the ratio of whole responses, whose paper uses 0.0003 and 0.0004"
+        )
+        return [line] if wide else []
 
     def _contradictions(self) -> Iterable[tuple[bool, str, str, str]]:
         batches, left_over = divmod(self.optimiser.updates_per_batch, self.optimiser.epochs)
