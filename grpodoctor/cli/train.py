@@ -30,7 +30,8 @@ def train(
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Training steps in all.")] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="A published recipe: grpo, dapo, dr_grpo, tis.")
+        str | None,
+        typer.Option("--preset", help="A published recipe, such as grpo, dapo, gspo or cispo."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file with the configuration.")
@@ -64,8 +65,9 @@ def train(
         )
     directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     if resume:
-        return _resume(console, directory, assignments)
-    _run(console, _fresh_config(console, preset, config, assignments), directory, resume=False)
+        _resume(console, directory, assignments)
+    else:
+        _run(console, _fresh_config(console, preset, config, assignments), directory, resume=False)
 
 
 def _require_torch() -> None:
@@ -79,8 +81,9 @@ def _resume(console: Console, directory: Path, assignments: list[str]) -> None:
 
     config, done = saved_config(directory, assignments), steps_done(directory)
     if done >= config.steps:
-        return console.print(f"{done} steps are done already; ask for more than that with --steps")
-    _run(console, config, directory, resume=True)
+        console.print(f"{done} steps are done already; ask for more than that with --steps")
+    else:
+        _run(console, config, directory, resume=True)
 
 
 def _fresh_config(
@@ -101,6 +104,8 @@ def _fresh_config(
 def _run(console: Console, config: TrainConfig, directory: Path, *, resume: bool) -> None:
     from grpodoctor.report.escape import plain
 
+    for doubt in config.doubts():
+        console.print(f"note: {doubt}", markup=False, highlight=False)
     console.print("loading the model", highlight=False)
     from grpodoctor.trainer.loop import Trainer
 

@@ -107,8 +107,9 @@ class UpdateBatch:
     grad_norm: float
     """Before clipping."""
     learning_rate: float
-    clip_low: float
-    clip_high: float
+    clip_low: float | None = None
+    """PPO's bounds; None where the loss has none, or tells by flags what it clipped."""
+    clip_high: float | None = None
     dual_clip: float | None = None
     """Second clip of a negative advantage: the largest ratio that still has a gradient."""
     entropy_BT: Floats | None = None
@@ -124,6 +125,10 @@ class UpdateBatch:
     """
     clipped_high_BT: Flags | None = None
     """The same for A > 0."""
+    gate_BT: Floats | None = None
+    """Which share of its gradient a soft gate leaves each token."""
+    stale_B: Flags | None = None
+    """Which responses were left out as too far off-policy."""
 
     def __post_init__(self) -> None:
         _check_shapes(self, "update batch", self.new_logprobs_BT.shape)

@@ -17,6 +17,7 @@ _ON_POLICY = NotApplicable(
     "with one update per batch and the learner's own old log-probabilities the ratio is always 1"
 )
 _NO_LOSS_TOKENS = NotApplicable("no token bears loss")
+_NO_CLIP = NotApplicable("the loss clips nothing")
 _NO_DUAL_CLIP = NotApplicable("the loss has no second clip")
 _CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate")
 
@@ -42,8 +43,12 @@ def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Readin
         to_reference_N = update.reference_logprobs_BT[mask_BT] - new_N
         readings.update(kl_readings("kl/reference", to_reference_N))
     readings.update(_ratio_readings(update, ratio_N, log_ratio_N))
+    if update.gate_BT is not None:
+        readings["clip/gate_mean"] = Mean.of(update.gate_BT[mask_BT])
     if on_policy:
         readings.update(dict.fromkeys(_CLIP_RATES, _ON_POLICY))
+    elif not _clips(update):
+        readings.update(dict.fromkeys(_CLIP_RATES, _NO_CLIP))
     else:
         readings.update(_clip_readings(update, ratio_N))
     return readings | _correction_readings(update)
@@ -85,17 +90,20 @@ class _Clipped(NamedTuple):
     high: Flags
 
 
+def _clips(update: UpdateBatch) -> bool:
+    told = (update.clip_low, update.clip_high, update.clipped_low_BT, update.clipped_high_BT)
+    return any(each is not None for each in told)
+
+
 def _clip_readings(update: UpdateBatch, ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
     """Share of what the loss clips whose gradient is gone, by side."""
     mask_BT = update.loss_mask_BT
     advantages_N = update.advantages_BT[mask_BT]
-    by_rule = _Clipped(
-        (advantages_N < 0) & (ratio_N < 1 - update.clip_low),
-        (advantages_N > 0) & (ratio_N > 1 + update.clip_high),
-    )
+    low = 0.0 if update.clip_low is None else 1 - update.clip_low
+    high = math.inf if update.clip_high is None else 1 + update.clip_high
     clipped = _Clipped(
-        _told(update.clipped_low_BT, mask_BT, by_rule.low),
-        _told(update.clipped_high_BT, mask_BT, by_rule.high),
+        _told(update.clipped_low_BT, mask_BT, (advantages_N < 0) & (ratio_N < low)),
+        _told(update.clipped_high_BT, mask_BT, (advantages_N > 0) & (ratio_N > high)),
     )
     readings: dict[str, Reading] = {
         "clip/low_rate": Rate.of(clipped.low),
@@ -135,4 +143,7 @@ def _correction_readings(update: UpdateBatch) -> dict[str, Reading]:
         readings["correction/weight_mean"] = Mean.of(update.weights_BT[update.loss_mask_BT])
     if update.capped_BT is not None:
         readings["correction/capped_rate"] = Rate.of(update.capped_BT[update.loss_mask_BT])
+    if update.stale_B is not None:
+        bearing_B = update.loss_mask_BT.any(axis=1)
+        readings["correction/stale_rate"] = Rate.of(update.stale_B[bearing_B])
     return readings

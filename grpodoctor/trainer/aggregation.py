@@ -47,11 +47,22 @@ def _constant(tokens: StepTokens) -> Tensor:
     return tokens.mask_BT.new_full(tokens.mask_BT.shape, share, dtype=torch.float64)
 
 
+def _sequence_mean_token_sum(tokens: StepTokens) -> Tensor:
+    share = 1 / len(tokens.mask_BT)
+    return tokens.mask_BT.new_full(tokens.mask_BT.shape, share, dtype=torch.float64)
+
+
+def _sequence_sum_token_mean(tokens: StepTokens) -> Tensor:
+    return _sequence_mean(tokens) * len(tokens.mask_BT)
+
+
 AGGREGATIONS: dict[str, Callable[[StepTokens], Tensor]] = {
     "sequence-mean": _sequence_mean,  # GRPO: of responses, each the mean of its tokens
     "token-mean": _token_mean,  # DAPO as implemented: of all tokens
     "prompt-mean": _prompt_mean,  # DAPO Eq. 8 to the letter: of prompts, each a mean of tokens
     "constant": _constant,  # Dr. GRPO: over responses times the length limit
+    "sequence-mean-token-sum": _sequence_mean_token_sum,  # REINFORCE: a response is one action
+    "sequence-sum-token-mean": _sequence_sum_token_mean,  # DCPO: the sum of the response means
 }
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
+    FiniteFloat,
+    SerializeAsAny,
     ValidationError,
     field_validator,
     model_validator,
@@ -22,13 +22,20 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.trainer.loss_settings import (
+    Gspo,
+    GspoToken,
+    LossConfig,
+    PpoClip,
+    loss_config,
+    loss_fields,
+    outlasting,
+)
 from grpodoctor.trainer.registry import check_variant
+from grpodoctor.trainer.section import Section
 
-
-class Section(BaseModel):
-    """Base of all sections: frozen; an unknown key is an error, and so is an infinite value."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+_WIDE = 0.05
+"""A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
 
 
 class ModelConfig(Section):
@@ -112,11 +119,15 @@ class AdvantageConfig(Section):
     """How rewards become advantages."""
 
     kind: str = "group"
-    """A registered advantage: `group` (mean and standard deviation) or `centred` (mean only)."""
+    """A registered advantage."""
     std: Literal["population", "unbiased"] = "population"
     """Which standard deviation divides; the papers do not say, libraries use the unbiased one."""
     epsilon: float = Field(1e-6, ge=0, le=1)
     """Added to the standard deviation."""
+    ties: Literal["average", "position"] = "average"
+    """How `gopo` ranks equal rewards: all alike, or by their place, as its authors' code does."""
+    component_weights: dict[str, FiniteFloat] = Field(default_factory=dict)
+    """What each component of the reward weighs in `gdpo`; 1 where none is given."""
 
     @field_validator("kind")
     @classmethod
@@ -129,41 +140,16 @@ class CorrectionConfig(Section):
     """Correction of the mismatch between the engine that samples and the learner."""
 
     kind: str = "none"
-    """A registered correction: `none`, `tis_token`, `tis_sequence`."""
+    """A registered correction."""
     cap: float = Field(2.0, ge=1, le=100)
-    """Cap of the importance weight."""
+    """Cap of the importance weight: `tis` lowers what is above, the others leave it out."""
+    floor: float = Field(0.0, ge=0, le=1)
+    """Weights below it are left out by `mis`, `icepop` and `geo_mask`; 0 leaves out none."""
 
     @field_validator("kind")
     @classmethod
     def _is_registered(cls, kind: str) -> str:
         check_variant("corrections", kind)
-        return kind
-
-
-class LossConfig(Section):
-    """The loss of an update."""
-
-    kind: str = "ppo_clip"
-    """A registered loss."""
-    clip_low: float = Field(0.2, ge=0, le=1)
-    """The ratio may fall to 1 - clip_low."""
-    clip_high: float = Field(0.2, ge=0, le=10)
-    """The ratio may rise to 1 + clip_high."""
-    dual_clip: float | None = Field(None, gt=1)
-    """Largest ratio of a token with A < 0 that still has a gradient; none by default."""
-    aggregation: Literal["sequence-mean", "token-mean", "prompt-mean", "constant"] = "sequence-mean"
-    """The denominator: of a response, of the batch, of a prompt's group, or the length limit."""
-    kl_coefficient: float = Field(0.0, ge=0, le=10)
-    """Weight of the KL penalty to the model the run began with."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of that penalty."""
-    entropy_coefficient: float = Field(0.0, ge=-1, le=1)
-    """Weight of the entropy bonus."""
-
-    @field_validator("kind")
-    @classmethod
-    def _is_registered(cls, kind: str) -> str:
-        check_variant("losses", kind)
         return kind
 
 
@@ -242,11 +228,16 @@ class TrainConfig(Section):
     overlong: OverlongConfig = OverlongConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     correction: CorrectionConfig = CorrectionConfig()
-    loss: LossConfig = LossConfig()
+    loss: SerializeAsAny[LossConfig] = PpoClip()
     optimiser: OptimiserConfig = OptimiserConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _by_its_kind(cls, loss: object) -> object:
+        return loss_config(loss) if isinstance(loss, Mapping) else loss
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -254,6 +245,16 @@ class TrainConfig(Section):
             if holds:
                 raise ConfigError(what, where=keys, remedy=remedy)
         return self
+
+    def doubts(self) -> list[str]:
+        """What is allowed and hardly meant, a line each."""
+        loss = self.loss
+        wide = isinstance(loss, Gspo | GspoToken) and max(loss.clip_low, loss.clip_high) > _WIDE
+        line = (
+            f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
+            "the ratio of whole responses, whose paper uses 0.0003 and 0.0004"
+        )
+        return [line] if wide else []
 
     def _contradictions(self) -> Iterable[tuple[bool, str, str, str]]:
         batches, left_over = divmod(self.optimiser.updates_per_batch, self.optimiser.epochs)
@@ -263,6 +264,34 @@ class TrainConfig(Section):
             "against the sampler's own log-probabilities does already",
             "correction.kind and engine.old_logprobs",
             "set engine.old_logprobs=recompute",
+        )
+        yield (
+            self.correction.kind != "none" and self.loss.anchored_on_sampler,
+            f"the ratio of {self.loss.kind} goes to the sampler: {self.correction.kind} would "
+            "correct the same gap twice",
+            "correction.kind and loss.kind",
+            "set correction.kind=none",
+        )
+        yield (
+            self.correction.kind in ("tis_token", "mis_token", "icepop", "geo_mask")
+            and self.loss.of_responses,
+            f"{self.loss.kind} has one term a response, which the weights of single tokens in "
+            f"{self.correction.kind} would only average out",
+            "correction.kind and loss.kind",
+            "use tis_sequence or mis_sequence, or the loss gspo_token",
+        )
+        yield (
+            self.correction.kind in ("mis_sequence", "geo_mask")
+            and self.loss.off_policy_limit is not None,
+            f"{self.correction.kind} and loss.off_policy_limit both leave out whole responses",
+            "correction.kind and loss.off_policy_limit",
+            "use one of them",
+        )
+        yield (
+            self.correction.kind == "icepop" and self.correction.floor == 0,
+            "without a floor icepop is mis_token",
+            "correction.kind and correction.floor",
+            "set correction.floor=0.5 and correction.cap=5, as its paper does",
         )
         yield (
             left_over != 0,
@@ -324,8 +353,11 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in top.items():
         below = result.get(key)
-        nested = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = _overlay(below, value) if nested else value  # type: ignore[arg-type]  # both are
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            kept = outlasting(below, value) if key == "loss" else below
+            result[key] = _overlay(kept, value)
+        else:
+            result[key] = value
     return result
 
 
@@ -403,7 +435,8 @@ def known_keys() -> list[str]:
     for name, field in TrainConfig.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            keys.extend(f"{name}.{key}" for key in section.model_fields)
+            fields = loss_fields() if section is LossConfig else section.model_fields
+            keys.extend(f"{name}.{key}" for key in fields)
         else:
             keys.append(name)
     return keys

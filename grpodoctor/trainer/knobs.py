@@ -10,11 +10,13 @@ from grpodoctor.vocabulary.knobs import Setting, check_change
 
 
 def knobs_of(config: TrainConfig) -> dict[str, Setting]:
-    """The canonical knobs as this configuration sets them."""
+    """The canonical knobs as this configuration sets them; those its loss lacks are left out."""
     settings: dict[str, Setting] = {}
     for knob, key in KEYS.items():
-        section, _, field = key.partition(".")
-        settings[knob] = getattr(getattr(config, section), field)
+        name, _, field = key.partition(".")
+        section = getattr(config, name)
+        if field in type(section).model_fields:
+            settings[knob] = getattr(section, field)
     return settings
 
 

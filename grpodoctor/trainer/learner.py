@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.registry import loss_of
 from grpodoctor.trainer.sampler import Samples
+from grpodoctor.trainer.sequence_mask import stale_responses
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -51,13 +52,28 @@ class Update:
     rows_M: Tensor
     """Which responses of the batch it saw."""
     new_logprobs_MT: Tensor
-    clipped_low_MT: Tensor
-    clipped_high_MT: Tensor
+    clipped_low_MT: Tensor | None
+    """(M, T), or (M, 1) where the loss clips whole responses; None where it clips nothing."""
+    clipped_high_MT: Tensor | None
+    gate_MT: Tensor | None
+    """None where the loss has no soft gate."""
+    stale_M1: Tensor | None
+    """Which responses were left out as too far off-policy; None where none ever is."""
     loss: float
     grad_norm: float
     """Before clipping."""
     applied: bool
     """Whether the weights moved; they do not when loss or gradient is not finite."""
+
+
+class _Part(NamedTuple):
+    """One micro-batch's share of an optimiser step."""
+
+    loss: Tensor
+    new_logprobs_BT: Tensor
+    """Without gradient."""
+    terms: LossTerms
+    stale_B1: Tensor | None
 
 
 def score(
@@ -123,20 +139,20 @@ class Learner:
         The loss is divided by the whole step's denominators, so that micro-batches change nothing.
         """
         weights_MT = self._token_weights(batch, rows_M, config)
-        terms, losses, logprobs = [], [], []
-        for part in _chunks(len(rows_M), config.optimiser.micro_batch):
-            loss, logprobs_BT, each = self._forward(batch, rows_M[part], weights_MT[part], config)
-            torch.autograd.backward(loss)
-            losses.append(loss.detach())
-            logprobs.append(logprobs_BT)
-            terms.append(each)
-        loss_sum = float(torch.stack(losses).sum())
+        parts = []
+        for rows in _chunks(len(rows_M), config.optimiser.micro_batch):
+            part = self._forward(batch, rows_M[rows], weights_MT[rows], config)
+            torch.autograd.backward(part.loss)
+            parts.append(part._replace(loss=part.loss.detach()))
+        loss_sum = float(torch.stack([part.loss for part in parts]).sum())
         grad_norm, applied = self._step(loss_sum, config.optimiser.max_grad_norm, learning_rate)
         return Update(
             rows_M,
-            torch.cat(logprobs),
-            torch.cat([each.clipped_low_BT for each in terms]),
-            torch.cat([each.clipped_high_BT for each in terms]),
+            torch.cat([part.new_logprobs_BT for part in parts]),
+            _join([part.terms.clipped_low_BT for part in parts]),
+            _join([part.terms.clipped_high_BT for part in parts]),
+            _join([part.terms.gate_BT for part in parts]),
+            _join([part.stale_B1 for part in parts]),
             loss_sum,
             grad_norm,
             applied,
@@ -151,20 +167,22 @@ class Learner:
 
     def _forward(
         self, batch: LearnBatch, rows_B: Tensor, weights_BT: Tensor, config: TrainConfig
-    ) -> tuple[Tensor, Tensor, LossTerms]:
-        """The loss of some rows, their log-probabilities (no gradient), and the loss's terms."""
+    ) -> _Part:
         mask_BT, loss = batch.loss_mask_BT[rows_B], config.loss
         new_logprobs_BT, entropy_BT = self._look(batch.samples.rows(rows_B), config)
-        terms = loss_of(loss.kind)(
-            LossInputs(
-                new_logprobs_BT,
-                batch.old_logprobs_BT[rows_B],
-                batch.advantages_B[rows_B, None].expand(mask_BT.shape),
-                mask_BT,
-                loss,
-            )
+        inputs = LossInputs(
+            new_logprobs_BT,
+            batch.old_logprobs_BT[rows_B],
+            batch.samples.logprobs_BT[rows_B],
+            batch.advantages_B[rows_B, None].expand(mask_BT.shape),
+            mask_BT,
+            loss,
         )
-        loss_BT = terms.loss_BT
+        terms = loss_of(loss.kind)(inputs)
+        loss_BT, stale_B1 = terms.loss_BT, None
+        if loss.off_policy_limit is not None:
+            stale_B1 = stale_responses(inputs, loss.off_policy_limit)
+            loss_BT = torch.where(stale_B1, 0.0, loss_BT)
         if batch.corrected is not None:
             loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
         if batch.reference_logprobs_BT is not None:
@@ -174,7 +192,7 @@ class Learner:
         if entropy_BT is not None:
             loss_BT = loss_BT - loss.entropy_coefficient * entropy_BT
         total = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
-        return total, new_logprobs_BT.detach(), terms
+        return _Part(total, new_logprobs_BT.detach(), terms, stale_B1)
 
     def _look(self, samples: Samples, config: TrainConfig) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities, and entropies where the loss wants them, with gradient."""
@@ -201,6 +219,12 @@ class Learner:
             self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         return norm, applied
+
+
+def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The micro-batches' parts as one; a loss that lacks them lacks them always."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None
 
 
 def _chunks(count: int, size: int) -> Iterator[Tensor]:

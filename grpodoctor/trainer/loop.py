@@ -193,11 +193,13 @@ class Trainer:
         if config.overlong.kind == "mask":
             loss_mask_BT = loss_mask_BT & ~samples.truncated_B[:, None]
         advantages_B = advantage_of(config.advantage.kind)(
-            AdvantageInputs(rollouts.totals(), rollouts.group_ids_B, config.advantage)
+            AdvantageInputs(
+                rollouts.totals(), rollouts.group_ids_B, config.advantage, rollouts.components()
+            )
         )
         corrected = correction_of(config.correction.kind)(
             CorrectionInputs(
-                scores.logprobs_BT, samples.logprobs_BT, loss_mask_BT, config.correction.cap
+                scores.logprobs_BT, samples.logprobs_BT, loss_mask_BT, config.correction
             )
         )
         from_sampler = config.engine.old_logprobs == "sampler"

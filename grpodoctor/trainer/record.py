@@ -17,6 +17,7 @@ from grpodoctor.runs.records import Manifest
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.knobs import knobs_of
 from grpodoctor.trainer.learner import LearnBatch, Scores, Update
+from grpodoctor.trainer.loss_settings import PpoClip
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.rollout import Rollouts
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
@@ -126,16 +127,20 @@ def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> U
         loss=update.loss,
         grad_norm=update.grad_norm,
         learning_rate=facts.learning_rate,
-        clip_low=loss.clip_low,
-        clip_high=loss.clip_high,
-        dual_clip=loss.dual_clip,
+        dual_clip=loss.dual_clip if isinstance(loss, PpoClip) else None,
         entropy_BT=_array(facts.scores.entropy_BT)[rows_M],
         reference_logprobs_BT=None if reference_BT is None else _array(reference_BT)[rows_M],
         weights_BT=None if corrected is None else _array(corrected.weights_BT)[rows_M],
         capped_BT=None if corrected is None else _array(corrected.capped_BT)[rows_M],
-        clipped_low_BT=_array(update.clipped_low_MT),
-        clipped_high_BT=_array(update.clipped_high_MT),
+        clipped_low_BT=_array_if(update.clipped_low_MT),
+        clipped_high_BT=_array_if(update.clipped_high_MT),
+        gate_BT=_array_if(update.gate_MT),
+        stale_B=None if update.stale_M1 is None else _array(update.stale_M1[:, 0]),
     )
+
+
+def _array_if(tensor: Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else _array(tensor)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -40,6 +40,11 @@ class Rollouts:
         """What the advantages are made of, shape (B,), float64."""
         return torch.tensor(self.rewards.total, dtype=torch.float64)
 
+    def components(self) -> dict[str, Tensor]:
+        """The parts of the reward by name, shape (B,) each, float64."""
+        parts = self.rewards.components
+        return {name: torch.tensor(part, dtype=torch.float64) for name, part in parts.items()}
+
 
 def collect(
     config: TrainConfig,

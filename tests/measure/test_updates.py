@@ -76,6 +76,24 @@ def test_a_loss_that_clips_responses_is_counted_in_responses(core_update):
     assert readings["clip/low_rate"] == Rate(0, 1)
 
 
+def test_a_loss_that_clips_nothing_has_no_clip_fraction(core_update):
+    gate_BT = np.where(core_update.loss_mask_BT, 0.5, np.nan)
+    soft = replace(core_update, clip_low=None, clip_high=None, gate_BT=gate_BT)
+    readings = update_readings(soft, on_policy=False)
+    for name in ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate"):
+        assert isinstance(readings[name], NotApplicable)
+    assert scalar(readings["clip/gate_mean"]) == 0.5
+    assert "clip/gate_mean" not in update_readings(core_update, on_policy=False)
+
+
+def test_stale_responses_are_counted_among_those_that_bear_loss(core_update):
+    stale = replace(core_update, stale_B=np.array([False, True]))
+    assert update_readings(stale, on_policy=True)["correction/stale_rate"] == Rate(1, 2)
+    mask_BT = core_update.loss_mask_BT & np.array([[False], [True]])
+    readings = update_readings(replace(stale, loss_mask_BT=mask_BT), on_policy=True)
+    assert readings["correction/stale_rate"] == Rate(1, 1)
+
+
 def test_clipping_at_forks_looks_at_the_most_uncertain_tokens(core_update):
     at_the_clipped = np.array([[0.1, 2.0, 0.1], [0.1, 0.1, 9.0]])
     elsewhere = np.array([[2.0, 0.1, 0.1], [0.1, 0.1, 9.0]])

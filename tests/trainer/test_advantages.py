@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.advantages.base import AdvantageInputs, varied_groups
 from grpodoctor.trainer.config import AdvantageConfig
 from grpodoctor.trainer.registry import advantage_of, names
@@ -35,6 +37,10 @@ def advantages(groups: list[list[float]], **settings: Any) -> Tensor:
         ("unbiased_1e-6", {"std": "unbiased"}),
         ("unbiased_1e-4", {"std": "unbiased", "epsilon": 1e-4}),
         ("centred", {"kind": "centred"}),
+        ("leave_one_out", {"kind": "leave_one_out"}),
+        ("batch_std_population", {"kind": "batch_std", "epsilon": 0.0}),
+        ("batch_std_unbiased_1e-4", {"kind": "batch_std", "std": "unbiased", "epsilon": 1e-4}),
+        ("scalerl", {"kind": "scalerl", "epsilon": 0.0}),
     ],
 )
 def test_advantages_are_the_published_ones(name: str, settings: dict[str, Any]) -> None:
@@ -42,7 +48,75 @@ def test_advantages_are_the_published_ones(name: str, settings: dict[str, Any]) 
     torch.testing.assert_close(advantages(GROUPS, **settings), expected_B, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", names("advantages"))
+TWO = VECTORS["advantages"]["two_grpo"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("paper_population_std", {"epsilon": 0.0}),
+        ("torch_std_unbiased", {"std": "unbiased", "epsilon": 0.0}),
+        ("torch_std_unbiased_eps1e-4", {"std": "unbiased", "epsilon": 1e-4}),
+        ("rloo", {"kind": "leave_one_out"}),
+        ("centered", {"kind": "centred"}),
+    ],
+)
+def test_groups_of_two_have_the_published_advantages(name: str, settings: dict[str, Any]) -> None:
+    assert advantages([TWO["rewards"]], **settings).tolist() == pytest.approx(TWO[name], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected", "ties"),
+    [
+        *(("rewards", "advantage", ties) for ties in ("average", "position")),
+        ("tie_example_rewards", "tie_example_stable_argsort", "position"),
+        ("tie_example_rewards", "tie_average_rank", "average"),
+    ],
+)
+def test_ranks_are_those_of_gopo(rewards: str, expected: str, ties: str) -> None:
+    table = VECTORS["advantages"]["gopo"]
+    ranked_B = advantages([table[rewards], [5.0, 9.0]], kind="gopo", ties=ties)
+    assert ranked_B.tolist() == pytest.approx([*table[expected], -2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("final_population", {"epsilon": 0.0}),
+        ("final_trl_style", {"std": "unbiased", "epsilon": 1e-4}),
+    ],
+)
+def test_components_are_normalised_each_by_itself_as_in_gdpo(
+    name: str, settings: dict[str, Any]
+) -> None:
+    table = VECTORS["advantages"]["gdpo"]
+    values_BN = torch.tensor(table["rewards"], dtype=torch.float64)
+    config = AdvantageConfig(
+        kind="gdpo",
+        component_weights=dict(zip("ab", table["weights"], strict=True)),
+        **settings,
+    )
+    inputs = AdvantageInputs(
+        values_BN.sum(dim=1),
+        torch.arange(len(values_BN)) // table["group_size"],
+        config,
+        dict(zip("ab", values_BN.T, strict=True)),
+    )
+    assert advantage_of("gdpo")(inputs).tolist() == pytest.approx(table[name], rel=1e-6)
+    stranger = replace(inputs, settings=AdvantageConfig(component_weights={"c": 1.0}))
+    with pytest.raises(ConfigError, match="it has a, b"):
+        advantage_of("gdpo")(stranger)
+
+
+def test_rejected_groups_have_no_advantage_and_others_their_reward() -> None:
+    table = VECTORS["advantages"]["reinforce_rej"]
+    result_B = advantages(table["groups"], kind="reinforce_rej")
+    assert result_B.tolist() == [reward or 0.0 for reward in table["advantage_raw_reward"]]
+    raw_B = advantages(table["groups"], kind="none")
+    assert raw_B.tolist() == [reward for group in table["groups"] for reward in group]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in names("advantages") if kind != "none"])
 @given(
     reward=st.floats(-1e6, 1e6, allow_nan=False),
     size=st.integers(2, 16),

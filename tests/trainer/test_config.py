@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.loss_settings import SETTINGS, Gspo
 from grpodoctor.trainer.presets import preset_names, preset_of
 
 
@@ -33,6 +34,9 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("correction.kind=tis", "tis_token"),
         ("loss.cliphigh=0.2", "did you mean loss.clip_high"),
         ("loss.clip_low=2", "loss.clip_low cannot be '2'"),
+        ("loss.tau_positive=2", "it belongs to sapo"),
+        ("loss.taupositive=2", "did you mean loss.tau_positive"),
+        ("loss=2", "loss cannot be"),
         ("seed=-1", "seed cannot be"),
         ("loss.clip_low", "has no value"),
         ("rollout.group_size=1", "group_size"),
@@ -43,6 +47,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("elsewhere=3", "no setting elsewhere; sections: advantage, "),
         ("optimiser.max_grad_norm=inf", "finite number"),
         ("seed=1\nsteps=3", "seed cannot be '1"),
+        ("correction.kind=icepop", "without a floor"),
     ],
 )
 def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str) -> None:
@@ -55,14 +60,56 @@ def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str)
     "assignments",
     [
         ["correction.kind=tis_token", "engine.old_logprobs=sampler"],
+        *(
+            ["correction.kind=tis_token", f"loss.kind={kind}"]
+            for kind, settings in SETTINGS.items()
+            if settings.anchored_on_sampler
+        ),
+        ["correction.kind=tis_token", "loss.kind=gspo"],
+        ["correction.kind=geo_mask", "loss.kind=gmpo"],
+        ["correction.kind=mis_sequence", "loss.off_policy_limit=0.1"],
         ["overlong.kind=soft-punishment", "overlong.buffer=30"],
     ],
 )
 def test_settings_that_contradict_are_refused(assignments: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"set engine|use at most"):
+    with pytest.raises(
+        ConfigError, match=r"set engine|use at most|set correction|use tis_sequence|use one of"
+    ):
         load_config(assignments=assignments)
     for assignment in assignments:
         load_config(assignments=[assignment])
+
+
+def test_another_loss_begins_with_its_own_settings_and_keeps_the_penalties() -> None:
+    config = load_config(
+        {"loss": {"clip_low": 0.1, "aggregation": "constant", "kl_coefficient": 0.04}},
+        assignments=["loss.kind=gspo", "loss.clip_high=5e-4"],
+    )
+    assert isinstance(config.loss, Gspo)
+    assert (config.loss.clip_low, config.loss.clip_high) == (3e-4, 5e-4)
+    assert config.loss.aggregation == "sequence-mean"
+    assert config.loss.kl_coefficient == 0.04
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> None:
+    config = load_config(assignments=[f"loss.kind={kind}", "loss.entropy_coefficient=0.01"])
+    assert type(config.loss) is SETTINGS[kind]
+    assert load_config(config.model_dump(mode="json")) == config
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_a_clip_of_tokens_on_responses_is_doubted_and_not_refused() -> None:
+    wide = load_config(assignments=["loss.kind=gspo", "loss.clip_high=0.2"])
+    assert "whole responses" in wide.doubts()[0]
+    assert not load_config(assignments=["loss.kind=gspo"]).doubts()
+    assert not load_config(assignments=["loss.clip_high=0.2"]).doubts()
+
+
+def test_a_loss_with_its_own_denominator_takes_no_other() -> None:
+    for kind in ("gspo", "gspo_token", "gmpo"):
+        with pytest.raises(ConfigError, match=r"loss\.aggregation cannot be 'token-mean'"):
+            load_config(assignments=[f"loss.kind={kind}", "loss.aggregation=token-mean"])
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:

@@ -15,10 +15,11 @@ from grpodoctor.trainer.aggregation import AGGREGATIONS
 from grpodoctor.trainer.config import TrainConfig, load_config
 from grpodoctor.trainer.learner import LearnBatch, Learner, mini_batches, score
 from grpodoctor.trainer.loop import StepReport, Trainer
+from grpodoctor.trainer.loss_settings import SETTINGS
 from grpodoctor.trainer.policy import load_policy
 from grpodoctor.trainer.presets import preset_names, preset_of
 from grpodoctor.trainer.sampler import Samples
-from grpodoctor.vocabulary.values import NotApplicable, scalar
+from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=2", "evaluation.prompts=8"),
@@ -78,6 +79,13 @@ def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) 
     trainer = trained(config, tmp_path / "run")
     assert trainer.done == 2
     assert moved(trainer)
+    for step in read_run(tmp_path / "run").steps:
+        # A soft gate takes the place of the clip; a loss with neither has neither.
+        clips = isinstance(step.values["clip/low_rate"], Rate)
+        gated = "clip/gate_mean" in step.values
+        bound = preset not in ("reinforce", "rloo", "sapo", "vespo")
+        assert clips == (bound and config.optimiser.updates_per_batch > 1)
+        assert gated == (preset in ("sapo", "vespo"))
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
@@ -108,10 +116,16 @@ def gradient(learner: Learner, batch: LearnBatch, config: TrainConfig) -> torch.
     return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_micro_batches_change_no_gradient(aggregation: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *(f"loss.aggregation={aggregation}" for aggregation in AGGREGATIONS),
+        *(f"loss.kind={kind}" for kind in SETTINGS if kind != "ppo_clip"),
+    ],
+)
+def test_micro_batches_change_no_gradient(choice: str, tmp_path: Path) -> None:
     extras = ("loss.entropy_coefficient=0.01", "loss.kl_coefficient=0.1")
-    settings = (f"loss.aggregation={aggregation}", "optimiser.max_grad_norm=1e9", *extras)
+    settings = (choice, "optimiser.max_grad_norm=1e9", *extras)
     trainer = Trainer(small(*settings), tmp_path / "run")
     batch = rollout(trainer)
     whole = gradient(trainer.learner, batch, trainer.config)
@@ -242,6 +256,30 @@ def test_an_overlong_mask_takes_truncated_responses_out_of_the_loss(tmp_path: Pa
     assert not batch.loss_mask_BT[truncated_B].any()
     assert torch.equal(batch.loss_mask_BT[~truncated_B], batch.samples.mask_BT[~truncated_B])
     trainer.journal.close(finished=False)
+
+
+def test_responses_too_far_off_policy_are_left_out_and_counted(tmp_path: Path) -> None:
+    far = ("engine.temperature=3.0", "advantage.kind=centred", "optimiser.updates_per_batch=2")
+    trained(small("loss.off_policy_limit=1e-6", *far), tmp_path / "masked")
+    rates = [step.values["correction/stale_rate"] for step in read_run(tmp_path / "masked").steps]
+    assert any(scalar(rate) > 0 for rate in rates)
+    trained(small(*far), tmp_path / "open")
+    assert all(
+        "correction/stale_rate" not in step.values for step in read_run(tmp_path / "open").steps
+    )
+
+
+def test_masking_a_batch_by_off_policy_limit_changes_its_gradient(tmp_path: Path) -> None:
+    trainer = Trainer(small("engine.temperature=3.0"), tmp_path / "run")
+    batch = rollout(trainer)
+    plain = gradient(trainer.learner, batch, trainer.config)
+    config = small("loss.off_policy_limit=1e-6")
+    masked = gradient(trainer.learner, batch, config)
+    split = gradient(
+        trainer.learner, batch, small("loss.off_policy_limit=1e-6", "optimiser.micro_batch=3")
+    )
+    assert not torch.allclose(plain, masked)
+    torch.testing.assert_close(split, masked, rtol=1e-4, atol=1e-7)
 
 
 def test_one_update_of_the_learners_own_policy_has_no_clip_fraction(tmp_path: Path) -> None:

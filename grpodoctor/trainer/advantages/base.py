@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ class AdvantageInputs:
     group_ids_B: Tensor
     """0 .. number of groups - 1; responses of one prompt share it."""
     settings: AdvantageConfig
+    components: Mapping[str, Tensor] = field(default_factory=dict)
+    """The parts of the reward by name, unweighted, shape (B,) each, float64."""
 
 
 Advantage = Callable[[AdvantageInputs], Tensor]
@@ -42,6 +44,29 @@ def centre(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:
     top_G, low_G = _extremes(rewards_B, group_ids_B)
     flat_B = (top_G == low_G)[group_ids_B]
     return (rewards_B - group_mean(rewards_B, group_ids_B)).masked_fill(flat_B, 0.0)
+
+
+def standardise(rewards_B: Tensor, group_ids_B: Tensor, settings: AdvantageConfig) -> Tensor:
+    """(reward - group mean) / (group standard deviation + epsilon), shape (B,)."""
+    deviations_B = centre(rewards_B, group_ids_B)
+    variance_B = group_mean(deviations_B.square(), group_ids_B)
+    if settings.std == "unbiased":
+        sizes_B = group_ids_B.bincount()[group_ids_B]
+        variance_B = variance_B * sizes_B / (sizes_B - 1)
+    return divide(deviations_B, variance_B.sqrt(), settings)
+
+
+def batch_deviation(values_B: Tensor, settings: AdvantageConfig) -> Tensor:
+    """The standard deviation over the batch, a scalar."""
+    return values_B.std(correction=1 if settings.std == "unbiased" else 0)
+
+
+def divide(deviations_B: Tensor, deviation: Tensor, settings: AdvantageConfig) -> Tensor:
+    """Deviations over (standard deviation + epsilon).
+
+    Equal rewards have 0 / 0 where epsilon is 0: they teach nothing, so 0.
+    """
+    return (deviations_B / (deviation + settings.epsilon)).masked_fill(deviations_B == 0, 0)
 
 
 def varied_groups(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:

@@ -1,22 +1,30 @@
-"""GRPO's advantage: standardised within the group."""
+"""GRPO's advantage: standardised within the group.
+
+Formula
+    (reward - group mean) / (group standard deviation + epsilon). With the population's deviation
+    it is bounded by sqrt(G - 1) for a group of G.
+
+Settings
+    std population and epsilon 1e-6. The paper does not say which standard deviation.
+
+Moves
+    advantage/abs_max. It weighs groups of rare success or rare failure up.
+
+Elsewhere
+    verl, TRL and ms-swift divide by the unbiased deviation, plus 1e-6 or 1e-4. For G = 2, the
+    2-GRPO of arXiv 2510.00977, the population's gives 1 and -1, theirs 0.707 and -0.707.
+
+Source
+    DeepSeekMath, arXiv 2402.03300.
+"""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from grpodoctor.trainer.advantages.base import AdvantageInputs, centre, group_mean
+from grpodoctor.trainer.advantages.base import AdvantageInputs, standardise
 
 
 def group(inputs: AdvantageInputs) -> Tensor:
-    """(reward - group mean) / (group standard deviation + epsilon), shape (B,).
-
-    Source: DeepSeekMath, arXiv 2402.03300, which does not say which standard deviation.
-    """
-    group_ids_B, settings = inputs.group_ids_B, inputs.settings
-    deviations_B = centre(inputs.rewards_B, group_ids_B)
-    variance_B = group_mean(deviations_B.square(), group_ids_B)
-    if settings.std == "unbiased":
-        sizes_B = group_ids_B.bincount()[group_ids_B]
-        variance_B = variance_B * sizes_B / (sizes_B - 1)
-    # A group of equal rewards has 0 / 0 where epsilon is 0: it teaches nothing, so 0.
-    return (deviations_B / (variance_B.sqrt() + settings.epsilon)).masked_fill(deviations_B == 0, 0)
+    """Rewards standardised within their groups, shape (B,)."""
+    return standardise(inputs.rewards_B, inputs.group_ids_B, inputs.settings)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from grpodoctor.trainer.config import CorrectionConfig
+
 
 @dataclass(frozen=True, slots=True)
 class CorrectionInputs:
@@ -19,7 +21,15 @@ class CorrectionInputs:
     """As the engine that generated the tokens reports them."""
     mask_BT: Tensor
     """Tokens that bear loss, bool."""
-    cap: float
+    settings: CorrectionConfig
+
+    def log_weights(self) -> Tensor:
+        """log(learner / sampler), shape (B, T), zero outside the mask."""
+        return torch.where(self.mask_BT, self.learner_logprobs_BT - self.sampler_logprobs_BT, 0.0)
+
+    def response_log_weights(self) -> Tensor:
+        """The logarithm of the product over each response's tokens, shape (B, 1)."""
+        return self.log_weights().sum(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +47,16 @@ Correction = Callable[[CorrectionInputs], Corrected | None]
 
 def truncated(weights_BT: Tensor, inputs: CorrectionInputs) -> Corrected:
     """Weights cut off at the cap."""
-    capped_BT = (weights_BT > inputs.cap) & inputs.mask_BT
-    return Corrected(torch.clamp(weights_BT, max=inputs.cap), capped_BT)
+    cap = inputs.settings.cap
+    capped_BT = (weights_BT > cap) & inputs.mask_BT
+    return Corrected(torch.clamp(weights_BT, max=cap), capped_BT)
+
+
+def masked(weights_BT: Tensor, judged_BT: Tensor, inputs: CorrectionInputs) -> Corrected:
+    """The weights as they are where what is judged lies within floor and cap, elsewhere zero.
+
+    The tokens stay in the loss's denominator: leaving some out does not raise the others.
+    """
+    floor, cap = inputs.settings.floor, inputs.settings.cap
+    within_BT = (judged_BT >= floor) & (judged_BT <= cap)
+    return Corrected(torch.where(within_BT, weights_BT, 0.0), ~within_BT & inputs.mask_BT)

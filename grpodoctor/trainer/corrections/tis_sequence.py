@@ -1,4 +1,25 @@
-"""Truncated importance sampling, a response at a time."""
+"""Truncated importance sampling, a response at a time.
+
+Formula
+    min(product over the response's tokens of learner / sampler, cap), the same for its tokens.
+    Unbiased below the cap, at the price of a weight that compounds with length.
+
+Settings
+    cap 2.
+
+Moves
+    correction/capped_rate and correction/weight_mean; long responses fall to weights near 0 or
+    rise to the cap.
+
+Elsewhere
+    verl and TRL (sequence_truncate) agree; ms-swift takes the geometric mean for the product.
+
+Not with
+    Another correction, or a loss anchored on the sampler.
+
+Source
+    Liu, Li et al. 2025, When Speed Kills Stability.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +29,6 @@ from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs, tru
 
 
 def tis_sequence(inputs: CorrectionInputs) -> Corrected:
-    """min(product over the response's tokens of learner / sampler, cap), the same for its tokens.
-
-    Unbiased below the cap, at the price of a weight that compounds with length.
-    """
-    gap_BT = inputs.learner_logprobs_BT - inputs.sampler_logprobs_BT
-    gap_B1 = torch.where(inputs.mask_BT, gap_BT, 0.0).sum(dim=1, keepdim=True)
-    return truncated(torch.exp(gap_B1).expand_as(gap_BT), inputs)
+    """The truncated weight of the response, for each of its tokens."""
+    weights_B1 = torch.exp(inputs.response_log_weights())
+    return truncated(weights_B1.expand_as(inputs.mask_BT), inputs)

@@ -4,28 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
-from grpodoctor.trainer.config import LossConfig
+from grpodoctor.trainer.loss_settings import LossConfig
+
+SettingsT = TypeVar("SettingsT", bound=LossConfig)
 
 
 @dataclass(frozen=True, slots=True)
-class LossInputs:
-    """Some responses of one optimiser step.
-
-    Positions outside the mask hold zeros in every tensor, so that a loss may exponentiate
-    differences without meeting garbage.
-    """
+class LossInputs(Generic[SettingsT]):
+    """Some responses of one optimiser step. What stands outside the mask is never looked at."""
 
     new_logprobs_BT: Tensor
     """Under the current parameters; the only tensor with a gradient."""
     old_logprobs_BT: Tensor
     """Under what stands for the old policy."""
+    sampler_logprobs_BT: Tensor
+    """As the engine that generated the tokens reports them."""
     advantages_BT: Tensor
     mask_BT: Tensor
     """Tokens that bear loss, bool."""
-    settings: LossConfig
+    settings: SettingsT
+
+    def log_ratio(self) -> Tensor:
+        """log(new / old), shape (B, T), zero outside the mask."""
+        return self._log_ratio_to(self.old_logprobs_BT)
+
+    def log_ratio_to_sampler(self) -> Tensor:
+        """log(new / sampler), shape (B, T), zero outside the mask."""
+        return self._log_ratio_to(self.sampler_logprobs_BT)
+
+    def _log_ratio_to(self, anchor_BT: Tensor) -> Tensor:
+        # Chosen before anything is exponentiated: an infinity times a zero gradient is not zero.
+        return torch.where(self.mask_BT, self.new_logprobs_BT - anchor_BT, 0.0)
+
+    def response_mean(self, values_BT: Tensor) -> Tensor:
+        """The mean over each response's loss tokens, shape (B, 1); `values_BT` has zeros outside.
+
+        A response without loss tokens has the mean 0.
+        """
+        lengths_B1 = self.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        return values_BT.sum(dim=1, keepdim=True) / lengths_B1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +60,40 @@ class LossTerms:
 
     loss_BT: Tensor
     """To be minimised; anything outside the mask."""
-    clipped_low_BT: Tensor
-    """Where the gradient of a token with A < 0 was stopped because its ratio fell; (B, T), or
-    (B, 1) where whole responses are clipped."""
-    clipped_high_BT: Tensor
-    """Where the gradient of a token with A > 0 was stopped because its ratio rose."""
+    clipped_low_BT: Tensor | None = None
+    """Where a token with A < 0 lost its gradient, or had it bounded, because its ratio fell; None
+    where the loss has no bound. (B, T), or (B, 1) where whole responses are clipped."""
+    clipped_high_BT: Tensor | None = None
+    """The same for A > 0 and a ratio that rose."""
+    gate_BT: Tensor | None = None
+    """Which share of its gradient a soft gate leaves a token; None where there is no gate."""
 
 
-Loss = Callable[[LossInputs], LossTerms]
+# Each loss takes inputs with the settings of its own kind; who calls it has checked the kind.
+Loss = Callable[[LossInputs[Any]], LossTerms]
+
+
+def clip_flags(
+    ratio_BT: Tensor, advantages_BT: Tensor, low: Tensor | float, high: Tensor | float
+) -> tuple[Tensor, Tensor]:
+    """Where a pessimistic clip stops the gradient: A < 0 below `low`, A > 0 above `high`."""
+    return (advantages_BT < 0) & (ratio_BT < low), (advantages_BT > 0) & (ratio_BT > high)
+
+
+def masked_surrogate(
+    inputs: LossInputs[Any], beyond_BT: Tensor, ratio_cap: float | None
+) -> LossTerms:
+    """-r A to the sampler, without the tokens `beyond` a limit that move further away.
+
+    Args:
+        inputs: of a loss that is anchored on the sampler.
+        beyond_BT: whose distribution is too far from the sampler's already.
+        ratio_cap: bounds the value and the gradient's weight alike; None leaves them.
+    """
+    ratio_BT, advantages_BT = torch.exp(inputs.log_ratio_to_sampler()), inputs.advantages_BT
+    low_BT, high_BT = clip_flags(ratio_BT, advantages_BT, 1.0, 1.0)
+    low_BT, high_BT = low_BT & beyond_BT, high_BT & beyond_BT
+    if ratio_cap is not None:
+        ratio_BT = ratio_BT * (ratio_cap / ratio_BT.detach()).clamp(max=1.0)
+    loss_BT = torch.where(low_BT | high_BT, 0.0, -ratio_BT * advantages_BT)
+    return LossTerms(loss_BT, low_BT, high_BT)

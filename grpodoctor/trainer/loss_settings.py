@@ -1,0 +1,256 @@
+"""The settings of each loss: what all have, and what is one's own.
+
+They stand apart from the losses themselves so that a configuration is checked without importing
+torch. A loss that allows a single aggregation brings its own denominator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.trainer.registry import check_variant
+from grpodoctor.trainer.section import Section
+
+Aggregation = Literal[
+    "sequence-mean",
+    "token-mean",
+    "prompt-mean",
+    "constant",
+    "sequence-mean-token-sum",
+    "sequence-sum-token-mean",
+]
+
+
+class LossConfig(Section):
+    """What every loss has."""
+
+    anchored_on_sampler: ClassVar[bool] = False
+    """Whether its ratio is learner / sampler, which corrects the engine's mismatch already."""
+    of_responses: ClassVar[bool] = False
+    """Whether a response has one term, so that weights of single tokens have no place."""
+
+    kind: str
+    """A registered loss."""
+    aggregation: Aggregation
+    """The denominator: of a response, of the batch, of a prompt's group, or the length limit."""
+    kl_coefficient: float = Field(0.0, ge=0, le=10)
+    """Weight of the KL penalty to the model the run began with."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that penalty."""
+    entropy_coefficient: float = Field(0.0, ge=-1, le=1)
+    """Weight of the entropy bonus."""
+    off_policy_limit: float | None = Field(None, gt=0, le=100)
+    """Responses with A < 0 whose mean log(sampler / learner) exceeds it are left out; none are."""
+
+
+class PpoClip(LossConfig):
+    """PPO's clip: GRPO, DAPO, Dr. GRPO, LitePPO."""
+
+    kind: Literal["ppo_clip"] = "ppo_clip"
+    aggregation: Aggregation = "sequence-mean"
+    clip_low: float = Field(0.2, ge=0, le=1)
+    """The ratio may fall to 1 - clip_low."""
+    clip_high: float = Field(0.2, ge=0, le=10)
+    """The ratio may rise to 1 + clip_high."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Largest ratio of a token with A < 0 that still has a gradient; none by default."""
+
+
+class Reinforce(LossConfig):
+    """REINFORCE, and with a leave-one-out advantage RLOO."""
+
+    kind: Literal["reinforce"] = "reinforce"
+    aggregation: Aggregation = "sequence-mean-token-sum"
+
+
+class Gspo(LossConfig):
+    """GSPO: one ratio and one clip per response."""
+
+    of_responses: ClassVar[bool] = True
+
+    kind: Literal["gspo"] = "gspo"
+    aggregation: Literal["sequence-mean"] = "sequence-mean"
+    clip_low: float = Field(3e-4, ge=0, le=1)
+    """The response's ratio may fall to 1 - clip_low."""
+    clip_high: float = Field(4e-4, ge=0, le=10)
+    """The response's ratio may rise to 1 + clip_high."""
+
+
+class GspoToken(LossConfig):
+    """GSPO-token: the response's ratio, token by token."""
+
+    kind: Literal["gspo_token"] = "gspo_token"
+    aggregation: Literal["sequence-mean"] = "sequence-mean"
+    clip_low: float = Field(3e-4, ge=0, le=1)
+    """The response's ratio may fall to 1 - clip_low."""
+    clip_high: float = Field(4e-4, ge=0, le=10)
+    """The response's ratio may rise to 1 + clip_high."""
+
+
+class Gmpo(LossConfig):
+    """GMPO: the geometric mean of clipped ratios."""
+
+    of_responses: ClassVar[bool] = True
+
+    kind: Literal["gmpo"] = "gmpo"
+    aggregation: Literal["sequence-mean"] = "sequence-mean"
+    log_clip: float = Field(0.4, gt=0, le=5)
+    """How far the logarithm of a token's ratio may move in the direction the advantage rewards."""
+
+
+class Cispo(LossConfig):
+    """CISPO: a bounded weight and no token without a gradient."""
+
+    kind: Literal["cispo"] = "cispo"
+    aggregation: Aggregation = "token-mean"
+    clip_low: float = Field(1.0, ge=0, le=1)
+    """The weight does not fall below 1 - clip_low; 1 leaves the lower side open."""
+    clip_high: float = Field(4.0, ge=0, le=100)
+    """The weight does not rise above 1 + clip_high."""
+
+
+class ScaleRl(LossConfig):
+    """ScaleRL's CISPO, anchored on the sampler."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["scalerl"] = "scalerl"
+    aggregation: Aggregation = "prompt-mean"
+    ratio_cap: float = Field(5.0, ge=1, le=100)
+    """Largest weight."""
+
+
+class Sapo(LossConfig):
+    """SAPO: a soft gate in place of the clip."""
+
+    kind: Literal["sapo"] = "sapo"
+    aggregation: Aggregation = "sequence-mean"
+    tau_positive: float = Field(1.0, ge=0.01, le=100)
+    """Hardness of the gate where A > 0; towards 0 it is no gate at all."""
+    tau_negative: float = Field(1.05, ge=0.01, le=100)
+    """Hardness of the gate elsewhere; the paper's runs need it at least as hard."""
+
+
+class Vespo(LossConfig):
+    """VESPO: a soft kernel of the whole response's importance weight."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["vespo"] = "vespo"
+    aggregation: Aggregation = "token-mean"
+    power_positive: float = Field(2.0, ge=0, le=20)
+    """k where A >= 0: suppresses responses that became unlikely."""
+    decay_positive: float = Field(3.0, gt=0, le=20)
+    """Lambda where A >= 0: suppresses responses that became likely."""
+    power_negative: float = Field(3.0, ge=0, le=20)
+    """k where A < 0."""
+    decay_negative: float = Field(2.0, gt=0, le=20)
+    """Lambda where A < 0."""
+
+
+class DppoBinaryTv(LossConfig):
+    """DPPO with the binary total variation."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["dppo_binary_tv"] = "dppo_binary_tv"
+    aggregation: Aggregation = "token-mean"
+    divergence_limit: float = Field(0.15, gt=0, le=1)
+    """Total variation from which a token may not move further away."""
+    ratio_cap: float | None = Field(None, ge=1, le=1000)
+    """Largest weight of a token's gradient; none by default."""
+
+
+class DppoBinaryKl(LossConfig):
+    """DPPO with the binary KL divergence."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["dppo_binary_kl"] = "dppo_binary_kl"
+    aggregation: Aggregation = "token-mean"
+    divergence_limit: float = Field(0.05, gt=0, le=10)
+    """KL divergence, in nats, from which a token may not move further away."""
+    ratio_cap: float | None = Field(None, ge=1, le=1000)
+    """Largest weight of a token's gradient; none by default."""
+
+
+class Dcpo(LossConfig):
+    """DCPO: a clip whose width depends on the token's probability."""
+
+    kind: Literal["dcpo"] = "dcpo"
+    aggregation: Aggregation = "sequence-sum-token-mean"
+    clip_low: float = Field(0.16, ge=0, le=1)
+    """Width below; the bound itself is wider for unlikely tokens."""
+    clip_high: float = Field(0.2, ge=0, le=10)
+    """Width above; the bound itself is wider for unlikely tokens."""
+    ratio_cap: float = Field(10.0, gt=1, le=1000)
+    """The upper bound is never above it."""
+
+
+class MiniRl(LossConfig):
+    """MiniRL: PPO's mask, and a weight that covers staleness and engine at once."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["minirl"] = "minirl"
+    aggregation: Aggregation = "sequence-mean-token-sum"
+    clip_low: float = Field(0.2, ge=0, le=1)
+    """A token with A < 0 is left out once learner / old is below 1 - clip_low."""
+    clip_high: float = Field(0.27, ge=0, le=10)
+    """A token with A > 0 is left out once learner / old is above 1 + clip_high."""
+    ratio_cap: float = Field(5.0, ge=1, le=100)
+    """Largest weight learner / sampler."""
+
+
+_ALL: tuple[type[LossConfig], ...] = (
+    *(PpoClip, Reinforce, Gspo, GspoToken, Gmpo, Cispo, ScaleRl, Sapo, Vespo),
+    *(DppoBinaryTv, DppoBinaryKl, Dcpo, MiniRl),
+)
+SETTINGS: Mapping[str, type[LossConfig]] = {
+    each.model_fields["kind"].default: each for each in _ALL
+}
+"""The settings of each loss by its kind."""
+
+
+def loss_fields() -> tuple[str, ...]:
+    """Every setting that some loss has."""
+    return tuple(dict.fromkeys(name for each in _ALL for name in each.model_fields))
+
+
+def loss_config(fields: Mapping[str, Any]) -> LossConfig:
+    """The settings of the loss that `fields` names; PPO's clip if it names none.
+
+    Raises:
+        ConfigError: if there is no such loss, or a setting belongs to others.
+        ValidationError: of pydantic, if a setting is unknown or out of bounds.
+    """
+    kind = str(fields.get("kind", "ppo_clip"))
+    check_variant("losses", kind)
+    for name in fields:
+        owners = [other for other, each in SETTINGS.items() if name in each.model_fields]
+        if owners and kind not in owners:
+            raise ConfigError(
+                f"the loss {kind} has no setting {name}",
+                where=f"loss.{name}",
+                remedy=f"leave it out; it belongs to {', '.join(owners)}",
+            )
+    return SETTINGS[kind].model_validate(fields)
+
+
+def outlasting(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the settings below still holds when those above may name another loss.
+
+    Another loss begins with its own settings and denominator: a clip that fits one is absurd for
+    the other. The penalties that stand beside any loss stay.
+    """
+    kind = below.get("kind", "ppo_clip")
+    if above.get("kind", kind) == kind:
+        return dict(below)
+    own = {"kind", "aggregation"}
+    return {
+        key: value for key, value in below.items() if key in LossConfig.model_fields.keys() - own
+    }

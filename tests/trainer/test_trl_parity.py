@@ -1,0 +1,204 @@
+"""Losses against TRL's own code: its trainer's loss on a real model, ours on the same tokens.
+
+What deviates is set so that the formulas meet, and named in the variant's page: TRL's CISPO bounds
+the weight itself, and its VESPO takes the old policy for the sampler.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from grpodoctor.trainer.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.config import CorrectionConfig
+from grpodoctor.trainer.corrections.base import CorrectionInputs
+from grpodoctor.trainer.kl import kl_penalty
+from grpodoctor.trainer.loss_settings import loss_config
+from grpodoctor.trainer.losses.base import LossInputs
+from grpodoctor.trainer.registry import correction_of, loss_of
+from grpodoctor.trainer.sequence_mask import stale_responses
+
+# TRL and what it imports warn of their own affairs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RESPONSES, PROMPT, BUDGET, VOCABULARY = 6, 3, 7, 20
+
+
+@pytest.fixture(scope="module")
+def trl_trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from datasets import Dataset
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
+
+    words = {f"w{index}": index for index in range(VOCABULARY)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")),  # noqa: S106 - a word
+        pad_token="w0",  # noqa: S106 - the same
+        eos_token="w1",  # noqa: S106 - the same
+    )
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            pad_token_id=0,
+            eos_token_id=1,
+        )
+    ).double()
+    out: Path = tmp_path_factory.mktemp("trl")
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=GRPOConfig(
+            str(out),
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            num_generations=2,
+            per_device_train_batch_size=RESPONSES,
+            max_completion_length=BUDGET,
+            steps_per_generation=1,
+        ),
+        train_dataset=Dataset.from_dict({"prompt": ["w2 w3"] * RESPONSES}),
+        processing_class=tokenizer,
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def batch(trainer: Any, seed: int) -> dict[str, Tensor]:
+    """Random tokens and advantages; old, reference and sampler differ from the model by noise."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(scale: float) -> Tensor:
+        shape = (RESPONSES, BUDGET)
+        return torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+
+    lengths_B = torch.randint(1, BUDGET + 1, (RESPONSES,), generator=generator)
+    mask_BT = (torch.arange(BUDGET) < lengths_B[:, None]).long()
+    inputs = {
+        "prompt_ids": torch.randint(2, VOCABULARY, (RESPONSES, PROMPT), generator=generator),
+        "prompt_mask": torch.ones(RESPONSES, PROMPT, dtype=torch.long),
+        "completion_ids": torch.randint(2, VOCABULARY, (RESPONSES, BUDGET), generator=generator),
+        "completion_mask": mask_BT,
+        "advantages": torch.randn(RESPONSES, generator=generator, dtype=torch.float64),
+        "num_items_in_batch": mask_BT.sum(),
+    }
+    now_BT = new_logprobs(trainer, inputs).detach()
+    inputs["old_per_token_logps"] = now_BT + noise(0.4)
+    inputs["ref_per_token_logps"] = now_BT + noise(0.4)
+    inputs["sampler"] = inputs["old_per_token_logps"] + noise(0.6)
+    return inputs
+
+
+def new_logprobs(trainer: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """The model's own, with gradient, by TRL's forward pass."""
+    tokens_BL = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    attention_BL = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    logprobs_BT: Tensor = trainer._get_per_token_logps_and_entropies(
+        trainer.model, tokens_BL, attention_BL, BUDGET
+    )[0]
+    return logprobs_BT
+
+
+def gradient(trainer: Any, loss: Tensor) -> Tensor:
+    weights = [each for each in trainer.model.parameters() if each.requires_grad]
+    found = torch.autograd.grad(loss, weights, allow_unused=True)
+    return torch.cat([each.flatten() for each in found if each is not None])
+
+
+def our_loss(
+    trainer: Any, inputs: dict[str, Tensor], correction: CorrectionConfig, **settings: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Our loss, and the correction's weights as TRL is to be given them."""
+    config = loss_config(settings)
+    new_BT, mask_BT = new_logprobs(trainer, inputs), inputs["completion_mask"].bool()
+    old_BT = inputs["old_per_token_logps"]
+    # TRL's VESPO knows the old policy alone; other losses here do not look at the sampler.
+    advantages_BT = inputs["advantages"][:, None].expand(mask_BT.shape)
+    loss_inputs = LossInputs(new_BT, old_BT, old_BT, advantages_BT, mask_BT, config)
+    terms = loss_of(config.kind)(loss_inputs)
+    corrected = correction_of(correction.kind)(
+        CorrectionInputs(old_BT, inputs["sampler"], mask_BT, correction)
+    )
+    loss_BT = terms.loss_BT if corrected is None else terms.loss_BT * corrected.weights_BT
+    if config.off_policy_limit is not None:
+        loss_BT = torch.where(stale_responses(loss_inputs, config.off_policy_limit), 0.0, loss_BT)
+    penalty_BT = kl_penalty("k3", new_BT, inputs["ref_per_token_logps"])
+    loss_BT = loss_BT + config.kl_coefficient * penalty_BT
+    tokens = StepTokens(mask_BT, torch.arange(RESPONSES) // 2, BUDGET)
+    weights_BT = token_weights(config.aggregation, tokens)
+    total = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
+    return total, None if corrected is None else corrected.weights_BT
+
+
+WIDE = {"clip_low": 0.2, "clip_high": 0.28}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "grpo": ({**WIDE}, {"loss_type": "grpo"}, "none"),
+    "grpo with a KL penalty": (
+        {**WIDE, "kl_coefficient": 0.04},
+        {"loss_type": "grpo", "beta": 0.04},
+        "none",
+    ),
+    "dapo": ({**WIDE, "aggregation": "token-mean"}, {"loss_type": "dapo"}, "none"),
+    "dr_grpo": ({**WIDE, "aggregation": "constant"}, {"loss_type": "dr_grpo"}, "none"),
+    "gspo": (
+        {"kind": "gspo", **WIDE},
+        {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+        "none",
+    ),
+    "cispo": (
+        {"kind": "cispo", "clip_high": 0.5},
+        {"loss_type": "cispo", "epsilon_high": 1.5},
+        "none",
+    ),
+    "grpo without stale responses": (
+        {**WIDE, "off_policy_limit": 0.01},
+        {"loss_type": "grpo", "off_policy_mask_threshold": 0.01},
+        "none",
+    ),
+    "sapo": ({"kind": "sapo"}, {"loss_type": "sapo"}, "none"),
+    "vespo": ({"kind": "vespo"}, {"loss_type": "vespo"}, "none"),
+    **{
+        f"dapo with {kind}": (
+            {**WIDE, "aggregation": "token-mean"},
+            {"loss_type": "dapo", "use_vllm": True, "vllm_importance_sampling_correction": True},
+            kind,
+        )
+        for kind in ("tis_token", "tis_sequence", "mis_token", "mis_sequence")
+    },
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_gradient_are_those_of_trl(
+    name: str, seed: int, trl_trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, theirs, correction = CASES[name]
+    defaults = {"epsilon_low": 0.2, "epsilon_high": 0.28, "beta": 0.0, "use_vllm": False}
+    for key, value in {**defaults, **theirs}.items():
+        monkeypatch.setattr(trl_trainer, key, value)
+    # TRL multiplies its KL penalty by the ratio unless told otherwise; the paper of GRPO does not.
+    monkeypatch.setattr(trl_trainer.args, "use_bias_correction_kl", False)
+    inputs = batch(trl_trainer, seed)
+    ours, weights_BT = our_loss(
+        trl_trainer, inputs, CorrectionConfig(kind=correction, cap=1.5), **settings
+    )
+    if weights_BT is not None:
+        inputs["importance_sampling_ratio"] = weights_BT
+    expected = trl_trainer._compute_loss(trl_trainer.model, inputs)
+    torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-12)
+    left, right = gradient(trl_trainer, ours), gradient(trl_trainer, expected)
+    # Of the whole gradient: the model's norms round to float32 in both passes.
+    assert (left - right).norm() < 1e-6 * right.norm()
