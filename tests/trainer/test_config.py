@@ -36,7 +36,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("loss.clip_low=2", "loss.clip_low cannot be '2'"),
         ("loss.tau_positive=2", "it belongs to sapo"),
         ("loss.taupositive=2", "did you mean loss.tau_positive"),
-        ("loss=2", "loss cannot be"),
+        ("loss=2", "loss is a section"),
         ("seed=-1", "seed cannot be"),
         ("loss.clip_low", "has no value"),
         ("rollout.group_size=1", "group_size"),
