@@ -59,7 +59,8 @@ def test_losses_that_clip_whole_sequences_have_their_own_bar() -> None:
     published = clipped(0.1, 0.05, 0.001)
     assert run(published, knobs={"loss": "gspo"}).findings("CLP001") == []
     assert run(published).finding("CLP001")
-    assert run(clipped(0.2, 0.2, 0.001), knobs={"loss": "gspo"}).finding("CLP001")
+    assert run(clipped(0.2, 0.2, 2e-5), knobs={"loss": "gspo"}).findings("CLP001") == []
+    assert run(clipped(0.2, 0.2, 0.1), knobs={"loss": "gspo"}).finding("CLP001")
 
 
 def test_a_clip_fraction_that_cannot_be_is_explained() -> None:
