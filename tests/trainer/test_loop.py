@@ -312,7 +312,7 @@ def test_components_that_a_reward_leaves_out_at_times_count_as_zero(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No batch has variance, so that every round of dynamic sampling has its own component.
-    (tmp_path / "thin_rewards.py").write_text(
+    (tmp_path / "thin.py").write_text(
         "calls = 0\n"
         "def reward(prompts, completions, answers):\n"
         "    global calls\n"
@@ -321,7 +321,12 @@ def test_components_that_a_reward_leaves_out_at_times_count_as_zero(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    sparse = ("task.reward=thin_rewards:reward", "overlong.kind=none", "evaluation.every=0", "steps=1")
+    sparse = (
+        "task.reward=thin:reward",
+        "overlong.kind=none",
+        "evaluation.every=0",
+        "steps=1",
+    )
     dynamic = ("rollout.dynamic_sampling=true", "rollout.resample_limit=2")
     trainer = trained(small(*sparse, *dynamic), tmp_path / "run")
     (step,) = read_run(trainer.run_dir).steps
