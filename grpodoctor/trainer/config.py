@@ -241,7 +241,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for holds, what, keys, remedy in self._contradictions():
+        for holds, what, keys, remedy in (*self._twice_corrected(), *self._sizes_that_clash()):
             if holds:
                 raise ConfigError(what, where=keys, remedy=remedy)
         return self
@@ -256,8 +256,8 @@ class TrainConfig(Section):
         )
         return [line] if wide else []
 
-    def _contradictions(self) -> Iterable[tuple[bool, str, str, str]]:
-        batches, left_over = divmod(self.optimiser.updates_per_batch, self.optimiser.epochs)
+    def _twice_corrected(self) -> Iterable[tuple[bool, str, str, str]]:
+        """Corrections that another setting makes pointless or repeats."""
         yield (
             self.correction.kind != "none" and self.engine.old_logprobs == "sampler",
             f"{self.correction.kind} corrects from the sampler to the learner, which a ratio "
@@ -293,6 +293,10 @@ class TrainConfig(Section):
             "correction.kind and correction.floor",
             "set correction.floor=0.5 and correction.cap=5, as its paper does",
         )
+
+    def _sizes_that_clash(self) -> Iterable[tuple[bool, str, str, str]]:
+        """Numbers that do not fit each other."""
+        batches, left_over = divmod(self.optimiser.updates_per_batch, self.optimiser.epochs)
         yield (
             left_over != 0,
             f"{self.optimiser.updates_per_batch} updates do not divide into "
