@@ -184,7 +184,7 @@ def test_the_live_screen_in_a_terminal(tmp_path):
     with Terminal(path, "--interval", "0.05") as terminal:
         terminal.read_until("waiting for the run to begin")
         record_run(path, 50, sick_from=15)
-        terminal.read_until("REW002")
+        terminal.read_until("critical")
         began = time.monotonic()
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(PATIENCE) == 1
@@ -194,7 +194,7 @@ def test_the_live_screen_in_a_terminal(tmp_path):
     assert SHOW_CURSOR in seen
     assert "Traceback" not in seen
     last = seen.rpartition(LEAVE_SCREEN)[2]
-    assert re.search(r"steps 0 to \d+ .*\d (critical|warnings?)", last)
+    assert "critical" in last
 
 
 def test_an_error_leaves_the_terminal_as_it_was(tmp_path):
