@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.trainer.config import TaskConfig
 from grpodoctor.trainer.rewards import CustomReward
+from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.tasks.registry import TASKS
 

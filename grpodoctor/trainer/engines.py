@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from grpodoctor.trainer.config import EngineConfig, TrainConfig
+from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.quantise import fake_quantise
 from grpodoctor.trainer.sampler import Samples, sample
+from grpodoctor.trainer.sections import EngineConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from grpodoctor.measure.logits import entropy_and_logprobs, token_logprobs
 from grpodoctor.trainer.aggregation import StepTokens, token_weights
-from grpodoctor.trainer.config import OptimiserConfig, TrainConfig
+from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.corrections.base import Corrected
 from grpodoctor.trainer.forward import response_logits
 from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.registry import loss_of
 from grpodoctor.trainer.sampler import Samples
+from grpodoctor.trainer.sections import OptimiserConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 
 if TYPE_CHECKING:

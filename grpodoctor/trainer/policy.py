@@ -12,7 +12,8 @@ import torch
 
 from grpodoctor.errors import ModelError
 from grpodoctor.trainer.codec import CharCodec, Codec, HubCodec
-from grpodoctor.trainer.config import ModelConfig, TrainConfig
+from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.sections import ModelConfig
 from grpodoctor.trainer.tasks.base import Task
 from grpodoctor.trainer.warmstart import warm_start
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from grpodoctor.trainer.advantages.base import varied_groups
 from grpodoctor.trainer.codec import Codec
-from grpodoctor.trainer.config import OverlongConfig, TrainConfig
+from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.engines import RolloutEngine
 from grpodoctor.trainer.sampler import Samples, concatenate
+from grpodoctor.trainer.sections import OverlongConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.advantages.base import AdvantageInputs, varied_groups
-from grpodoctor.trainer.config import AdvantageConfig
 from grpodoctor.trainer.registry import advantage_of, names
 from grpodoctor.trainer.rollout import soft_punishment
+from grpodoctor.trainer.sections import AdvantageConfig
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
 GROUPS = VECTORS["advantages"]["groups"]

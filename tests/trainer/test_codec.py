@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.codec import ALPHABET, CharCodec
-from grpodoctor.trainer.config import TaskConfig
+from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.registry import TASKS
 
 

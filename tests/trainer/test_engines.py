@@ -5,13 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpodoctor.trainer.config import EngineConfig, TrainConfig, load_config
+from grpodoctor.trainer.config import TrainConfig, load_config
 from grpodoctor.trainer.data import build_task
 from grpodoctor.trainer.engines import RolloutEngine
 from grpodoctor.trainer.forward import response_logits
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.quantise import fake_quantise
 from grpodoctor.trainer.sampler import Samples
+from grpodoctor.trainer.sections import EngineConfig
 
 
 def engine_of(policy: Policy, **engine: object) -> RolloutEngine:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.aggregation import AGGREGATIONS, StepTokens, token_weights
-from grpodoctor.trainer.config import CorrectionConfig
 from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs
 from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.loss_settings import SETTINGS, loss_config
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.registry import Family, correction_of, loss_of, names
+from grpodoctor.trainer.sections import CorrectionConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 from grpodoctor.vocabulary.knobs import KNOBS
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import DataError
-from grpodoctor.trainer.config import TaskConfig
 from grpodoctor.trainer.data import build_task
 from grpodoctor.trainer.rewards import CustomReward, load_reward
+from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.arithmetic import Arithmetic
 from grpodoctor.trainer.tasks.base import Problem, Rewards
 

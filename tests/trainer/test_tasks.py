@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.trainer.config import TaskConfig
+from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.base import Problem
 from grpodoctor.trainer.tasks.registry import TASKS
 from grpodoctor.trainer.tasks.scratch import ScratchTask

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.aggregation import StepTokens, token_weights
-from grpodoctor.trainer.config import CorrectionConfig
 from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.kl import kl_penalty
 from grpodoctor.trainer.loss_settings import loss_config
 from grpodoctor.trainer.losses.base import LossInputs
 from grpodoctor.trainer.registry import correction_of, loss_of
+from grpodoctor.trainer.sections import CorrectionConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 
 # TRL and what it imports warn of their own affairs.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.config import AdvantageConfig
+from grpodoctor.trainer.sections import AdvantageConfig
 
 
 @dataclass(frozen=True, slots=True)

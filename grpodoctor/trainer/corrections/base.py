@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.config import CorrectionConfig
+from grpodoctor.trainer.sections import CorrectionConfig
 
 
 @dataclass(frozen=True, slots=True)

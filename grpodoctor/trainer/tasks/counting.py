@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from grpodoctor.trainer.config import TaskConfig
+from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.scratch import DIGITS, ScratchTask, Slip, Work
 
 

@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from grpodoctor.trainer.config import TaskConfig
+from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
 
 DIGITS = "0123456789"

@@ -1,0 +1,112 @@
+"""What a configuration may not say at once, and what it hardly means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from grpodoctor.trainer.loss_settings import Gspo, GspoToken
+
+if TYPE_CHECKING:
+    from grpodoctor.trainer.config import TrainConfig
+
+_WIDE = 0.05
+"""A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
+
+
+class Contradiction(NamedTuple):
+    """Settings that exclude each other."""
+
+    holds: bool
+    """Whether the configuration has it."""
+    what: str
+    keys: str
+    remedy: str
+
+
+def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
+    """All that hold in a configuration."""
+    for family in (_corrected_twice, _clashing_sizes):
+        yield from (each for each in family(config) if each.holds)
+
+
+def doubts(config: TrainConfig) -> list[str]:
+    """What is allowed and hardly meant, a line each."""
+    loss = config.loss
+    wide = isinstance(loss, Gspo | GspoToken) and max(loss.clip_low, loss.clip_high) > _WIDE
+    line = (
+        f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
+        "the ratio of whole responses, whose paper uses 0.0003 and 0.0004"
+    )
+    return [line] if wide else []
+
+
+def _corrected_twice(config: TrainConfig) -> Iterator[Contradiction]:
+    """Corrections that another setting makes pointless or repeats."""
+    yield Contradiction(
+        config.correction.kind != "none" and config.engine.old_logprobs == "sampler",
+        f"{config.correction.kind} corrects from the sampler to the learner, which a ratio "
+        "against the sampler's own log-probabilities does already",
+        "correction.kind and engine.old_logprobs",
+        "set engine.old_logprobs=recompute",
+    )
+    yield Contradiction(
+        config.correction.kind != "none" and config.loss.anchored_on_sampler,
+        f"the ratio of {config.loss.kind} goes to the sampler: {config.correction.kind} would "
+        "correct the same gap twice",
+        "correction.kind and loss.kind",
+        "set correction.kind=none",
+    )
+    yield Contradiction(
+        config.correction.kind in ("tis_token", "mis_token", "icepop", "geo_mask")
+        and config.loss.of_responses,
+        f"{config.loss.kind} has one term a response, which the weights of single tokens in "
+        f"{config.correction.kind} would only average out",
+        "correction.kind and loss.kind",
+        "use tis_sequence or mis_sequence, or the loss gspo_token",
+    )
+    yield Contradiction(
+        config.correction.kind in ("mis_sequence", "geo_mask")
+        and config.loss.off_policy_limit is not None,
+        f"{config.correction.kind} and loss.off_policy_limit both leave out whole responses",
+        "correction.kind and loss.off_policy_limit",
+        "use one of them",
+    )
+    yield Contradiction(
+        config.correction.kind == "icepop" and config.correction.floor == 0,
+        "without a floor icepop is mis_token",
+        "correction.kind and correction.floor",
+        "set correction.floor=0.5 and correction.cap=5, as its paper does",
+    )
+
+
+def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
+    """Numbers that do not fit each other."""
+    batches, left_over = divmod(config.optimiser.updates_per_batch, config.optimiser.epochs)
+    yield Contradiction(
+        left_over != 0,
+        f"{config.optimiser.updates_per_batch} updates do not divide into "
+        f"{config.optimiser.epochs} epochs",
+        "optimiser.updates_per_batch and optimiser.epochs",
+        "make the first a multiple of the second",
+    )
+    yield Contradiction(
+        batches > config.rollout.prompts_per_batch,
+        f"{batches} updates per epoch want more prompts than "
+        f"the {config.rollout.prompts_per_batch} of a batch: a prompt's responses stay together",
+        "optimiser.updates_per_batch and rollout.prompts_per_batch",
+        "use fewer updates, more epochs or more prompts",
+    )
+    yield Contradiction(
+        config.overlong.kind == "soft-punishment"
+        and config.overlong.buffer > config.rollout.max_length,
+        f"a buffer of {config.overlong.buffer} tokens is longer than the responses",
+        "overlong.buffer and rollout.max_length",
+        f"use at most {config.rollout.max_length}",
+    )
+    yield Contradiction(
+        config.model.width % (2 * config.model.heads) != 0,
+        f"{config.model.heads} heads of even size do not fit a width of {config.model.width}",
+        "model.heads and model.width",
+        "make the width a multiple of twice the heads",
+    )

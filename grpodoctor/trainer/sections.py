@@ -1,0 +1,184 @@
+"""The sections of the bundled trainer's configuration, one per concern."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, FiniteFloat, field_validator
+
+from grpodoctor.trainer.registry import check_variant
+from grpodoctor.trainer.section import Section
+
+
+class ModelConfig(Section):
+    """Which policy is trained."""
+
+    name: str = "builtin"
+    """`builtin` for the tiny character model, else a local path or a hub name."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Dtype of the learner's weights; the built-in model is always float32."""
+    width: int = Field(64, ge=16, le=512, multiple_of=8)
+    """Hidden size of the built-in model."""
+    layers: int = Field(2, ge=1, le=12)
+    """Layers of the built-in model."""
+    heads: int = Field(4, ge=1, le=16)
+    """Attention heads of the built-in model; twice as many must divide the width."""
+    warm_start_steps: int = Field(1000, ge=0, le=20_000)
+    """Supervised steps before the first run of the built-in model; the result is cached."""
+
+
+class TaskConfig(Section):
+    """What it is trained on."""
+
+    name: str = "arithmetic"
+    """A built-in task; ignored when `data` is given."""
+    data: str | None = None
+    """JSONL or Parquet file with the columns `prompt` and `answer`."""
+    heldout_data: str | None = None
+    """The same for evaluation; without it the last tenth of `data` is held out."""
+    reward: str | None = None
+    """`module:function` called with prompts, completions and answers; the task's own otherwise."""
+    difficulty: int = Field(3, ge=1, le=8)
+    """Size of the built-in tasks' problems: operations, digits or items."""
+    verifier: Literal["last", "any"] = "last"
+    """Which answers of a response the reward looks at; `any` invites the policy to list many."""
+    format_weight: float = Field(0.0, ge=0, le=1)
+    """Weight of the built-in tasks' format component in the reward; correctness weighs 1."""
+    hedge_rate: float = Field(0.0, ge=0, le=1)
+    """Share of the warm start's responses that add a second answer; what `any` can amplify."""
+
+
+class RolloutConfig(Section):
+    """How the batch of responses is drawn."""
+
+    prompts_per_batch: int = Field(16, ge=1)
+    """Prompts per rollout batch."""
+    group_size: int = Field(8, ge=2)
+    """Responses per prompt; the group mean is the baseline, so one is not enough."""
+    max_length: int = Field(28, ge=1)
+    """Longest response, in tokens."""
+    temperature: float = Field(1.0, gt=0, le=10)
+    """Sampling temperature; the learner's log-probabilities are taken at the same."""
+    dynamic_sampling: bool = False
+    """Replace groups without variance in reward by fresh ones (DAPO)."""
+    resample_limit: int = Field(4, ge=1, le=64)
+    """Most rounds of dynamic sampling per batch; then the batch is used as it is."""
+
+
+class EngineConfig(Section):
+    """Which engine samples, and how far it may be from the learner."""
+
+    precision: Literal["learner", "bf16", "int8", "int4"] = "learner"
+    """`learner` samples from the learner itself; the others from a fake-quantised copy."""
+    temperature: float | None = Field(None, gt=0, le=10)
+    """A temperature of the engine's own, which the learner does not know of; none by default."""
+    sync_every: int = Field(1, ge=1)
+    """Steps between two weight syncs; 1 keeps the engine fresh."""
+    old_logprobs: Literal["recompute", "sampler"] = "recompute"
+    """Whose log-probabilities stand for the old policy in the ratio."""
+
+
+class OverlongConfig(Section):
+    """What is done about responses that hit the length limit."""
+
+    kind: Literal["none", "mask", "soft-punishment"] = "none"
+    """`mask` takes them out of the loss, `soft-punishment` (DAPO Eq. 13) is added to the reward."""
+    buffer: int = Field(4, ge=1)
+    """Width of the soft punishment's ramp before the limit, in tokens."""
+
+
+class AdvantageConfig(Section):
+    """How rewards become advantages."""
+
+    kind: str = "group"
+    """A registered advantage."""
+    std: Literal["population", "unbiased"] = "population"
+    """Which standard deviation divides; the papers do not say, libraries use the unbiased one."""
+    epsilon: float = Field(1e-6, ge=0, le=1)
+    """Added to the standard deviation."""
+    ties: Literal["average", "position"] = "average"
+    """How `gopo` ranks equal rewards: all alike, or by their place, as its authors' code does."""
+    component_weights: dict[str, FiniteFloat] = Field(default_factory=dict)
+    """What each component of the reward weighs in `gdpo`; 1 where none is given."""
+
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        check_variant("advantages", kind)
+        return kind
+
+
+class CorrectionConfig(Section):
+    """Correction of the mismatch between the engine that samples and the learner."""
+
+    kind: str = "none"
+    """A registered correction."""
+    cap: float = Field(2.0, ge=1, le=100)
+    """Cap of the importance weight: `tis` lowers what is above, the others leave it out."""
+    floor: float = Field(0.0, ge=0, le=1)
+    """Weights below it are left out by `mis`, `icepop` and `geo_mask`; 0 leaves out none."""
+
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        check_variant("corrections", kind)
+        return kind
+
+
+class OptimiserConfig(Section):
+    """AdamW and how often it steps."""
+
+    learning_rate: float = Field(1e-4, ge=0, le=1)
+    """Learning rate after warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Training steps over which the learning rate rises linearly."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """AdamW's first moment."""
+    beta2: float = Field(0.99, ge=0, lt=1)
+    """AdamW's second moment."""
+    weight_decay: float = Field(0.0, ge=0, le=1)
+    """AdamW's weight decay."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """The gradient is scaled down to this norm."""
+    updates_per_batch: int = Field(4, ge=1)
+    """Optimiser steps per rollout batch (mini-batches times epochs)."""
+    epochs: int = Field(1, ge=1)
+    """Passes over the batch; `updates_per_batch` is divided among them."""
+    micro_batch: int = Field(0, ge=0)
+    """Responses per forward pass; 0 takes a mini-batch whole. Gradients do not depend on it."""
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation."""
+
+    every: int = Field(10, ge=0)
+    """Steps between evaluations; 0 never evaluates."""
+    prompts: int = Field(64, ge=1)
+    """Held-out prompts."""
+    samples: int = Field(1, ge=1)
+    """Responses per prompt; more than one gives pass@k."""
+
+
+class CheckpointConfig(Section):
+    """Checkpoints for an exact resume."""
+
+    every: int = Field(0, ge=0)
+    """Steps between checkpoints; 0 writes one at the end only."""
+    keep: int = Field(2, ge=1)
+    """Checkpoints kept."""
+
+
+class RecordConfig(Section):
+    """What is recorded about the run."""
+
+    enabled: bool = True
+    """Recording changes no number of the training; without it there is nothing to watch."""
+    depth: Literal["off", "summary", "worst", "full"] = "summary"
+    """Per-token columns of the rollout files."""
+    worst: int = Field(8, ge=0)
+    """Responses recorded in full at depth `worst`."""
+    weights_every: int = Field(1, ge=0)
+    """Steps between two measurements of how far the weights moved; 0 never measures it.
+
+    Each costs a copy of the weights and a pass over them: raise it for a large model.
+    """
