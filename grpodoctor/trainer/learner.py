@@ -1,23 +1,23 @@
-"""The learner: scores a rollout batch and takes optimiser steps on it."""
+"""The learner: takes optimiser steps on a rollout batch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from grpodoctor.measure.logits import entropy_and_logprobs, token_logprobs
+from grpodoctor.measure.logits import token_logprobs
 from grpodoctor.trainer.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.corrections.base import Corrected
 from grpodoctor.trainer.forward import response_logits
-from grpodoctor.trainer.kl import kl_penalty
+from grpodoctor.trainer.loss_settings import LossConfig
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
-from grpodoctor.trainer.registry import loss_of
+from grpodoctor.trainer.penalties import penalties
+from grpodoctor.trainer.registry import choice_of, loss_of
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.trainer.sections import OptimiserConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
@@ -26,45 +26,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Scores(NamedTuple):
-    """What a model thinks of a batch's tokens; zeros outside the mask, no gradient."""
+class Look(NamedTuple):
+    """What the current parameters say of some responses; with gradient unless it is switched off.
+
+    Zeros outside the mask.
+    """
 
     logprobs_BT: Tensor
-    entropy_BT: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class LearnBatch:
-    """A rollout batch as the updates see it. Positions outside the mask hold zeros."""
-
-    samples: Samples
-    group_ids_B: Tensor
-    advantages_B: Tensor
-    loss_mask_BT: Tensor
-    old_logprobs_BT: Tensor
-    corrected: Corrected | None
-    reference_logprobs_BT: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """One optimiser step, as it went."""
-
-    rows_M: Tensor
-    """Which responses of the batch it saw."""
-    new_logprobs_MT: Tensor
-    clipped_low_MT: Tensor | None
-    """(M, T), or (M, 1) where the loss clips whole responses; None where it clips nothing."""
-    clipped_high_MT: Tensor | None
-    gate_MT: Tensor | None
-    """None where the loss has no soft gate."""
-    stale_M1: Tensor | None
-    """Which responses were left out as too far off-policy; None where none ever is."""
-    loss: float
-    grad_norm: float
-    """Before clipping."""
-    applied: bool
-    """Whether the weights moved; they do not when loss or gradient is not finite."""
+    entropy_BT: Tensor | None
+    """None where the loss does not want it."""
 
 
 class _Part(NamedTuple):
@@ -75,42 +45,6 @@ class _Part(NamedTuple):
     """Without gradient."""
     terms: LossTerms
     stale_B1: Tensor | None
-
-
-def score(
-    model: PreTrainedModel, samples: Samples, temperature: float, micro_batch: int = 0
-) -> Scores:
-    """Log-probabilities and entropies of a batch's tokens under a model, at a temperature.
-
-    Args:
-        model: any causal model with the learner's tokenizer.
-        samples: B responses.
-        temperature: divides the logits.
-        micro_batch: responses per forward pass; 0 takes all at once.
-    """
-    parts = [
-        _score_rows(model, samples.rows(rows), temperature)
-        for rows in _chunks(len(samples), micro_batch)
-    ]
-    return Scores(
-        torch.cat([part.logprobs_BT for part in parts]),
-        torch.cat([part.entropy_BT for part in parts]),
-    )
-
-
-@torch.no_grad()
-def _score_rows(model: PreTrainedModel, samples: Samples, temperature: float) -> Scores:
-    logits_BTV = response_logits(
-        model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
-    )
-    entropy_N, logprobs_N = entropy_and_logprobs(
-        logits_BTV.flatten(0, 1), samples.response_BT.flatten(), temperature
-    )
-    mask_BT = samples.mask_BT
-    return Scores(
-        torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
-        torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
-    )
 
 
 class Learner:
@@ -137,12 +71,15 @@ class Learner:
     ) -> Update:
         """Take one optimiser step on some responses of a batch.
 
-        The loss is divided by the whole step's denominators, so that micro-batches change nothing.
+        The loss is divided by the whole step's denominators, and what a loss chooses among the
+        step's tokens it chooses before the first micro-batch: splitting changes nothing.
         """
         weights_MT = self._token_weights(batch, rows_M, config)
+        chosen_MT = self._choose(batch, rows_M, config)
         parts = []
-        for rows in _chunks(len(rows_M), config.optimiser.micro_batch):
-            part = self._forward(batch, rows_M[rows], weights_MT[rows], config)
+        for rows in chunks(len(rows_M), config.optimiser.micro_batch):
+            chosen_BT = None if chosen_MT is None else chosen_MT[rows]
+            part = self._forward(batch, rows_M[rows], weights_MT[rows], chosen_BT, config)
             torch.autograd.backward(part.loss)
             parts.append(part._replace(loss=part.loss.detach()))
         loss_sum = float(torch.stack([part.loss for part in parts]).sum())
@@ -166,37 +103,44 @@ class Learner:
         )
         return token_weights(config.loss.aggregation, tokens).float()
 
+    def _choose(self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig) -> Tensor | None:
+        """The tokens that a loss singles out of the whole step; None for a loss without a choice.
+
+        It costs a pass of its own, because the choice must not depend on the micro-batches.
+        """
+        choose = choice_of(config.loss.kind)
+        if choose is None:
+            return None
+        with torch.no_grad():
+            looks = [
+                self._look(batch.samples.rows(rows_M[rows]), config)
+                for rows in chunks(len(rows_M), config.optimiser.micro_batch)
+            ]
+        look = Look(torch.cat([each.logprobs_BT for each in looks]), None)
+        return choose(_loss_inputs(batch, rows_M, look, None, config))
+
     def _forward(
-        self, batch: LearnBatch, rows_B: Tensor, weights_BT: Tensor, config: TrainConfig
+        self,
+        batch: LearnBatch,
+        rows_B: Tensor,
+        weights_BT: Tensor,
+        chosen_BT: Tensor | None,
+        config: TrainConfig,
     ) -> _Part:
-        mask_BT, loss = batch.loss_mask_BT[rows_B], config.loss
-        new_logprobs_BT, entropy_BT = self._look(batch.samples.rows(rows_B), config)
-        inputs = LossInputs(
-            new_logprobs_BT,
-            batch.old_logprobs_BT[rows_B],
-            batch.samples.logprobs_BT[rows_B],
-            batch.advantages_B[rows_B, None].expand(mask_BT.shape),
-            mask_BT,
-            loss,
-        )
-        terms = loss_of(loss.kind)(inputs)
-        loss_BT, stale_B1 = terms.loss_BT, None
-        if loss.off_policy_limit is not None:
-            stale_B1 = stale_responses(inputs, loss.off_policy_limit)
+        look = self._look(batch.samples.rows(rows_B), config)
+        inputs = _loss_inputs(batch, rows_B, look, chosen_BT, config)
+        terms, stale_B1 = loss_of(config.loss.kind)(inputs), None
+        loss_BT = terms.loss_BT
+        if config.loss.off_policy_limit is not None:
+            stale_B1 = stale_responses(inputs, config.loss.off_policy_limit)
             loss_BT = torch.where(stale_B1, 0.0, loss_BT)
         if batch.corrected is not None:
             loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
-        if batch.reference_logprobs_BT is not None:
-            reference_BT = batch.reference_logprobs_BT[rows_B]
-            penalty_BT = kl_penalty(loss.kl_estimator, new_logprobs_BT, reference_BT)
-            loss_BT = loss_BT + loss.kl_coefficient * penalty_BT
-        if entropy_BT is not None:
-            loss_BT = loss_BT - loss.entropy_coefficient * entropy_BT
-        total = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
-        return _Part(total, new_logprobs_BT.detach(), terms, stale_B1)
+        loss_BT = loss_BT + penalties(batch, rows_B, look.logprobs_BT, look.entropy_BT, config.loss)
+        total = (torch.where(inputs.mask_BT, loss_BT, 0.0) * weights_BT).sum()
+        return _Part(total, look.logprobs_BT.detach(), terms, stale_B1)
 
-    def _look(self, samples: Samples, config: TrainConfig) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities, and entropies where the loss wants them, with gradient."""
+    def _look(self, samples: Samples, config: TrainConfig) -> Look:
         mask_BT, temperature = samples.mask_BT, config.rollout.temperature
         logits_NV = response_logits(
             self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
@@ -204,9 +148,9 @@ class Learner:
         ids_N = samples.response_BT.flatten()
         if config.loss.entropy_coefficient == 0:
             logprobs_N = token_logprobs(logits_NV, ids_N, temperature)
-            return torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0), None
+            return Look(torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0), None)
         logprobs_N, entropy_N = token_logprobs(logits_NV, ids_N, temperature, with_entropy=True)
-        return (
+        return Look(
             torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
             torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
         )
@@ -222,29 +166,21 @@ class Learner:
         return norm, applied
 
 
+def _loss_inputs(
+    batch: LearnBatch, rows_B: Tensor, look: Look, chosen_BT: Tensor | None, config: TrainConfig
+) -> LossInputs[LossConfig]:
+    return LossInputs(
+        new_logprobs_BT=look.logprobs_BT,
+        old_logprobs_BT=batch.old_logprobs_BT[rows_B],
+        sampler_logprobs_BT=batch.samples.logprobs_BT[rows_B],
+        advantages_BT=batch.advantages_BT[rows_B],
+        mask_BT=batch.loss_mask_BT[rows_B],
+        settings=config.loss,
+        chosen_BT=chosen_BT,
+    )
+
+
 def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
     """The micro-batches' parts as one; a loss that lacks them lacks them always."""
     there = [part for part in parts if part is not None]
     return torch.cat(there) if there else None
-
-
-def _chunks(count: int, size: int) -> Iterator[Tensor]:
-    rows = torch.arange(count)
-    for start in range(0, count, size or count):
-        yield rows[start : start + (size or count)]
-
-
-def mini_batches(
-    group_ids_B: Tensor, config: OptimiserConfig, generator: torch.Generator
-) -> Iterator[Tensor]:
-    """The rows of each optimiser step on a batch: groups are shuffled, and stay together.
-
-    Args:
-        group_ids_B: 0 .. number of groups - 1.
-        config: how many steps, in how many passes.
-        generator: shuffles.
-    """
-    for _ in range(config.epochs):
-        order_G = torch.randperm(int(group_ids_B.max()) + 1, generator=generator)
-        for groups in order_G.tensor_split(config.updates_per_batch // config.epochs):
-            yield torch.isin(group_ids_B, groups).nonzero().flatten()

@@ -30,17 +30,19 @@ from grpodoctor.errors import GrpodoctorError, RunError
 from grpodoctor.trainer import checkpoint
 from grpodoctor.trainer.advantages.base import AdvantageInputs
 from grpodoctor.trainer.answers import answer
+from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.data import build_task
 from grpodoctor.trainer.engines import RolloutEngine
 from grpodoctor.trainer.evaluate import evaluate
 from grpodoctor.trainer.journal import Journal
-from grpodoctor.trainer.learner import LearnBatch, Learner, Scores, mini_batches, score
+from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.policy import Policy, load_policy
 from grpodoctor.trainer.record import StepFacts
 from grpodoctor.trainer.registry import advantage_of, correction_of
 from grpodoctor.trainer.rollout import Rollouts, collect
+from grpodoctor.trainer.scoring import Scores, score
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
@@ -206,7 +208,7 @@ class Trainer:
         return LearnBatch(
             samples=samples,
             group_ids_B=rollouts.group_ids_B,
-            advantages_B=advantages_B.float(),
+            advantages_BT=_per_token(advantages_B.float(), loss_mask_BT),
             loss_mask_BT=loss_mask_BT,
             old_logprobs_BT=samples.logprobs_BT if from_sampler else scores.logprobs_BT,
             corrected=corrected,
@@ -281,6 +283,11 @@ class Trainer:
 
     def _generator(self, step: int, stream: _Stream) -> torch.Generator:
         return torch.Generator().manual_seed(self._seed(step, stream))
+
+
+def _per_token(advantages: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
+    """A response's advantage is that of each of its tokens; shape (B, T) from (B,) or (B, T)."""
+    return advantages if advantages.ndim == 2 else advantages[:, None].expand(mask_BT.shape)
 
 
 def _report(facts: StepFacts, readings: dict[str, Reading], seconds: float) -> StepReport:

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.records import Manifest
+from grpodoctor.trainer.batches import LearnBatch, Update
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.knobs import knobs_of
-from grpodoctor.trainer.learner import LearnBatch, Scores, Update
 from grpodoctor.trainer.loss_settings import PpoClip
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.rollout import Rollouts
+from grpodoctor.trainer.scoring import Scores
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 
@@ -81,7 +83,7 @@ def rollout_batch(facts: StepFacts) -> RolloutBatch:
             for name, values in rollouts.rewards.components.items()
         },
         correct_B=None if correct is None else np.asarray(correct, dtype=bool),
-        advantages_B=_array(batch.advantages_B),
+        advantages_B=_array(_of_response(batch.advantages_BT, batch.loss_mask_BT)),
         learner_logprobs_BT=_array(facts.scores.logprobs_BT),
         sampler_logprobs_BT=_array(samples.logprobs_BT),
         old_logprobs_BT=_array(batch.old_logprobs_BT),
@@ -116,13 +118,12 @@ def step_batch(facts: StepFacts, more: Mapping[str, Reading]) -> StepBatch:
 def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> UpdateBatch:
     batch, loss, rows_M = facts.batch, facts.config.loss, _array(update.rows_M)
     mask_MT = _array(batch.loss_mask_BT)[rows_M]
-    advantages_M1 = _array(batch.advantages_B)[rows_M, None]
     corrected, reference_BT = batch.corrected, batch.reference_logprobs_BT
     return UpdateBatch(
         sequence_ids=[rollouts.sequence_ids[row] for row in rows_M],
         new_logprobs_BT=_array(update.new_logprobs_MT),
         old_logprobs_BT=_array(batch.old_logprobs_BT)[rows_M],
-        advantages_BT=np.broadcast_to(advantages_M1, mask_MT.shape),
+        advantages_BT=_array(batch.advantages_BT)[rows_M],
         loss_mask_BT=mask_MT,
         loss=update.loss,
         grad_norm=update.grad_norm,
@@ -137,6 +138,16 @@ def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> U
         gate_BT=_array_if(update.gate_MT),
         stale_B=None if update.stale_M1 is None else _array(update.stale_M1[:, 0]),
     )
+
+
+def _of_response(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """The mean advantage of each response's loss tokens, shape (B,); exact where all are equal.
+
+    A response without loss tokens has that of its first position.
+    """
+    first_B = advantages_BT[:, 0]
+    rest_BT = torch.where(mask_BT, advantages_BT - first_B[:, None], 0.0)
+    return first_B + rest_BT.sum(dim=1) / mask_BT.sum(dim=1).clamp(min=1)
 
 
 def _array_if(tensor: Tensor | None) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from grpodoctor.errors import ConfigError
 if TYPE_CHECKING:
     from grpodoctor.trainer.advantages.base import Advantage
     from grpodoctor.trainer.corrections.base import Correction
-    from grpodoctor.trainer.losses.base import Loss
+    from grpodoctor.trainer.losses.base import Choice, Loss
 
 Family = Literal["advantages", "corrections", "losses"]
 
@@ -45,6 +45,18 @@ def loss_of(name: str) -> Loss:
         ConfigError: if there is none.
     """
     return _variant("losses", name)
+
+
+def choice_of(name: str) -> Choice | None:
+    """How the loss of that name chooses among a whole step's tokens; None if it does not.
+
+    Raises:
+        ConfigError: if there is no such loss.
+    """
+    check_variant("losses", name)
+    module = import_module(f"grpodoctor.trainer.losses.{name}")
+    choose: Choice | None = getattr(module, "choose", None)
+    return choose
 
 
 def advantage_of(name: str) -> Advantage:

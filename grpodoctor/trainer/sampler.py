@@ -105,8 +105,14 @@ def sample(
     temperature: float,
     codec: Codec,
     generator: torch.Generator,
+    first: int = 0,
+    total: int | None = None,
 ) -> Samples:
     """Draw one response per prompt; repeat a prompt for a group.
+
+    A row's tokens depend on its own logits, on the generator and on its number in the batch alone:
+    a batch that several processes share is the batch that one process draws, up to how the rounding
+    of a forward pass depends on the rows beside it.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
@@ -115,7 +121,10 @@ def sample(
         temperature: divides the logits; 0 takes the likeliest token, and its log-probability is
             then that at temperature 1.
         codec: says what ends a response and what pads it.
-        generator: the only source of randomness.
+        generator: the only source of randomness; a call takes one number of it.
+        first: the number of the first row, where these are part of a batch drawn in several calls
+            with generators in the same state.
+        total: rows of that whole batch; the rows up to the last of these by default.
 
     Raises:
         DataError: if a prompt and its response may not fit the model's context.
@@ -125,7 +134,9 @@ def sample(
     place = {prompt: index for index, prompt in enumerate(distinct)}
     origin_B = torch.tensor([place[tuple(prompt)] for prompt in prompts])
     prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id)
-    decoder = _Decoder(model, max_length, temperature, codec, generator)
+    rows = range(first, first + len(prompts))
+    dice = _Dice(generator, rows, rows.stop if total is None else total)
+    decoder = _Decoder(model, max_length, temperature, codec, dice)
     response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
     ended_B = _ends(response_BT, mask_BT, codec).any(dim=1)
     return Samples(
@@ -155,6 +166,23 @@ def _ends(response_BT: Tensor, mask_BT: Tensor, codec: Codec) -> Tensor:
     return torch.isin(response_BT, torch.tensor(sorted(codec.end_ids))) & mask_BT
 
 
+class _Dice:
+    """One uniform number per row of the whole batch and position, whoever is still running.
+
+    They come from a generator of their own, so that the caller's does not depend on how long the
+    responses became.
+    """
+
+    def __init__(self, generator: torch.Generator, rows: range, total: int) -> None:
+        seed = int(torch.randint(2**63 - 1, (), generator=generator))
+        self._generator = torch.Generator().manual_seed(seed)
+        self._rows, self._total = slice(rows.start, rows.stop), total
+
+    def throw(self) -> Tensor:
+        """The next position's numbers of these rows, in [0, 1), shape (B,), float64."""
+        return torch.rand(self._total, dtype=torch.float64, generator=self._generator)[self._rows]
+
+
 class _Decoder:
     """The decoding loop: one forward pass per token over the rows still running."""
 
@@ -164,10 +192,10 @@ class _Decoder:
         max_length: int,
         temperature: float,
         codec: Codec,
-        generator: torch.Generator,
+        dice: _Dice,
     ) -> None:
         self._model, self._max_length, self._temperature = model, max_length, temperature
-        self._codec, self._generator = codec, generator
+        self._codec, self._dice = codec, dice
 
     def run(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
@@ -204,7 +232,7 @@ class _Decoder:
         positions_R = prompt_attention.sum(dim=1)[origin_B]
         end_ids = torch.tensor(sorted(self._codec.end_ids))
         for index in range(self._max_length):
-            tokens_R, chosen_R = self._draw(logits_RV)
+            tokens_R, chosen_R = draw(logits_RV, self._temperature, self._dice.throw()[rows_R])
             live_R = rows_R[running_R]
             response_BT[live_R, index] = tokens_R[running_R]
             logprobs_BT[live_R, index] = chosen_R[running_R]
@@ -252,16 +280,46 @@ class _Decoder:
         logits: Tensor = output.logits[:, -1].float()
         return logits
 
-    def _draw(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]:
-        """A token per row and its log-probability.
 
-        The exponential race: with E ~ Exp(1) independent, argmax p/E is distributed as p.
-        """
-        greedy = self._temperature == 0
-        logprobs_RV = torch.log_softmax(logits_RV / (1.0 if greedy else self._temperature), dim=-1)
-        keys_RV = logprobs_RV
-        if not greedy:
-            race = torch.empty_like(logprobs_RV).exponential_(generator=self._generator)
-            keys_RV = logprobs_RV.exp().div_(race)
-        tokens_R = keys_RV.argmax(dim=-1)
-        return tokens_R, logprobs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
+_CHUNK_ELEMENTS = 1 << 20
+"""Probabilities that are summed up at once: 8 MB of them."""
+
+
+def draw(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+    """A token per row and its log-probability, by inverting the distribution function.
+
+    The sums are float64: in float32 those over a large vocabulary are off by more than the
+    probability of most of its tokens.
+
+    Args:
+        logits_RV: float32.
+        temperature: divides the logits; 0 takes the likeliest token, and its log-probability is
+            then that at temperature 1.
+        uniform_R: in [0, 1), float64; a row's only randomness.
+
+    Returns:
+        Tokens, int64, and their log-probabilities, float32, shape (R,) each. A token of probability
+        0 is never drawn. A row that is not finite gives NaN and whatever token.
+    """
+    rows = max(1, _CHUNK_ELEMENTS // logits_RV.shape[1])
+    drawn = [
+        _draw_rows(logits, temperature, uniform)
+        for logits, uniform in zip(logits_RV.split(rows), uniform_R.split(rows), strict=True)
+    ]
+    return torch.cat([tokens for tokens, _ in drawn]), torch.cat([chosen for _, chosen in drawn])
+
+
+def _draw_rows(
+    logits_RV: Tensor, temperature: float, uniform_R: Tensor
+) -> tuple[Tensor, Tensor]:
+    logprobs_RV = torch.log_softmax(logits_RV / (temperature or 1.0), dim=-1)
+    if temperature == 0:
+        tokens_R1 = logprobs_RV.argmax(dim=-1, keepdim=True)
+    else:
+        sums_RV = logprobs_RV.exp().cumsum(dim=-1, dtype=torch.float64)
+        # The first token whose sum exceeds the threshold, which is below the last sum since u < 1:
+        # each token that adds nothing has the sum of the one before it and is never the first.
+        threshold_R1 = uniform_R[:, None] * sums_RV[:, -1:]
+        tokens_R1 = torch.searchsorted(sums_RV, threshold_R1, right=True)
+        tokens_R1.clamp_(max=logits_RV.shape[1] - 1)  # of NaN, which nothing exceeds
+    return tokens_R1[:, 0], logprobs_RV.gather(1, tokens_R1)[:, 0]

@@ -12,13 +12,15 @@ import torch
 from grpodoctor.errors import DataError
 from grpodoctor.runs.follower import read_run
 from grpodoctor.trainer.aggregation import AGGREGATIONS
+from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.learner import LearnBatch, Learner, mini_batches, score
+from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import StepReport, Trainer
 from grpodoctor.trainer.loss_settings import SETTINGS
 from grpodoctor.trainer.policy import load_policy
 from grpodoctor.trainer.presets import preset_names, preset_of
 from grpodoctor.trainer.sampler import Samples
+from grpodoctor.trainer.scoring import score
 from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 
 SMALL = (
@@ -104,7 +106,8 @@ def rollout(trainer: Trainer) -> LearnBatch:
     scores = score(trainer.policy.model, rollouts.samples, 1.0)
     batch = trainer._learn_batch(rollouts, scores)
     generator = torch.Generator().manual_seed(0)
-    return replace(batch, advantages_B=torch.randn(len(rollouts.samples), generator=generator))
+    noise_B1 = torch.randn(len(rollouts.samples), 1, generator=generator)
+    return replace(batch, advantages_BT=noise_B1.expand(batch.loss_mask_BT.shape))
 
 
 def gradient(learner: Learner, batch: LearnBatch, config: TrainConfig) -> torch.Tensor:
@@ -157,6 +160,7 @@ def test_padding_carries_no_gradient(aggregation: str, tmp_path: Path) -> None:
         batch,
         samples=padded(batch.samples, 6, garbage=17),
         loss_mask_BT=pad(batch.loss_mask_BT, (0, 6), value=False),
+        advantages_BT=pad(batch.advantages_BT, (0, 6), value=1e30),
         old_logprobs_BT=pad(batch.old_logprobs_BT, (0, 6), value=-1e30),
     )
     torch.testing.assert_close(
@@ -187,7 +191,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(tmp_path: Path) -> 
     before = weights(trainer)
     batch = rollout(trainer)
     poisoned = replace(
-        batch, advantages_B=batch.advantages_B.index_fill(0, torch.tensor([3]), np.inf)
+        batch, advantages_BT=batch.advantages_BT.index_fill(0, torch.tensor([3]), np.inf)
     )
     update = trainer.learner.update(poisoned, torch.arange(16), trainer.config, 1e-3)
     assert not update.applied

@@ -25,7 +25,7 @@ class AdvantageInputs:
 
 
 Advantage = Callable[[AdvantageInputs], Tensor]
-"""Returns advantages_B."""
+"""Returns advantages of shape (B,), or (B, T) where tokens of a response differ."""
 
 
 def group_mean(values_B: Tensor, group_ids_B: Tensor) -> Tensor:

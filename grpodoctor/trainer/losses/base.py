@@ -28,6 +28,8 @@ class LossInputs(Generic[SettingsT]):
     mask_BT: Tensor
     """Tokens that bear loss, bool."""
     settings: SettingsT
+    chosen_BT: Tensor | None = None
+    """What the loss's `choose` singled out of the whole step; None for a loss without a choice."""
 
     def log_ratio(self) -> Tensor:
         """log(new / old), shape (B, T), zero outside the mask."""
@@ -71,6 +73,13 @@ class LossTerms:
 
 # Each loss takes inputs with the settings of its own kind; who calls it has checked the kind.
 Loss = Callable[[LossInputs[Any]], LossTerms]
+
+Choice = Callable[[LossInputs[Any]], Tensor]
+"""Given the whole optimiser step, without gradient: which tokens, bool, shape (B, T).
+
+A loss that compares tokens across responses has a function `choose` of this kind beside it, so that
+its choice does not depend on how the step is split into micro-batches.
+"""
 
 
 def clip_flags(
