@@ -232,7 +232,8 @@ class _Decoder:
         positions_R = prompt_attention.sum(dim=1)[origin_B]
         end_ids = torch.tensor(sorted(self._codec.end_ids))
         for index in range(self._max_length):
-            tokens_R, chosen_R = draw(logits_RV, self._temperature, self._dice.throw()[rows_R])
+            uniform_R = self._dice.throw()[rows_R]
+            tokens_R, chosen_R = draw_tokens(logits_RV, self._temperature, uniform_R)
             live_R = rows_R[running_R]
             response_BT[live_R, index] = tokens_R[running_R]
             logprobs_BT[live_R, index] = chosen_R[running_R]
@@ -285,7 +286,7 @@ _CHUNK_ELEMENTS = 1 << 20
 """Probabilities that are summed up at once: 8 MB of them."""
 
 
-def draw(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+def draw_tokens(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
     """A token per row and its log-probability, by inverting the distribution function.
 
     The sums are float64: in float32 those over a large vocabulary are off by more than the
@@ -304,14 +305,14 @@ def draw(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tens
     rows = max(1, _CHUNK_ELEMENTS // logits_RV.shape[1])
     drawn = [
         _draw_rows(logits, temperature, uniform)
-        for logits, uniform in zip(logits_RV.split(rows), uniform_R.split(rows), strict=True)
+        for logits, uniform in zip(
+            torch.split(logits_RV, rows), torch.split(uniform_R, rows), strict=True
+        )
     ]
     return torch.cat([tokens for tokens, _ in drawn]), torch.cat([chosen for _, chosen in drawn])
 
 
-def _draw_rows(
-    logits_RV: Tensor, temperature: float, uniform_R: Tensor
-) -> tuple[Tensor, Tensor]:
+def _draw_rows(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
     logprobs_RV = torch.log_softmax(logits_RV / (temperature or 1.0), dim=-1)
     if temperature == 0:
         tokens_R1 = logprobs_RV.argmax(dim=-1, keepdim=True)

@@ -1,7 +1,10 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
@@ -11,7 +14,7 @@ from grpodoctor.trainer.config import load_config
 from grpodoctor.trainer.data import build_task
 from grpodoctor.trainer.forward import positions, response_logits
 from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.sampler import Samples, concatenate, sample
+from grpodoctor.trainer.sampler import Samples, concatenate, draw_tokens, sample
 
 CODEC = CharCodec()
 PROMPTS = ["1+2=", "7*3+8-2=", "9=", "4-4+4*4-4=", "0*0="]
@@ -151,6 +154,93 @@ def test_the_generator_alone_decides(policy: Policy) -> None:
     assert torch.equal(first.tokens_BL, again.tokens_BL)
     assert torch.equal(first.logprobs_BT, again.logprobs_BT)
     assert first.response_ids() != other.response_ids()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    cuts=st.lists(st.integers(1, 29), max_size=6, unique=True).map(sorted),
+    seed=st.integers(0, 2**31),
+    temperature=st.sampled_from([0.7, 1.0]),
+)
+def test_a_batch_drawn_in_parts_is_the_batch_drawn_at_once(
+    policy: Policy, cuts: list[int], seed: int, temperature: float
+) -> None:
+    texts = PROMPTS * 6
+    options = {"seed": seed, "temperature": temperature}
+    whole = draw(policy, texts, **options)
+    bounds = [0, *cuts, len(texts)]
+    parts = [
+        draw(policy, texts[start:stop], first=start, total=len(texts), **options)
+        for start, stop in pairwise(bounds)
+    ]
+    joined = concatenate(parts)
+    assert joined.response_ids() == whole.response_ids()
+    assert joined.truncated_B.equal(whole.truncated_B)
+    torch.testing.assert_close(joined.logprobs_BT, whole.logprobs_BT, atol=1e-5, rtol=1e-5)
+
+
+def test_a_row_does_not_see_which_others_end(policy: Policy) -> None:
+    """Alone it is never dropped nor moved; among others both happen."""
+    texts = PROMPTS * 8
+    together = draw(policy, texts, max_length=40)
+    lengths = together.mask_BT.sum(dim=1).float()
+    assert (lengths < 25).sum() > len(texts) / 4
+    assert (lengths == 40).sum() > len(texts) / 4
+    for row in [*lengths.topk(4).indices.tolist(), *(-lengths).topk(4).indices.tolist()]:
+        alone = draw(policy, [texts[row]], max_length=40, first=row, total=len(texts))
+        assert alone.response_ids() == [together.response_ids()[row]]
+        elsewhere = draw(policy, [texts[row]], max_length=40, first=row + 1, total=len(texts) + 1)
+        assert elsewhere.response_ids() != alone.response_ids()
+
+
+def test_the_generator_is_left_alike_however_long_the_responses_became(policy: Policy) -> None:
+    after = []
+    for texts, first, length in [(PROMPTS, 0, 24), (PROMPTS[:1], 4, 1)]:
+        generator = torch.Generator().manual_seed(9)
+        prompts = [policy.codec.encode(text) for text in texts]
+        options = {"max_length": length, "temperature": 1.0, "codec": policy.codec}
+        sample(policy.model, prompts, generator=generator, first=first, total=5, **options)
+        after.append(generator.get_state())
+    assert torch.equal(*after)
+
+
+LARGE = 150_001
+
+
+def test_tokens_of_a_large_vocabulary_are_drawn_as_often_as_is_their_probability() -> None:
+    """A tenth of the mass lies on the last 100,000 tokens, beyond what float32 could add up."""
+    share_V = torch.where(torch.arange(LARGE) < 50_001, 0.9 / 50_001, 0.1 / 100_000).double()
+    share_V[::3] = 0.0
+    share_V /= share_V.sum()
+    points = 60_000
+    uniform_R = (torch.arange(points, dtype=torch.float64) + 0.5) / points
+    logits_RV = share_V.log().float().expand(500, LARGE)
+    drawn = [draw_tokens(logits_RV, 1.0, uniform)[0] for uniform in uniform_R.split(500)[::10]]
+    tokens_N, evenly = torch.cat(drawn), torch.cat(uniform_R.split(500)[::10])
+    below_N = share_V.cumsum(0)[tokens_N]
+    assert (share_V[tokens_N] > 0).all()
+    torch.testing.assert_close(below_N, evenly, atol=3e-5, rtol=0)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+@pytest.mark.parametrize("size", [5, 97, LARGE])
+def test_no_token_of_probability_zero_is_drawn_at_either_edge(uniform: float, size: int) -> None:
+    logits_RV = torch.randn(20, size, generator=torch.Generator().manual_seed(0)) * 4
+    logits_RV[:, : size // 4] = -math.inf
+    logits_RV[:, -size // 4 :] = -math.inf
+    logits_RV[:, -size // 4 - 1] = -200.0  # finite, and its probability is zero all the same
+    tokens_R, logprobs_R = draw_tokens(
+        logits_RV, 1.0, torch.full((20,), uniform, dtype=torch.float64)
+    )
+    expected_RV = logits_RV.log_softmax(-1)
+    assert (expected_RV.exp().gather(1, tokens_R[:, None]) > 0).all()
+    torch.testing.assert_close(logprobs_R, expected_RV.gather(1, tokens_R[:, None])[:, 0])
+
+
+def test_logits_that_are_not_finite_end_nothing() -> None:
+    tokens_R, logprobs_R = draw_tokens(torch.full((2, 7), math.nan), 1.0, torch.rand(2).double())
+    assert ((tokens_R >= 0) & (tokens_R < 7)).all()
+    assert logprobs_R.isnan().all()
 
 
 def test_temperature_zero_takes_the_likeliest_token(policy: Policy) -> None:
