@@ -5,7 +5,8 @@
     │   ├── RunError           a run on disk: missing, empty, of another kind, already being written
     │   ├── ConfigError        an unknown key, a value out of bounds, two settings that contradict
     │   ├── ModelError         a model that is missing, does not load or does not fit its tokenizer
-    │   └── DataError          prompts, answers or a reward function of the wrong shape
+    │   ├── DataError          prompts, answers or a reward function of the wrong shape
+    │   └── EngineError        an engine that samples: unreachable, silent, or with another model
     └── MissingExtraError      a feature whose optional packages are not installed; exits with 2
 
 A message is one line and has three parts: what is wrong, where, and what to do about it.
@@ -48,6 +49,10 @@ class ModelError(InputError):
 
 class DataError(InputError):
     """Prompts, answers or a reward function have the wrong shape."""
+
+
+class EngineError(InputError):
+    """The engine that samples does not answer, or does not serve what the learner trains."""
 
 
 class MissingExtraError(GrpodoctorError):

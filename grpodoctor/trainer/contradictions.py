@@ -26,7 +26,7 @@ class Contradiction(NamedTuple):
 
 def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
     """All that hold in a configuration."""
-    for family in (_corrected_twice, _clashing_sizes):
+    for family in (_corrected_twice, _clashing_sizes, _engine_of_another_kind):
         yield from (each for each in family(config) if each.holds)
 
 
@@ -109,4 +109,27 @@ def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
         f"{config.model.heads} heads of even size do not fit a width of {config.model.width}",
         "model.heads and model.width",
         "make the width a multiple of twice the heads",
+    )
+
+
+def _engine_of_another_kind(config: TrainConfig) -> Iterator[Contradiction]:
+    """What only one kind of engine has."""
+    engine = config.engine
+    yield Contradiction(
+        (engine.kind == "server") != bool(engine.url),
+        "a server and its address go together",
+        "engine.kind and engine.url",
+        "set engine.kind=server and engine.url=http://HOST:PORT, or neither",
+    )
+    yield Contradiction(
+        engine.kind == "server" and engine.precision != "learner",
+        "the precision of a server is its own",
+        "engine.kind and engine.precision",
+        "start the server with the --dtype that you want",
+    )
+    yield Contradiction(
+        engine.kind == "vllm" and engine.precision in ("int8", "int4"),
+        f"{engine.precision} is the built-in engine's imitation, which vLLM has no use for",
+        "engine.kind and engine.precision",
+        "use learner or bf16",
     )

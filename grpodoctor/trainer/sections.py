@@ -68,14 +68,51 @@ class RolloutConfig(Section):
 class EngineConfig(Section):
     """Which engine samples, and how far it may be from the learner."""
 
+    kind: Literal["builtin", "vllm", "server"] = "builtin"
+    """`vllm` samples with vLLM in this process, `server` with a vLLM server reached over HTTP."""
     precision: Literal["learner", "bf16", "int8", "int4"] = "learner"
-    """`learner` samples from the learner itself; the others from a fake-quantised copy."""
+    """`learner` samples from the learner itself; the others from a fake-quantised copy.
+
+    With `vllm` it is the dtype of vLLM's weights; a server has its own, so that `learner` stays.
+    """
     temperature: float | None = Field(None, gt=0, le=10)
     """A temperature of the engine's own, which the learner does not know of; none by default."""
     sync_every: int = Field(1, ge=1)
     """Steps between two weight syncs; 1 keeps the engine fresh."""
     old_logprobs: Literal["recompute", "sampler"] = "recompute"
     """Whose log-probabilities stand for the old policy in the ratio."""
+    url: str = ""
+    """Where the `server` listens, such as `http://127.0.0.1:8000`."""
+    served_model: str = ""
+    """The name under which the server serves the policy; empty takes the only one it has."""
+    wait: float = Field(60.0, ge=0, le=3600)
+    """Longest wait for the server to be ready when the run begins, in seconds."""
+    timeout: float = Field(600.0, gt=0, le=86_400)
+    """Longest silence of the server in the midst of a request, in seconds.
+
+    It must be longer than sampling a whole batch takes.
+    """
+    sync_dir: str = ""
+    """Where weights are handed over to vLLM; empty takes shared memory where there is any.
+
+    A server must see it under the same path: on another machine, name a directory both mount.
+    """
+    tensor_parallel: int = Field(1, ge=1, le=64)
+    """Devices that share each layer of the model with `vllm`; a server has its own setting."""
+    memory_share: float = Field(0.3, gt=0, le=0.95)
+    """Share of the device's memory for weights and cache with `vllm`; the learner wants the rest.
+
+    On a CPU it is the share of the main memory.
+    """
+    max_model_len: int | None = Field(None, ge=2)
+    """Longest prompt and response that `vllm` makes room for; the model's context by default."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_url(cls, url: str) -> str:
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("it must begin with http:// or https://")
+        return url.rstrip("/")
 
 
 class OverlongConfig(Section):
