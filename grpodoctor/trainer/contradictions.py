@@ -26,7 +26,7 @@ class Contradiction(NamedTuple):
 
 def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
     """All that hold in a configuration."""
-    for family in (_corrected_twice, _clashing_sizes, _engine_of_another_kind):
+    for family in (_corrected_twice, _clashing_sizes, _engine_of_another_kind, _verified_twice):
         yield from (each for each in family(config) if each.holds)
 
 
@@ -132,4 +132,21 @@ def _engine_of_another_kind(config: TrainConfig) -> Iterator[Contradiction]:
         f"{engine.precision} is the built-in engine's imitation, which vLLM has no use for",
         "engine.kind and engine.precision",
         "use learner or bf16",
+    )
+
+
+def _verified_twice(config: TrainConfig) -> Iterator[Contradiction]:
+    """Verifiers and tasks that do not go together."""
+    task = config.task
+    yield Contradiction(
+        task.verifier == "math" and task.data is None,
+        "the built-in tasks have a verifier of their own, which reads digits",
+        "task.verifier and task.name",
+        "give task.data, or leave task.verifier=last",
+    )
+    yield Contradiction(
+        task.verifier == "any" and task.data is not None,
+        "a file's responses have one final answer, and no list to look for another in",
+        "task.verifier and task.data",
+        "set task.verifier=last or task.verifier=math",
     )

@@ -6,14 +6,14 @@ import codecs
 import difflib
 import hashlib
 import json
-import math
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, DataError
+from grpodoctor.trainer.final_answer import agree, final_answer
+from grpodoctor.trainer.math_judge import MathJudge
 from grpodoctor.trainer.rewards import CustomReward
 from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
@@ -37,7 +37,8 @@ def build_task(config: TaskConfig) -> Task:
 def _source(config: TaskConfig) -> Task:
     if config.data is not None:
         heldout = Path(config.heldout_data) if config.heldout_data else None
-        return FileTask(Path(config.data), heldout)
+        judge = MathJudge(config.verify_seconds) if config.verifier == "math" else None
+        return FileTask(Path(config.data), heldout, judge)
     if config.name not in TASKS:
         near = difflib.get_close_matches(config.name, TASKS, n=1) or sorted(TASKS)
         raise ConfigError(
@@ -54,13 +55,16 @@ class FileTask(Task):
     Args:
         data: JSONL or Parquet with the columns `prompt` and `answer`, and `id` if there is one.
         heldout: the same for evaluation; without it the last tenth of `data` is held out.
+        judge: compares answers as mathematics; without it they agree as text or as numbers.
 
     Raises:
         DataError: if a file is missing, damaged, empty or lacks a column.
     """
 
-    def __init__(self, data: Path, heldout: Path | None = None) -> None:
-        self.name = data.stem
+    def __init__(
+        self, data: Path, heldout: Path | None = None, judge: MathJudge | None = None
+    ) -> None:
+        self.name, self._judge = data.stem, judge
         rows = read_problems(data)
         if heldout is not None:
             self._train, self._heldout = rows, read_problems(heldout)
@@ -93,9 +97,13 @@ class FileTask(Task):
         return problem.answer
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
-        """1 where the final answers agree, as text or as numbers."""
-        pairs = zip(problems, texts, strict=True)
-        verdicts = [_agree(final_answer(text), final_answer(each.answer)) for each, text in pairs]
+        """1 where the final answers agree."""
+        golds = [each.answer for each in problems]
+        if self._judge is not None:
+            verdicts = self._judge.judge(golds, texts)
+        else:
+            pairs = zip(golds, texts, strict=True)
+            verdicts = [agree(final_answer(text), final_answer(gold)) for gold, text in pairs]
         correct = [float(verdict) for verdict in verdicts]
         return Rewards(correct, {"correct": correct}, verdicts)
 
@@ -122,31 +130,6 @@ def _split(rows: list[Problem], path: Path) -> tuple[list[Problem], list[Problem
         )
     kept = len(rows) - max(1, len(rows) // _HELDOUT_SHARE)
     return rows[:kept], rows[kept:]
-
-
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
-
-
-def final_answer(text: str) -> str:
-    r"""The last `\boxed{...}`, else what follows the last `#`, else the whole text."""
-    boxed = _BOXED.findall(text)
-    answer = boxed[-1] if boxed else text.rpartition("#")[2]
-    return str(answer).strip()
-
-
-def _agree(left: str, right: str) -> bool:
-    if left == right:
-        return True
-    numbers = [_number(left), _number(right)]
-    return None not in numbers and numbers[0] == numbers[1]
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text.replace(",", "").removeprefix("$"))
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def read_problems(path: Path) -> list[Problem]:

@@ -40,8 +40,14 @@ class TaskConfig(Section):
     """`module:function` called with prompts, completions and answers; the task's own otherwise."""
     difficulty: int = Field(3, ge=1, le=8)
     """Size of the built-in tasks' problems: operations, digits or items."""
-    verifier: Literal["last", "any"] = "last"
-    """Which answers of a response the reward looks at; `any` invites the policy to list many."""
+    verifier: Literal["last", "any", "math"] = "last"
+    """Which answers of a response the reward looks at; `any` invites the policy to list many.
+
+    `math` compares the last answer with that of a `data` file as mathematics, by math-verify: 0.5
+    is 1/2. The others compare texts and numbers.
+    """
+    verify_seconds: float = Field(5.0, gt=0, le=600)
+    """Processor time for one answer under `math`; one that takes longer counts as wrong."""
     format_weight: float = Field(0.0, ge=0, le=1)
     """Weight of the built-in tasks' format component in the reward; correctness weighs 1."""
     hedge_rate: float = Field(0.0, ge=0, le=1)
