@@ -12,6 +12,20 @@ from grpodoctor.trainer.sections import AdvantageConfig
 
 
 @dataclass(frozen=True, slots=True)
+class TokenInputs:
+    """What an advantage of single tokens is made of. Outside the masks nothing is looked at."""
+
+    values_BT: Tensor
+    """The critic's, before each token."""
+    mask_BT: Tensor
+    """The generated tokens, from the first column on, bool."""
+    loss_mask_BT: Tensor
+    """Tokens that bear loss, bool."""
+    rewards_BT: Tensor | None = None
+    """What tokens earn beside the reward of their response; None where they earn nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class AdvantageInputs:
     """The rewards of one rollout batch."""
 
@@ -22,6 +36,8 @@ class AdvantageInputs:
     settings: AdvantageConfig
     components: Mapping[str, Tensor] = field(default_factory=dict)
     """The parts of the reward by name, unweighted, shape (B,) each, float64."""
+    tokens: TokenInputs | None = None
+    """None where there is no critic."""
 
 
 Advantage = Callable[[AdvantageInputs], Tensor]
