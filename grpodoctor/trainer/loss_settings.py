@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.registry import check_variant
@@ -39,12 +39,30 @@ class LossConfig(Section):
     """The denominator: of a response, of the batch, of a prompt's group, or the length limit."""
     kl_coefficient: float = Field(0.0, ge=0, le=10)
     """Weight of the KL penalty to the model the run began with."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of that penalty."""
+    kl_estimator: str = "k3"
+    """A registered estimator of that penalty."""
+    kl_placement: Literal["loss", "reward"] = "loss"
+    """`reward` takes k1, summed over a response, off its reward, as RLOO does."""
     entropy_coefficient: float = Field(0.0, ge=-1, le=1)
     """Weight of the entropy bonus."""
+    entropy_target: float | None = Field(None, gt=0, le=20)
+    """Entropy, in nats a token, that an adaptive bonus holds; the bonus is fixed by default."""
+    entropy_step: float = Field(0.005, gt=0, le=1)
+    """What the adaptive coefficient rises or falls by at a training step."""
+    entropy_coefficient_min: float = Field(0.0, ge=0, le=1)
+    """Least adaptive coefficient, and where it begins."""
+    entropy_coefficient_max: float = Field(1.0, ge=0, le=1)
+    """Largest adaptive coefficient."""
+    positive_nll: float = Field(0.0, ge=0, le=10)
+    """Weight of the likelihood of correct responses; VAPO has 0.1."""
     off_policy_limit: float | None = Field(None, gt=0, le=100)
     """Responses with A < 0 whose mean log(sampler / learner) exceeds it are left out; none are."""
+
+    @field_validator("kl_estimator")
+    @classmethod
+    def _is_registered(cls, kl_estimator: str) -> str:
+        check_variant("kl", kl_estimator)
+        return kl_estimator
 
 
 class PpoClip(LossConfig):

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.batches import LearnBatch
-from grpodoctor.trainer.kl import kl_penalty
+from grpodoctor.trainer.entropy.bonus import bonus
+from grpodoctor.trainer.kl.base import KlInputs
 from grpodoctor.trainer.loss_settings import LossConfig
+from grpodoctor.trainer.registry import kl_of
 
 
 def penalties(
@@ -19,6 +21,8 @@ def penalties(
 ) -> Tensor:
     """The penalties per token, shape (B, T); they share the loss's denominator.
 
+    A KL penalty that was taken off the reward is no part of the loss.
+
     Args:
         batch: the rollout batch.
         rows_B: which responses of it.
@@ -27,10 +31,11 @@ def penalties(
         loss: the coefficients.
     """
     total_BT = torch.zeros_like(new_logprobs_BT)
-    if batch.reference_logprobs_BT is not None:
-        reference_BT = batch.reference_logprobs_BT[rows_B]
-        penalty_BT = kl_penalty(loss.kl_estimator, new_logprobs_BT, reference_BT)
-        total_BT = total_BT + loss.kl_coefficient * penalty_BT
+    if batch.reference_logprobs_BT is not None and loss.kl_placement == "loss":
+        inputs = KlInputs(
+            new_logprobs_BT, batch.reference_logprobs_BT[rows_B], batch.old_logprobs_BT[rows_B]
+        )
+        total_BT = total_BT + loss.kl_coefficient * kl_of(loss.kl_estimator)(inputs)
     if entropy_BT is not None:
-        total_BT = total_BT - loss.entropy_coefficient * entropy_BT
+        total_BT = total_BT + bonus(entropy_BT, loss.entropy_coefficient)
     return total_BT

@@ -18,13 +18,15 @@ from grpodoctor.errors import ConfigError
 if TYPE_CHECKING:
     from grpodoctor.trainer.advantages.base import Advantage
     from grpodoctor.trainer.corrections.base import Correction
+    from grpodoctor.trainer.kl.base import KlEstimator
     from grpodoctor.trainer.losses.base import Choice, Loss
 
-Family = Literal["advantages", "corrections", "losses"]
+Family = Literal["advantages", "corrections", "kl", "losses"]
 
 _SINGULAR: dict[Family, str] = {
     "advantages": "advantage",
     "corrections": "correction",
+    "kl": "KL estimator",
     "losses": "loss",
 }
 _SHARED = "base"
@@ -75,6 +77,15 @@ def correction_of(name: str) -> Correction:
         ConfigError: if there is none.
     """
     return _variant("corrections", name)
+
+
+def kl_of(name: str) -> KlEstimator:
+    """The KL estimator of that name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    return _variant("kl", name)
 
 
 def check_variant(family: Family, name: str) -> None:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from grpodoctor.trainer.aggregation import AGGREGATIONS, StepTokens, token_weights
 from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs
-from grpodoctor.trainer.kl import kl_penalty
+from grpodoctor.trainer.kl.base import KlInputs
 from grpodoctor.trainer.loss_settings import SETTINGS, loss_config
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms
-from grpodoctor.trainer.registry import Family, correction_of, loss_of, names
+from grpodoctor.trainer.registry import Family, correction_of, kl_of, loss_of, names
 from grpodoctor.trainer.sections import CorrectionConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 from grpodoctor.vocabulary.knobs import KNOBS
@@ -36,6 +36,10 @@ def tensor(values: Any) -> Tensor:
 
 def logprobs(policy: str) -> Tensor:
     return tensor(CORE[f"p_{policy}"]).log()
+
+
+def penalty_of(estimator: str, new_logprobs_BT: Tensor) -> Tensor:
+    return kl_of(estimator)(KlInputs(new_logprobs_BT, logprobs("ref"), logprobs("old")))
 
 
 def terms_of(
@@ -90,7 +94,7 @@ class Case:
         if corrected := self.corrected():
             loss_BT = loss_BT * corrected.weights_BT
         if beta := self.settings.get("kl_coefficient"):
-            loss_BT = loss_BT + beta * kl_penalty("k3", new_logprobs_BT, logprobs("ref"))
+            loss_BT = loss_BT + beta * penalty_of("k3", new_logprobs_BT)
         weights_BT = token_weights(self.aggregation, StepTokens(MASK_BT, GROUP_IDS_B, BUDGET))
         return (torch.where(MASK_BT, loss_BT, 0.0) * weights_BT).sum()
 
@@ -186,8 +190,7 @@ def test_clip_flags_say_which_tokens_lost_their_gradient() -> None:
 def test_kl_penalties_are_the_published_ones(estimator: str) -> None:
     expected = VECTORS["losses"][f"kl_loss_{estimator}_token_mean"]
     new_logprobs_BT = logprobs("new").requires_grad_()
-    penalty_BT = kl_penalty(estimator, new_logprobs_BT, logprobs("ref"))
-    loss = penalty_BT[MASK_BT].mean()
+    loss = penalty_of(estimator, new_logprobs_BT)[MASK_BT].mean()
     (gradient_BT,) = torch.autograd.grad(loss, new_logprobs_BT)
     assert loss.item() == pytest.approx(expected["loss"], rel=1e-6)
     torch.testing.assert_close(

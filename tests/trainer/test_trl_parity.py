@@ -15,10 +15,10 @@ from torch import Tensor
 
 from grpodoctor.trainer.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.corrections.base import CorrectionInputs
-from grpodoctor.trainer.kl import kl_penalty
+from grpodoctor.trainer.kl.base import KlInputs
 from grpodoctor.trainer.loss_settings import loss_config
 from grpodoctor.trainer.losses.base import LossInputs
-from grpodoctor.trainer.registry import correction_of, loss_of
+from grpodoctor.trainer.registry import correction_of, kl_of, loss_of
 from grpodoctor.trainer.sections import CorrectionConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 
@@ -134,8 +134,8 @@ def our_loss(
     loss_BT = terms.loss_BT if corrected is None else terms.loss_BT * corrected.weights_BT
     if config.off_policy_limit is not None:
         loss_BT = torch.where(stale_responses(loss_inputs, config.off_policy_limit), 0.0, loss_BT)
-    penalty_BT = kl_penalty("k3", new_BT, inputs["ref_per_token_logps"])
-    loss_BT = loss_BT + config.kl_coefficient * penalty_BT
+    kl_inputs = KlInputs(new_BT, inputs["ref_per_token_logps"], old_BT)
+    loss_BT = loss_BT + config.kl_coefficient * kl_of(config.kl_estimator)(kl_inputs)
     tokens = StepTokens(mask_BT, torch.arange(RESPONSES) // 2, BUDGET)
     weights_BT = token_weights(config.aggregation, tokens)
     total = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
@@ -147,6 +147,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "grpo": ({**WIDE}, {"loss_type": "grpo"}, "none"),
     "grpo with a KL penalty": (
         {**WIDE, "kl_coefficient": 0.04},
+        {"loss_type": "grpo", "beta": 0.04},
+        "none",
+    ),
+    "grpo with a KL penalty times the ratio": (
+        {**WIDE, "kl_coefficient": 0.04, "kl_estimator": "k3_ratio"},
         {"loss_type": "grpo", "beta": 0.04},
         "none",
     ),
@@ -190,7 +195,8 @@ def test_loss_and_gradient_are_those_of_trl(
     for key, value in {**defaults, **theirs}.items():
         monkeypatch.setattr(trl_trainer, key, value)
     # TRL multiplies its KL penalty by the ratio unless told otherwise; the paper of GRPO does not.
-    monkeypatch.setattr(trl_trainer.args, "use_bias_correction_kl", False)
+    multiplies = settings.get("kl_estimator") == "k3_ratio"
+    monkeypatch.setattr(trl_trainer.args, "use_bias_correction_kl", multiplies)
     inputs = batch(trl_trainer, seed)
     ours, weights_BT = our_loss(
         trl_trainer, inputs, CorrectionConfig(kind=correction, cap=1.5), **settings

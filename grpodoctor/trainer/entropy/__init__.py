@@ -1,0 +1,1 @@
+"""The entropy bonus and what sets its coefficient, one file each."""

@@ -1,0 +1,27 @@
+"""What an estimator of the KL penalty is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class KlInputs:
+    """The sampled tokens of some responses. Positions outside the mask hold zeros."""
+
+    new_logprobs_BT: Tensor
+    """Under the current parameters; the only tensor with a gradient."""
+    reference_logprobs_BT: Tensor
+    old_logprobs_BT: Tensor
+    """Under what stands for the old policy."""
+
+    def gap(self) -> Tensor:
+        """log(reference / new), shape (B, T)."""
+        return self.reference_logprobs_BT - self.new_logprobs_BT
+
+
+KlEstimator = Callable[[KlInputs], Tensor]
+"""Returns the penalty per token, shape (B, T), with its gradient."""
