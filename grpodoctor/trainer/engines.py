@@ -1,18 +1,19 @@
-"""The engine that samples: the learner itself, or a copy that differs as real engines do.
+"""The engine that samples: the learner itself, a copy that differs as real engines do, or vLLM.
 
-int8 and int4 round the weights of all linear layers but the output head, as weight-only
-quantisation does in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
+What every engine does is `Engine`. `RolloutEngine` is the built-in one: int8 and int4 round the
+weights of all its linear layers but the output head, as weight-only quantisation does in practice;
+activations stay in the learner's dtype. bf16 computes in bfloat16.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from grpodoctor.trainer.adapters import merged_copy
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.quantise import fake_quantise
@@ -23,6 +24,52 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _BITS = {"int8": 8, "int4": 4}
+
+
+class Engine(Protocol):
+    """What the training loop asks of whatever samples."""
+
+    synced_step: int
+    """The training step before whose rollout the weights were taken over last."""
+
+    @property
+    def temperature(self) -> float:
+        """What the engine divides logits by."""
+
+    def sync(self, step: int) -> None:
+        """Take over the learner's weights; `step` is the training step about to sample."""
+
+    def maybe_sync(self, step: int) -> bool:
+        """Sync before the rollout of `step` if it is time; returns whether it was."""
+
+    def set(self, engine: EngineConfig, temperature: float) -> None:
+        """Change the engine and the rollout temperature in flight."""
+
+    def generate(self, prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Samples:
+        """One response per prompt."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an exact resume needs: `synced_step`, `due`, and `weights` or None."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`, for an engine of the same configuration."""
+
+    def close(self) -> None:
+        """Let go of what is no memory of this process."""
+
+
+def build_engine(config: TrainConfig, policy: Policy) -> Engine:
+    """The engine that `config.engine` names.
+
+    Raises:
+        EngineError: if it does not start, does not answer, or serves another model.
+        MissingExtraError: if its packages are not installed.
+    """
+    if config.engine.kind == "builtin":
+        return RolloutEngine(config, policy)
+    from grpodoctor.trainer.vllm_engine import open_vllm
+
+    return open_vllm(config, policy)
 
 
 class RolloutEngine:
@@ -57,7 +104,7 @@ class RolloutEngine:
         if self._engine.precision == "learner" and self._engine.sync_every == 1:
             self._model = learner
         else:
-            self._model = copy.deepcopy(learner).requires_grad_(requires_grad=False)
+            self._model = merged_copy(learner)
             _degrade(self._model, self._engine.precision)
         self._due = False
         self.synced_step = step
@@ -103,6 +150,9 @@ class RolloutEngine:
         weights: dict[str, Tensor] | None = state["weights"]
         if weights is not None:
             self._model.load_state_dict(weights)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 def _degrade(model: PreTrainedModel, precision: str) -> None:

@@ -34,7 +34,7 @@ from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.engines import RolloutEngine
+from grpodoctor.trainer.engines import build_engine
 from grpodoctor.trainer.evaluate import evaluate
 from grpodoctor.trainer.journal import Journal
 from grpodoctor.trainer.learner import Learner
@@ -93,7 +93,7 @@ class Trainer:
         self.task = build_task(config.task)
         self.policy = load_policy(config, self.task)
         self.learner = Learner(self.policy.model, config.optimiser)
-        self.engine = RolloutEngine(config, self.policy)
+        self.engine = build_engine(config, self.policy)
         self.done = 0
         """Steps taken."""
         if resume:
@@ -132,6 +132,7 @@ class Trainer:
             self.journal.close(finished=True)
         finally:
             self.journal.close(finished=False)
+            self.engine.close()
 
     @property
     def is_saved(self) -> bool:

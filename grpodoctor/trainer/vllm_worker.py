@@ -1,0 +1,127 @@
+"""What runs inside vLLM's processes: it takes over the learner's weights and says what is served.
+
+vLLM mixes this class into each of its workers when it is started with
+`--worker-extension-cls grpodoctor.trainer.vllm_worker.WeightSync`. Its methods are then reached by
+name through `collective_rpc`, in process or over HTTP; so they take and return plain JSON values.
+
+vLLM's own reload is not enough: where input and output embeddings are tied, it replaces the first
+and leaves the packed copy that the CPU's kernels made of the second (engines without such a copy
+lose nothing by what is done here about it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+EXTENSION = "grpodoctor.trainer.vllm_worker.WeightSync"
+"""How vLLM is told of it."""
+
+SIZES = (
+    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "num_experts", "tie_word_embeddings"),
+)
+"""What two models that can share weights have in common, by the names in their config.json."""
+
+
+class WeightSync:
+    """Mixed into vLLM's worker class; never made on its own."""
+
+    vllm_config: Any  # vLLM is not installed where this is type-checked
+    model_runner: Any
+
+    def grpodoctor_describe(self) -> dict[str, Any]:
+        """What is served: vLLM's version, the model's sizes, what bears on log-probabilities."""
+        import vllm
+
+        model = self.vllm_config.model_config
+        text = model.hf_text_config
+        return {
+            "version": vllm.__version__,
+            "sizes": {name: getattr(text, name) for name in SIZES if hasattr(text, name)},
+            "logprobs_mode": str(getattr(model, "logprobs_mode", "raw_logprobs")),
+            "max_model_len": model.max_model_len,
+        }
+
+    def grpodoctor_load(self, path: str) -> dict[str, Any]:
+        """Take over all weights of a safetensors file.
+
+        Args:
+            path: the file, with the names that a saved checkpoint has.
+
+        Returns:
+            `tensors`, how many the file held; `missing`, the parameters that it did not set; and
+            `error`, empty unless the file could not be loaded.
+        """
+        from safetensors import SafetensorError
+
+        try:
+            tensors, missing = self._load(path)
+        # Whatever the model's own loading code does not understand. Raised, it would reach the
+        # trainer as a bare "500".
+        except (
+            OSError,
+            SafetensorError,
+            ValueError,
+            KeyError,
+            RuntimeError,
+            AssertionError,
+        ) as error:
+            return {"tensors": 0, "missing": [], "error": f"{type(error).__name__}: {error}"[:300]}
+        return {"tensors": tensors, "missing": missing, "error": ""}
+
+    def _load(self, path: str) -> tuple[int, list[str]]:
+        from vllm.config import set_current_vllm_config
+
+        model: nn.Module = self.model_runner.get_model()
+        parameters = {name for name, _ in model.named_parameters()}
+        count, loaded = 0, set()
+
+        def counted() -> Iterator[tuple[str, Tensor]]:
+            nonlocal count
+            for entry in _tensors(path):
+                count += 1
+                yield entry
+
+        def listening(weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+            """`load_weights` returns what it set; vLLM's reload only logs it."""
+            names: set[str] = load_weights(weights)
+            loaded.update(names)
+            return names
+
+        load_weights: Any = model.load_weights
+        model.load_weights = listening  # type: ignore[assignment]  # shadows the method
+        try:
+            with set_current_vllm_config(self.vllm_config):
+                self.model_runner.reload_weights(weights_iterator=counted())
+                _refresh_embeddings(model)
+        finally:
+            del model.load_weights
+        quantised = self.vllm_config.model_config.quantization is not None
+        return count, [] if quantised else sorted(parameters - loaded)[:3]
+
+
+def _tensors(path: str) -> Iterator[tuple[str, Tensor]]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118 - not a mapping: it cannot be iterated over
+            yield name, file.get_tensor(name)
+
+
+def _refresh_embeddings(model: nn.Module) -> None:
+    """Make what kernels derived from unquantised embeddings anew; they may be tied to the head."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import (
+        UnquantizedEmbeddingMethod,
+        VocabParallelEmbedding,
+    )
+
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if isinstance(module, VocabParallelEmbedding) and isinstance(
+            method, UnquantizedEmbeddingMethod
+        ):
+            method.process_weights_after_loading(module)
