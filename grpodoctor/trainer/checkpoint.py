@@ -1,7 +1,8 @@
 """Checkpoints for an exact resume: plain files, no pickle.
 
     RUN/checkpoints/step-000100/
-        model.safetensors, config.json     the learner, as transformers reads it
+        model.safetensors, config.json     the learner, as transformers reads it; or, with adapters,
+        adapter_model.safetensors, ..      the adapters alone, as peft reads them
         optimiser.safetensors              AdamW's moments, by parameter index
         engine.safetensors                 the sampler's weights, where it is a stale copy
         state.json                         step, configuration in force, task and engine state
@@ -25,15 +26,17 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.directory import refuse_foreign
 from grpodoctor.runs.records import STEPS
+from grpodoctor.trainer.adapters import ADAPTERS, adapter_layers, load_adapters, save_adapters
 from grpodoctor.trainer.config import TrainConfig, load_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from grpodoctor.trainer.engines import RolloutEngine
+    from grpodoctor.trainer.engines import Engine
     from grpodoctor.trainer.tasks.base import Task
 
 _FOLDER = "checkpoints"
+_MODEL = "model.safetensors"
 _NAME = re.compile(r"step-(\d+)")
 _STATE = {"step": int, "config": dict, "engine": dict, "task": dict}
 """What `state.json` holds."""
@@ -45,7 +48,7 @@ class Checkpointed:
 
     model: PreTrainedModel
     optimiser: torch.optim.Optimizer
-    engine: RolloutEngine
+    engine: Engine
     task: Task
 
 
@@ -107,8 +110,11 @@ def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> 
 def _write(folder: Path, step: int, config: TrainConfig, parts: Checkpointed) -> None:
     from safetensors.torch import save_file, save_model
 
-    save_model(parts.model, str(folder / "model.safetensors"))
-    parts.model.config.save_pretrained(folder)
+    if adapter_layers(parts.model):
+        save_adapters(parts.model, folder)
+    else:
+        save_model(parts.model, str(folder / _MODEL))
+        parts.model.config.save_pretrained(folder)
     save_file(_moments(parts.optimiser), folder / "optimiser.safetensors")
     engine = parts.engine.state_dict()
     weights = engine.pop("weights")
@@ -189,12 +195,12 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
         RunError: if there is no checkpoint, it is damaged, or it does not fit the model.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file, load_model
+    from safetensors.torch import load_file
 
     path = latest(run_dir)
     state = _read_state(path)
     try:
-        load_model(parts.model, path / "model.safetensors")
+        _load_weights(parts.model, path)
         _load_moments(parts.optimiser, load_file(path / "optimiser.safetensors"))
         stale = path / "engine.safetensors"
         weights = load_file(stale) if stale.exists() else None
@@ -209,6 +215,18 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
             remedy="resume with the model and task that wrote it",
         ) from error
     return int(state["step"])
+
+
+def _load_weights(model: PreTrainedModel, path: Path) -> None:
+    from safetensors.torch import load_model
+
+    has_adapters = bool(adapter_layers(model))
+    if (path / (_MODEL if has_adapters else ADAPTERS)).exists():
+        raise ValueError("one of them trains low-rank adapters and the other does not")
+    if has_adapters:
+        load_adapters(model, path)
+    else:
+        load_model(model, path / _MODEL, device=str(model.device))
 
 
 def _read_state(path: Path) -> dict[str, Any]:

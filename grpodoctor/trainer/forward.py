@@ -10,14 +10,62 @@ explicitly and count real tokens only, so that padding changes no number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+import torch.utils.checkpoint
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_COMPUTE = "grpodoctor_compute"
+"""Attribute of a model: the dtype of its matrix products, where it is not that of the weights.
+
+It stands at the model so that a copy of it computes in the same.
+"""
+
+
+def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
+    """Have all forward passes of a model multiply matrices in `dtype`, its weights as they are."""
+    setattr(model, _COMPUTE, dtype)
+
+
+def casting(model: PreTrainedModel) -> AbstractContextManager[object]:
+    """The context for a model's forward passes; one context casts each weight once.
+
+    It must end before the optimiser's step: the casts of weights outlive it otherwise.
+    """
+    dtype = getattr(model, _COMPUTE, None)
+    return nullcontext() if dtype is None else torch.autocast(model.device.type, dtype)
+
+
+@contextmanager
+def recomputing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+    """Gradient checkpointing for the forward passes inside: layers keep their inputs alone.
+
+    transformers does it for layers in training mode. Only the layers themselves are put into it,
+    not what is in them, so that dropout stays off.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
+    layers = layers if enabled else []
+    checkpoint = partial(
+        torch.utils.checkpoint.checkpoint, use_reentrant=False, preserve_rng_state=False
+    )
+    for layer in layers:
+        layer.training, layer.gradient_checkpointing = True, True
+        layer._gradient_checkpointing_func = checkpoint  # noqa: SLF001  # no public way per layer
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training, layer.gradient_checkpointing = False, False
 
 
 def positions(attention_BL: Tensor) -> Tensor:
@@ -37,22 +85,31 @@ def response_logits(
         prompt_width: columns of the prompts; the response has the other T = L - prompt_width.
 
     Returns:
-        Logits of shape (B, T, V) in the model's dtype; those of the prompt are never computed.
+        Logits of shape (B, T, V) in the dtype the model computes in; those of the prompt are never
+        computed.
     """
     width = tokens_BL.shape[1]
-    output = model(
-        input_ids=tokens_BL[:, :-1],
-        attention_mask=attention_BL[:, :-1].long(),
-        position_ids=positions(attention_BL[:, :-1]),
-        logits_to_keep=width - prompt_width,
-        use_cache=False,
-    )
+    with casting(model):
+        output = model(
+            input_ids=tokens_BL[:, :-1],
+            attention_mask=attention_BL[:, :-1].long(),
+            position_ids=positions(attention_BL[:, :-1]),
+            logits_to_keep=width - prompt_width,
+            use_cache=False,
+        )
     logits: Tensor = output.logits
     return logits
 
 
-def pack_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+def pack_left(
+    rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
     """Pad rows of ids on the left.
+
+    Args:
+        rows: none of them empty.
+        pad_id: fills the rest.
+        device: of the result; the default one by default.
 
     Returns:
         Tokens and attention (bool), both of shape (B, L), L the longest row.
@@ -60,7 +117,7 @@ def pack_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tenso
     width = max(map(len, rows))
     tokens = [[pad_id] * (width - len(row)) + list(row) for row in rows]
     attention = [[False] * (width - len(row)) + [True] * len(row) for row in rows]
-    return torch.tensor(tokens, dtype=torch.long), torch.tensor(attention)
+    return torch.tensor(tokens, device=device), torch.tensor(attention, device=device)
 
 
 def pack_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:

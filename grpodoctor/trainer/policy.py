@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from grpodoctor.errors import ModelError
+from grpodoctor.errors import ConfigError, ModelError
+from grpodoctor.trainer.adapters import add_adapters, merged_weights
 from grpodoctor.trainer.codec import CharCodec, Codec, HubCodec
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.forward import compute_in
+from grpodoctor.trainer.publish import checkpoint_weights
 from grpodoctor.trainer.sections import ModelConfig
 from grpodoctor.trainer.tasks.base import Task
 from grpodoctor.trainer.warmstart import warm_start
@@ -48,10 +52,45 @@ def load_policy(config: TrainConfig, task: Task) -> Policy:
 
     Raises:
         ModelError: if the model is missing, damaged, not safetensors, or misses its tokenizer.
+        ConfigError: if there is no such device.
+        MissingExtraError: if adapters are asked for and peft is not installed.
     """
-    if config.model.name == BUILTIN:
-        return _load_builtin(config.model, task)
-    return _load_hub(config.model)
+    device = device_of(config.model.device)
+    builtin = config.model.name == BUILTIN
+    policy = _load_builtin(config.model, task) if builtin else _load_hub(config.model)
+    if config.model.lora_rank:
+        add_adapters(policy.model, config.model, config.seed)
+    if config.model.compute == "bfloat16":
+        compute_in(policy.model, torch.bfloat16)
+    policy.model.to(device)  # type: ignore[arg-type]  # of transformers
+    return policy
+
+
+def device_of(name: str) -> torch.device:
+    """The device that `model.device` means on this machine.
+
+    Raises:
+        ConfigError: if it is a CUDA device that the machine does not have.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"this machine has {torch.cuda.device_count()} CUDA devices, and none of that name",
+            where=f"model.device={name}",
+            remedy="set model.device=auto",
+        )
+    return device
+
+
+def full_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
+    """All weights as a saved checkpoint names them, adapters merged: what other engines load.
+
+    Tied weights come once; each tensor is the learner's own unless it was merged, so it holds
+    until the next optimiser step.
+    """
+    return checkpoint_weights(policy.model, merged_weights(policy.model))
 
 
 def _load_builtin(config: ModelConfig, task: Task) -> Policy:
@@ -66,26 +105,43 @@ def _load_builtin(config: ModelConfig, task: Task) -> Policy:
 
 
 def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
-    """A Qwen2 model in float32 with random weights; 110 thousand of them at the default size."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    """A model in float32 with random weights: Qwen2, or with experts Qwen3's mixture.
 
-    return Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=codec.vocab_size,
-            hidden_size=config.width,
-            intermediate_size=config.width * 11 // 4,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            num_key_value_heads=config.heads,
-            max_position_embeddings=_LONGEST,
-            tie_word_embeddings=True,
-            initializer_range=_INITIAL_STD,
-            rope_theta=_ROPE_THETA,  # type: ignore[call-arg]  # an older spelling, still read
-            pad_token_id=codec.pad_id,
-            bos_token_id=None,
-            eos_token_id=sorted(codec.end_ids),
-        )
+    It has 110 thousand weights at the default size, and 310 thousand with eight experts.
+    """
+    from transformers import (
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
     )
+
+    inner = config.width * 11 // 4
+    common: dict[str, Any] = {
+        "vocab_size": codec.vocab_size,
+        "hidden_size": config.width,
+        "intermediate_size": inner,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.heads,
+        "max_position_embeddings": _LONGEST,
+        "tie_word_embeddings": True,
+        "initializer_range": _INITIAL_STD,
+        "rope_theta": _ROPE_THETA,
+        "pad_token_id": codec.pad_id,
+        "bos_token_id": None,
+        "eos_token_id": sorted(codec.end_ids),
+    }
+    if not config.experts:
+        return Qwen2ForCausalLM(Qwen2Config(**common))
+    mixture: dict[str, Any] = {
+        "head_dim": config.width // config.heads,
+        "moe_intermediate_size": max(8, inner // config.experts_per_token),
+        "num_experts": config.experts,
+        "num_experts_per_tok": config.experts_per_token,
+        "norm_topk_prob": True,
+    }
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **mixture))
 
 
 def _load_hub(config: ModelConfig) -> Policy:

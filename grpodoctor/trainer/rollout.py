@@ -12,7 +12,7 @@ from torch import Tensor
 from grpodoctor.trainer.advantages.base import varied_groups
 from grpodoctor.trainer.codec import Codec
 from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.engines import RolloutEngine
+from grpodoctor.trainer.engines import Engine
 from grpodoctor.trainer.sampler import Samples, concatenate
 from grpodoctor.trainer.sections import OverlongConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
@@ -39,17 +39,20 @@ class Rollouts:
 
     def totals(self) -> Tensor:
         """What the advantages are made of, shape (B,), float64."""
-        return torch.tensor(self.rewards.total, dtype=torch.float64)
+        return torch.tensor(self.rewards.total, dtype=torch.float64, device=self.group_ids_B.device)
 
     def components(self) -> dict[str, Tensor]:
         """The parts of the reward by name, shape (B,) each, float64."""
-        parts = self.rewards.components
-        return {name: torch.tensor(part, dtype=torch.float64) for name, part in parts.items()}
+        parts, device = self.rewards.components, self.group_ids_B.device
+        return {
+            name: torch.tensor(part, dtype=torch.float64, device=device)
+            for name, part in parts.items()
+        }
 
 
 def collect(
     config: TrainConfig,
-    engine: RolloutEngine,
+    engine: Engine,
     task: Task,
     codec: Codec,
     rng: random.Random,
@@ -71,7 +74,7 @@ def collect(
 
 def _draw(
     config: TrainConfig,
-    engine: RolloutEngine,
+    engine: Engine,
     task: Task,
     codec: Codec,
     rng: random.Random,
@@ -87,7 +90,8 @@ def _draw(
     if config.overlong.kind == "soft-punishment":
         lengths = samples.mask_BT.sum(dim=1).tolist()
         rewards = _punish(rewards, lengths, config.overlong, config.rollout.max_length)
-    group_ids_B = torch.arange(len(drawn)).repeat_interleave(config.rollout.group_size)
+    groups_G = torch.arange(len(drawn), device=samples.tokens_BL.device)
+    group_ids_B = groups_G.repeat_interleave(config.rollout.group_size)
     return Rollouts(problems, samples, texts, rewards, group_ids_B, len(drawn))
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, FiniteFloat, field_validator
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.registry import check_variant
 from grpodoctor.trainer.section import Section
 
@@ -16,15 +17,54 @@ class ModelConfig(Section):
     name: str = "builtin"
     """`builtin` for the tiny character model, else a local path or a hub name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Dtype of the learner's weights; the built-in model is always float32."""
+    """Dtype of the learner's weights; the built-in model is always float32.
+
+    AdamW keeps its state in the same. With bfloat16 an update smaller than about 1/256 of a weight
+    is rounded away, and at the learning rates of reinforcement learning most are: train float32
+    weights with `compute=bfloat16`, or low-rank adapters, which are float32 always.
+    """
+    compute: Literal["weights", "bfloat16"] = "weights"
+    """What matrices are multiplied in: the weights' dtype, or bfloat16 by torch's autocast."""
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")
+    """Where the model is; `auto` takes the first CUDA device if there is one, else the CPU."""
+    gradient_checkpointing: bool = False
+    """Keep each layer's input alone for the backward pass, and compute the rest a second time."""
+    lora_rank: int = Field(0, ge=0, le=4096)
+    """Rank of low-rank adapters, which alone are trained; 0 trains all weights."""
+    lora_alpha: float = Field(32.0, gt=0)
+    """Scale of the adapters: what they add is multiplied by alpha / rank."""
+    lora_targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Names of the layers with adapters, such as `q_proj,v_proj`.
+
+    `all-linear` means all but the output head; the fused experts of a mixture-of-experts model are
+    no linear layers and stay as they are.
+    """
     width: int = Field(64, ge=16, le=512, multiple_of=8)
     """Hidden size of the built-in model."""
     layers: int = Field(2, ge=1, le=12)
     """Layers of the built-in model."""
     heads: int = Field(4, ge=1, le=16)
     """Attention heads of the built-in model; twice as many must divide the width."""
+    experts: int = Field(0, ge=0, le=64)
+    """Experts in each layer of the built-in model, a mixture in the manner of Qwen3; 0 is dense."""
+    experts_per_token: int = Field(2, ge=1, le=16)
+    """Experts that each token activates; together they are as large as the dense layer."""
     warm_start_steps: int = Field(1000, ge=0, le=20_000)
     """Supervised steps before the first run of the built-in model; the result is cached."""
+
+    @field_validator("lora_targets", mode="before")
+    @classmethod
+    def _as_names(cls, targets: object) -> object:
+        if not isinstance(targets, str) or targets == "all-linear":
+            return targets
+        return tuple(name.strip() for name in targets.split(",") if name.strip())
+
+    @field_validator("lora_targets")
+    @classmethod
+    def _are_some(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not targets:
+            raise ConfigError("no layer is named", where="model.lora_targets")
+        return targets
 
 
 class TaskConfig(Section):
@@ -87,6 +127,12 @@ class EngineConfig(Section):
     """Steps between two weight syncs; 1 keeps the engine fresh."""
     old_logprobs: Literal["recompute", "sampler"] = "recompute"
     """Whose log-probabilities stand for the old policy in the ratio."""
+    routing_replay: Literal["none", "R2", "R3"] = "none"
+    """Whose experts a mixture of experts is held to in its updates.
+
+    `R2` takes those of the learner when the batch began, `R3` those of the engine that sampled, in
+    scoring too. The router learns all the same.
+    """
     url: str = ""
     """Where the `server` listens, such as `http://127.0.0.1:8000`."""
     served_model: str = ""
@@ -143,12 +189,37 @@ class AdvantageConfig(Section):
     """How `gopo` ranks equal rewards: all alike, or by their place, as its authors' code does."""
     component_weights: dict[str, FiniteFloat] = Field(default_factory=dict)
     """What each component of the reward weighs in `gdpo`; 1 where none is given."""
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+    """How far `gae` looks ahead before it trusts the critic: 1 to the end, 0 a single token."""
+    gae_alpha: float | None = Field(None, gt=0, le=100)
+    """With it lambda is 1 - 1 / (alpha x length) of each response, and at least 0; VAPO has 0.05."""
+    discount: float = Field(1.0, ge=0, le=1)
+    """What a reward one token later is worth to `gae`; 1 in all published recipes."""
+    whiten: bool = False
+    """Bring the advantages of `gae` to mean 0 and deviation 1 over a batch's loss tokens (PPO)."""
 
     @field_validator("kind")
     @classmethod
     def _is_registered(cls, kind: str) -> str:
         check_variant("advantages", kind)
         return kind
+
+
+class CriticConfig(Section):
+    """The value model that the advantage `gae` stands on; there is none with any other."""
+
+    learning_rate: float = Field(1e-3, ge=0, le=1)
+    """AdamW's learning rate; the rest of AdamW is the policy's. VAPO has twice the policy's."""
+    gae_lambda: float = Field(1.0, ge=0, le=1)
+    """Lambda of the returns that it learns: 1 takes them as they came, VAPO's; PPO's is 0.95."""
+    value_clip: float | None = Field(None, gt=0)
+    """How far a value may move on one batch before it stops being pulled; unbounded by default."""
+    passes: int = Field(0, ge=0, le=100)
+    """Passes over a batch in mini-batches of its own; 0 takes the policy's mini-batches."""
+    pretrain_steps: int = Field(0, ge=0)
+    """Training steps at the start in which it alone learns, from the whole return; VAPO has 50."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Its gradient is scaled down to this norm."""
 
 
 class CorrectionConfig(Section):
@@ -224,4 +295,9 @@ class RecordConfig(Section):
     """Steps between two measurements of how far the weights moved; 0 never measures it.
 
     Each costs a copy of the weights and a pass over them: raise it for a large model.
+    """
+    experts_every: int = Field(1, ge=0)
+    """Steps between two looks at the routers of a mixture of experts; 0 never looks.
+
+    Each costs two forward passes over 32 responses.
     """
