@@ -45,8 +45,10 @@ class Engine(Protocol):
     def set(self, engine: EngineConfig, temperature: float) -> None:
         """Change the engine and the rollout temperature in flight."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Samples:
-        """One response per prompt."""
+    def generate(
+        self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
+    ) -> Samples:
+        """One response per prompt, with so many of the likeliest tokens at each position."""
 
     def state_dict(self) -> dict[str, Any]:
         """What an exact resume needs: `synced_step`, `due`, and `weights` or None."""
@@ -126,8 +128,10 @@ class RolloutEngine:
             self._due = True
         self._engine, self._temperature = engine, temperature
 
-    def generate(self, prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Samples:
-        """One response per prompt."""
+    def generate(
+        self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
+    ) -> Samples:
+        """One response per prompt, with so many of the likeliest tokens at each position."""
         return sample(
             self._model,
             prompts,
@@ -135,6 +139,7 @@ class RolloutEngine:
             temperature=self.temperature,
             codec=self._policy.codec,
             generator=generator,
+            top_tokens=top_tokens,
         )
 
     def state_dict(self) -> dict[str, Any]:

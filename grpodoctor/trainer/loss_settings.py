@@ -32,6 +32,8 @@ class LossConfig(Section):
     """Whether its ratio is learner / sampler, which corrects the engine's mismatch already."""
     of_responses: ClassVar[bool] = False
     """Whether a response has one term, so that weights of single tokens have no place."""
+    bounds_weights: ClassVar[bool] = False
+    """Whether its bound holds a token's weight and leaves it a gradient, rather than stop it."""
 
     kind: str
     """A registered loss."""
@@ -63,6 +65,10 @@ class LossConfig(Section):
     def _is_registered(cls, kl_estimator: str) -> str:
         check_variant("kl", kl_estimator)
         return kl_estimator
+
+    def sampler_top_tokens(self) -> int:
+        """How many of the sampler's likeliest tokens the loss wants told at each position."""
+        return 0
 
 
 class PpoClip(LossConfig):
@@ -123,6 +129,8 @@ class Gmpo(LossConfig):
 class Cispo(LossConfig):
     """CISPO: a bounded weight and no token without a gradient."""
 
+    bounds_weights: ClassVar[bool] = True
+
     kind: Literal["cispo"] = "cispo"
     aggregation: Aggregation = "token-mean"
     clip_low: float = Field(1.0, ge=0, le=1)
@@ -135,6 +143,7 @@ class ScaleRl(LossConfig):
     """ScaleRL's CISPO, anchored on the sampler."""
 
     anchored_on_sampler: ClassVar[bool] = True
+    bounds_weights: ClassVar[bool] = True
 
     kind: Literal["scalerl"] = "scalerl"
     aggregation: Aggregation = "prompt-mean"
@@ -196,6 +205,89 @@ class DppoBinaryKl(LossConfig):
     """Largest weight of a token's gradient; none by default."""
 
 
+class DppoTopkTv(LossConfig):
+    """DPPO with the total variation over the sampler's likeliest tokens."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["dppo_topk_tv"] = "dppo_topk_tv"
+    aggregation: Aggregation = "token-mean"
+    top_tokens: int = Field(20, ge=1, le=1000)
+    """Likeliest tokens of the sampler that are told apart; all others are one outcome."""
+    divergence_limit: float = Field(0.15, gt=0, le=1)
+    """Total variation from which a token may not move further away."""
+    ratio_cap: float | None = Field(None, ge=1, le=1000)
+    """Largest weight of a token's gradient; none by default."""
+
+    def sampler_top_tokens(self) -> int:
+        """The tokens that are told apart."""
+        return self.top_tokens
+
+
+class DppoTopkKl(LossConfig):
+    """DPPO with the KL divergence over the sampler's likeliest tokens."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["dppo_topk_kl"] = "dppo_topk_kl"
+    aggregation: Aggregation = "token-mean"
+    top_tokens: int = Field(20, ge=1, le=1000)
+    """Likeliest tokens of the sampler that are told apart; all others are one outcome."""
+    divergence_limit: float = Field(0.05, gt=0, le=10)
+    """KL divergence, in nats, from which a token may not move further away."""
+    ratio_cap: float | None = Field(None, ge=1, le=1000)
+    """Largest weight of a token's gradient; none by default."""
+
+    def sampler_top_tokens(self) -> int:
+        """The tokens that are told apart."""
+        return self.top_tokens
+
+
+class ClipCov(LossConfig):
+    """Clip-Cov: some tokens of high covariance get no gradient."""
+
+    kind: Literal["clip_cov"] = "clip_cov"
+    aggregation: Aggregation = "token-mean"
+    clip_low: float = Field(1.0, ge=0, le=1)
+    """The ratio may fall to 1 - clip_low; 1 leaves the lower side open."""
+    clip_high: float = Field(1.0, ge=0, le=10)
+    """The ratio may rise to 1 + clip_high."""
+    share: float = Field(2e-4, ge=0, le=1)
+    """Share of the step's loss tokens that are chosen, where so many are eligible."""
+    fewest: int = Field(1, ge=0)
+    """Fewest tokens chosen at a step, where so many are eligible."""
+    covariance_low: float = 1.0
+    """A token is eligible above this covariance."""
+    covariance_high: float = 5.0
+    """And below this one."""
+
+
+class KlCov(LossConfig):
+    """KL-Cov: the tokens of highest covariance are held to the old policy."""
+
+    kind: Literal["kl_cov"] = "kl_cov"
+    aggregation: Aggregation = "token-mean"
+    share: float = Field(2e-3, ge=0, le=1)
+    """Share of the step's loss tokens that are chosen."""
+    fewest: int = Field(1, ge=0)
+    """Fewest tokens chosen at a step."""
+    penalty: float = Field(1.0, ge=0, le=100)
+    """What each nat of log-ratio costs a token chosen."""
+
+
+class SequenceClip(LossConfig):
+    """PPO's clip on the product of a response's ratios."""
+
+    of_responses: ClassVar[bool] = True
+
+    kind: Literal["sequence_clip"] = "sequence_clip"
+    aggregation: Literal["sequence-mean"] = "sequence-mean"
+    clip_low: float = Field(0.2, ge=0, le=1)
+    """The response's ratio may fall to 1 - clip_low."""
+    clip_high: float = Field(0.2, ge=0, le=10)
+    """The response's ratio may rise to 1 + clip_high."""
+
+
 class Dcpo(LossConfig):
     """DCPO: a clip whose width depends on the token's probability."""
 
@@ -226,7 +318,8 @@ class MiniRl(LossConfig):
 
 _ALL: tuple[type[LossConfig], ...] = (
     *(PpoClip, Reinforce, Gspo, GspoToken, Gmpo, Cispo, ScaleRl, Sapo, Vespo),
-    *(DppoBinaryTv, DppoBinaryKl, Dcpo, MiniRl),
+    *(DppoBinaryTv, DppoBinaryKl, DppoTopkTv, DppoTopkKl, Dcpo, MiniRl),
+    *(ClipCov, KlCov, SequenceClip),
 )
 SETTINGS: Mapping[str, type[LossConfig]] = {
     each.model_fields["kind"].default: each for each in _ALL

@@ -1,10 +1,10 @@
-"""Drawing a rollout batch: prompts, responses, rewards, and dynamic sampling."""
+"""Drawing a rollout batch: prompts, responses, rewards, and what of it is learnt from."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,8 +14,18 @@ from grpodoctor.trainer.codec import Codec
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.engines import Engine
 from grpodoctor.trainer.sampler import Samples, concatenate
-from grpodoctor.trainer.sections import OverlongConfig
-from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
+from grpodoctor.trainer.sampling.active_sampling import active_sampling
+from grpodoctor.trainer.sampling.dynamic_sampling import dynamic_sampling
+from grpodoctor.trainer.sampling.filter_groups import filter_groups
+from grpodoctor.trainer.shaping.repetition import repetition
+from grpodoctor.trainer.shaping.soft_overlong import soft_overlong
+from grpodoctor.trainer.tasks.base import Problem, Rewards, Task, verdicts
+
+_REFILLS: Mapping[str, Callable[[int, int], int]] = {
+    "rounds": dynamic_sampling,
+    "missing": active_sampling,
+}
+"""How many prompts the next round draws, of the groups wanted and those with variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +40,23 @@ class Rollouts:
     """With the punishment of overlong responses in the total and as a component of its own."""
     group_ids_B: Tensor
     """0 .. number of groups - 1."""
+    kept_B: Tensor
+    """Which of them are learnt from, bool; the others are recorded alone."""
     generated_groups: int
     """Groups that had to be generated for these."""
+    limit_hit: bool | None = None
+    """Whether resampling gave up before the batch was full; None where nothing is resampled."""
 
     def varied(self) -> Tensor:
         """Which groups have variance in reward, shape (groups,)."""
         return varied_groups(self.totals(), self.group_ids_B)
 
+    def kept_groups(self) -> int:
+        """Groups that are learnt from."""
+        return len(self.group_ids_B[self.kept_B].unique())
+
     def totals(self) -> Tensor:
-        """What the advantages are made of, shape (B,), float64."""
+        """The rewards before a KL penalty, shape (B,), float64."""
         return torch.tensor(self.rewards.total, dtype=torch.float64, device=self.group_ids_B.device)
 
     def components(self) -> dict[str, Tensor]:
@@ -58,18 +76,27 @@ def collect(
     rng: random.Random,
     generator: torch.Generator,
 ) -> Rollouts:
-    """Draw one rollout batch, with dynamic sampling if the configuration asks for it.
+    """Draw one rollout batch, resampled or filtered if the configuration asks for it.
 
     Raises:
         DataError: if a prompt cannot be encoded or the user's reward function fails.
     """
-    wanted, rounds, varied = config.rollout.prompts_per_batch, [], 0
-    for _ in range(config.rollout.resample_limit if config.rollout.dynamic_sampling else 1):
-        rounds.append(_draw(config, engine, task, codec, rng, generator))
+    task.begin_step()
+    settings, wanted = config.rollout, config.rollout.prompts_per_batch
+    rounds = [_draw(config, engine, task, codec, rng, generator, wanted)]
+    if not settings.dynamic_sampling:
+        return _filtered(rounds[0]) if settings.filter_groups else rounds[0]
+    varied = int(rounds[0].varied().sum())
+    while varied < wanted and len(rounds) < settings.resample_limit:
+        count = _REFILLS[settings.refill](wanted, varied)
+        rounds.append(_draw(config, engine, task, codec, rng, generator, count))
         varied += int(rounds[-1].varied().sum())
-        if varied >= wanted:
-            break
-    return rounds[0] if len(rounds) == 1 else _pick_varied(rounds, wanted)
+    batch = rounds[0] if len(rounds) == 1 else _pick_varied(rounds, wanted)
+    return replace(batch, limit_hit=varied < wanted)
+
+
+def _filtered(rollouts: Rollouts) -> Rollouts:
+    return replace(rollouts, kept_B=filter_groups(rollouts.totals(), rollouts.group_ids_B))
 
 
 def _draw(
@@ -79,36 +106,36 @@ def _draw(
     codec: Codec,
     rng: random.Random,
     generator: torch.Generator,
+    count: int,
 ) -> Rollouts:
-    drawn = task.problems(rng, config.rollout.prompts_per_batch)
+    drawn = task.problems(rng, count)
     problems = [problem for problem in drawn for _ in range(config.rollout.group_size)]
     encoded = [codec.encode(problem.prompt) for problem in drawn]
     prompts = [ids for ids in encoded for _ in range(config.rollout.group_size)]
-    samples = engine.generate(prompts, generator)
+    samples = engine.generate(prompts, generator, config.loss.sampler_top_tokens())
     texts = [codec.decode(ids) for ids in samples.response_ids()]
     rewards = task.score(problems, texts)
-    if config.overlong.kind == "soft-punishment":
+    task.observe(problems, rewards)
+    rewards = _shaped(rewards, samples, config)
+    group_ids_B = torch.arange(len(drawn)).repeat_interleave(config.rollout.group_size)
+    kept_B = torch.ones(len(problems), dtype=torch.bool)
+    return Rollouts(problems, samples, texts, rewards, group_ids_B, kept_B, len(drawn))
+
+
+def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
+    """The task's rewards with what the configuration adds to them, each a component of its own."""
+    overlong, repeating = config.overlong, config.repetition
+    if overlong.kind == "soft-punishment":
+        limit = config.rollout.max_length
         lengths = samples.mask_BT.sum(dim=1).tolist()
-        rewards = _punish(rewards, lengths, config.overlong, config.rollout.max_length)
-    groups_G = torch.arange(len(drawn), device=samples.tokens_BL.device)
-    group_ids_B = groups_G.repeat_interleave(config.rollout.group_size)
-    return Rollouts(problems, samples, texts, rewards, group_ids_B, len(drawn))
-
-
-def soft_punishment(length: int, limit: int, buffer: int) -> float:
-    """0 up to `limit - buffer` tokens, then falling linearly to -1 at the limit and beyond.
-
-    Source: DAPO, arXiv 2503.14476, Eq. 13.
-    """
-    return max(-1.0, min(0.0, (limit - buffer - length) / buffer))
-
-
-def _punish(
-    rewards: Rewards, lengths: Sequence[int], overlong: OverlongConfig, limit: int
-) -> Rewards:
-    punishment = [soft_punishment(length, limit, overlong.buffer) for length in lengths]
-    total = [reward + each for reward, each in zip(rewards.total, punishment, strict=True)]
-    return Rewards(total, {**rewards.components, "overlong": punishment}, rewards.correct)
+        ramp = [soft_overlong(length, limit, overlong.buffer) for length in lengths]
+        if overlong.only_correct:
+            ramp = [each * right for each, right in zip(ramp, verdicts(rewards), strict=True)]
+        rewards = rewards.plus("overlong", ramp)
+    if repeating.penalty > 0:
+        repeated = [repetition(ids, repeating.ngram) for ids in samples.response_ids()]
+        rewards = rewards.plus("repetition", repeated, repeating.penalty)
+    return rewards
 
 
 def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
@@ -130,6 +157,7 @@ def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
             None if rewards.correct is None else [rewards.correct[i] for i in picked],
         ),
         group_ids_B=group_ids_B,
+        kept_B=every.kept_B[rows],
         generated_groups=every.generated_groups,
     )
 
@@ -157,5 +185,6 @@ def _join(rounds: Sequence[Rollouts]) -> Rollouts:
         group_ids_B=torch.cat(
             [each.group_ids_B + offset for each, offset in zip(rounds, offsets, strict=True)]
         ),
+        kept_B=torch.cat([each.kept_B for each in rounds]),
         generated_groups=sum(generated),
     )

@@ -7,6 +7,7 @@ the rows still running; rows that ended are dropped once they are half of the ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from torch import Tensor
 
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.codec import Codec
-from grpodoctor.trainer.forward import pack_left, positions
+from grpodoctor.trainer.forward import casting, pack_left, positions
+from grpodoctor.trainer.routing import ABSENT, RouteBook, Routers
+from grpodoctor.trainer.top_tokens import TopBook, TopK, concatenate_top
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -36,6 +39,10 @@ class Samples:
     truncated_B: Tensor
     """True where the length limit came before any end token."""
     pad_id: int
+    experts_BLDK: Tensor | None = None
+    """The experts that the engine activated, int16, as `routing` describes; None if not known."""
+    top: TopK | None = None
+    """The likeliest tokens at each position; None where they were not asked for."""
 
     @property
     def response_BT(self) -> Tensor:
@@ -66,6 +73,8 @@ class Samples:
             logprobs_BT=self.logprobs_BT[chosen],
             truncated_B=self.truncated_B[chosen],
             pad_id=self.pad_id,
+            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK[chosen],
+            top=None if self.top is None else self.top.rows(chosen),
         )
 
 
@@ -74,6 +83,7 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
     prompt_width = max(part.prompt_width for part in parts)
     length = max(part.logprobs_BT.shape[1] for part in parts)
     widened = [_widen(part, prompt_width, length) for part in parts]
+    experts = [part.experts_BLDK for part in widened if part.experts_BLDK is not None]
     return Samples(
         tokens_BL=torch.cat([part.tokens_BL for part in widened]),
         attention_BL=torch.cat([part.attention_BL for part in widened]),
@@ -81,12 +91,16 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
         logprobs_BT=torch.cat([part.logprobs_BT for part in widened]),
         truncated_B=torch.cat([part.truncated_B for part in widened]),
         pad_id=parts[0].pad_id,
+        experts_BLDK=torch.cat(experts) if len(experts) == len(parts) else None,
+        top=concatenate_top([part.top for part in widened]),
     )
 
 
 def _widen(part: Samples, prompt_width: int, length: int) -> Samples:
     left, right = prompt_width - part.prompt_width, length - part.logprobs_BT.shape[1]
-    pad = torch.nn.functional.pad
+    pad, experts_BLDK = torch.nn.functional.pad, part.experts_BLDK
+    if experts_BLDK is not None:
+        experts_BLDK = pad(experts_BLDK, (0, 0, 0, 0, left, right), value=ABSENT)
     return Samples(
         tokens_BL=pad(part.tokens_BL, (left, right), value=part.pad_id),
         attention_BL=pad(part.attention_BL, (left, right), value=False),
@@ -94,6 +108,8 @@ def _widen(part: Samples, prompt_width: int, length: int) -> Samples:
         logprobs_BT=pad(part.logprobs_BT, (0, right)),
         truncated_B=part.truncated_B,
         pad_id=part.pad_id,
+        experts_BLDK=experts_BLDK,
+        top=None if part.top is None else part.top.widened(right),
     )
 
 
@@ -107,6 +123,8 @@ def sample(
     generator: torch.Generator,
     first: int = 0,
     total: int | None = None,
+    routers: Routers | None = None,
+    top_tokens: int = 0,
 ) -> Samples:
     """Draw one response per prompt; repeat a prompt for a group.
 
@@ -125,6 +143,8 @@ def sample(
         first: the number of the first row, where these are part of a batch drawn in several calls
             with generators in the same state.
         total: rows of that whole batch; the rows up to the last of these by default.
+        routers: the model's, to have the experts that it activates with the responses.
+        top_tokens: how many of the likeliest tokens to tell at each position; 0 tells none.
 
     Raises:
         DataError: if a prompt and its response may not fit the model's context.
@@ -132,12 +152,21 @@ def sample(
     distinct = list(dict.fromkeys(map(tuple, prompts)))
     _refuse_too_long(model, max(map(len, distinct)), max_length)
     place = {prompt: index for index, prompt in enumerate(distinct)}
-    origin_B = torch.tensor([place[tuple(prompt)] for prompt in prompts])
-    prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id)
+    origin_B = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=model.device)
+    prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id, model.device)
     rows = range(first, first + len(prompts))
     dice = _Dice(generator, rows, rows.stop if total is None else total)
-    decoder = _Decoder(model, max_length, temperature, codec, dice)
-    response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
+    tops = None
+    if top_tokens:
+        count = min(top_tokens, model.config.get_text_config().vocab_size)
+        tops = TopBook(len(prompts), max_length, count, temperature, model.device)
+    with ExitStack() as stack:
+        book = None
+        if routers is not None:
+            tape = stack.enter_context(routers.watched())
+            book = RouteBook(tape, routers, prompt_attention, origin_B, max_length)
+        decoder = _Decoder(model, max_length, temperature, codec, dice, book, tops)
+        response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
     ended_B = _ends(response_BT, mask_BT, codec).any(dim=1)
     return Samples(
         tokens_BL=torch.cat([prompt_tokens[origin_B], response_BT], dim=1),
@@ -146,6 +175,8 @@ def sample(
         logprobs_BT=logprobs_BT,
         truncated_B=~ended_B,
         pad_id=codec.pad_id,
+        experts_BLDK=None if book is None else book.experts(response_BT.shape[1]),
+        top=None if tops is None else tops.top(response_BT.shape[1]),
     )
 
 
@@ -163,14 +194,15 @@ def _refuse_too_long(model: PreTrainedModel, prompt_length: int, max_length: int
 
 
 def _ends(response_BT: Tensor, mask_BT: Tensor, codec: Codec) -> Tensor:
-    return torch.isin(response_BT, torch.tensor(sorted(codec.end_ids))) & mask_BT
+    end_ids = torch.tensor(sorted(codec.end_ids), device=response_BT.device)
+    return torch.isin(response_BT, end_ids) & mask_BT
 
 
 class _Dice:
     """One uniform number per row of the whole batch and position, whoever is still running.
 
     They come from a generator of their own, so that the caller's does not depend on how long the
-    responses became.
+    responses became; on the CPU, so that they are the same whatever device the model is on.
     """
 
     def __init__(self, generator: torch.Generator, rows: range, total: int) -> None:
@@ -193,9 +225,11 @@ class _Decoder:
         temperature: float,
         codec: Codec,
         dice: _Dice,
+        book: RouteBook | None,
+        tops: TopBook | None,
     ) -> None:
         self._model, self._max_length, self._temperature = model, max_length, temperature
-        self._codec, self._dice = codec, dice
+        self._codec, self._dice, self._book, self._tops = codec, dice, book, tops
 
     def run(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
@@ -204,10 +238,11 @@ class _Decoder:
 
         The buffers are made outside of inference mode, so that autograd may use them later.
         """
-        shape = (origin_B.shape[0], self._max_length)
-        response_BT = torch.full(shape, self._codec.pad_id, dtype=torch.long)
-        logprobs_BT, mask_BT = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
-        with torch.inference_mode():
+        shape, device = (origin_B.shape[0], self._max_length), origin_B.device
+        response_BT = torch.full(shape, self._codec.pad_id, device=device)
+        logprobs_BT = torch.zeros(shape, device=device)
+        mask_BT = torch.zeros(shape, dtype=torch.bool, device=device)
+        with torch.inference_mode(), casting(self._model):
             length = self._decode(
                 prompt_tokens, prompt_attention, origin_B, (response_BT, logprobs_BT, mask_BT)
             )
@@ -223,21 +258,23 @@ class _Decoder:
         """Fill the buffers; returns the length of the longest response."""
         response_BT, logprobs_BT, mask_BT = buffers
         logits_RV, cache = self._prefill(prompt_tokens, prompt_attention, origin_B)
-        rows_R = torch.arange(origin_B.shape[0])
+        rows_R = torch.arange(origin_B.shape[0], device=origin_B.device)
         running_R = torch.ones_like(rows_R, dtype=torch.bool)
         width = prompt_tokens.shape[1]
         attention_RL = torch.cat(
             [prompt_attention[origin_B].long(), torch.ones_like(response_BT)], dim=1
         )
         positions_R = prompt_attention.sum(dim=1)[origin_B]
-        end_ids = torch.tensor(sorted(self._codec.end_ids))
+        end_ids = torch.tensor(sorted(self._codec.end_ids), device=origin_B.device)
         for index in range(self._max_length):
-            uniform_R = self._dice.throw()[rows_R]
+            uniform_R = self._dice.throw().to(rows_R.device)[rows_R]
             tokens_R, chosen_R = draw_tokens(logits_RV, self._temperature, uniform_R)
             live_R = rows_R[running_R]
             response_BT[live_R, index] = tokens_R[running_R]
             logprobs_BT[live_R, index] = chosen_R[running_R]
             mask_BT[live_R, index] = True
+            if self._tops:
+                self._tops.note(logits_RV[running_R], live_R, index)
             running_R &= ~torch.isin(tokens_R, end_ids)
             left = int(running_R.sum())
             if left == 0 or index + 1 == self._max_length:
@@ -252,6 +289,8 @@ class _Decoder:
                 (positions_R + index).unsqueeze(1),
                 cache,
             )
+            if self._book:
+                self._book.note_token(rows_R, running_R, index)
         return self._max_length
 
     def _prefill(
@@ -264,6 +303,8 @@ class _Decoder:
         logits = self._forward(
             prompt_tokens, prompt_attention.long(), positions(prompt_attention), cache
         )
+        if self._book:
+            self._book.note_prompt()
         cache.batch_select_indices(origin_B)
         return logits[origin_B], cache
 

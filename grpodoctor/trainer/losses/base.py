@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.loss_settings import LossConfig
 
 SettingsT = TypeVar("SettingsT", bound=LossConfig)
+
+
+class TopTokens(NamedTuple):
+    """The sampler's K likeliest tokens at each position, as both policies see them; no gradient."""
+
+    sampler_logprobs_BTK: Tensor
+    new_logprobs_BTK: Tensor
+    sampled_BTK: Tensor
+    """Where one of them is the token that was sampled, bool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,14 @@ class LossInputs(Generic[SettingsT]):
     settings: SettingsT
     chosen_BT: Tensor | None = None
     """What the loss's `choose` singled out of the whole step; None for a loss without a choice."""
+    top: TopTokens | None = None
+    """None where the loss does not want it."""
+    router_shift_BT: Tensor | None = None
+    """How little the routers moved since the old policy, in (0, 1]; None where not wanted."""
+
+    def chosen(self) -> Tensor:
+        """Which tokens the choice singled out, bool, shape (B, T); none where it was not made."""
+        return torch.zeros_like(self.mask_BT) if self.chosen_BT is None else self.chosen_BT
 
     def log_ratio(self) -> Tensor:
         """log(new / old), shape (B, T), zero outside the mask."""
@@ -74,11 +92,12 @@ class LossTerms:
 # Each loss takes inputs with the settings of its own kind; who calls it has checked the kind.
 Loss = Callable[[LossInputs[Any]], LossTerms]
 
-Choice = Callable[[LossInputs[Any]], Tensor]
+Choice = Callable[[LossInputs[Any], torch.Generator], Tensor]
 """Given the whole optimiser step, without gradient: which tokens, bool, shape (B, T).
 
 A loss that compares tokens across responses has a function `choose` of this kind beside it, so that
-its choice does not depend on how the step is split into micro-batches.
+its choice does not depend on how the step is split into micro-batches. The generator, on the CPU,
+is its only source of randomness.
 """
 
 
@@ -106,3 +125,55 @@ def masked_surrogate(
         ratio_BT = ratio_BT * (ratio_cap / ratio_BT.detach()).clamp(max=1.0)
     loss_BT = torch.where(low_BT | high_BT, 0.0, -ratio_BT * advantages_BT)
     return LossTerms(loss_BT, low_BT, high_BT)
+
+
+def covariances(inputs: LossInputs[Any]) -> Tensor:
+    """(log new - its mean) (A - its mean), shape (B, T), means over the loss tokens given.
+
+    Outside the mask it is zero. The entropy of a softmax policy falls by the mean of it.
+
+    Source: arXiv 2505.22617, Eq. 10.
+    """
+    mask_BT, new_BT = inputs.mask_BT, inputs.new_logprobs_BT.detach()
+    count = mask_BT.sum().clamp(min=1)
+    deviations = [
+        torch.where(mask_BT, values_BT - torch.where(mask_BT, values_BT, 0.0).sum() / count, 0.0)
+        for values_BT in (new_BT, inputs.advantages_BT)
+    ]
+    return deviations[0] * deviations[1]
+
+
+def coarsened(inputs: LossInputs[Any]) -> tuple[Tensor, Tensor]:
+    """Probabilities of the sampler's K likeliest tokens, of the sampled token, and of all others.
+
+    Returns:
+        Sampler's and learner's, shape (B, T, K + 2), without gradient. Where the sampled token is
+        one of the likeliest, the place of its own holds none.
+
+    Raises:
+        ConfigError: if the engine that sampled does not tell its likeliest tokens.
+    """
+    if inputs.top is None:
+        raise ConfigError(
+            "the engine that samples does not tell its likeliest tokens",
+            where="loss.kind and engine.kind",
+            remedy="use dppo_binary_tv or dppo_binary_kl, which do not ask for them",
+        )
+    known_BT1 = inputs.top.sampled_BTK.any(dim=-1, keepdim=True)
+    sampler_BTS, new_BTS = (
+        _with_rest(
+            torch.exp(top_BTK), torch.where(known_BT1, 0.0, torch.exp(own_BT.detach())[..., None])
+        )
+        for top_BTK, own_BT in (
+            (inputs.top.sampler_logprobs_BTK, inputs.sampler_logprobs_BT),
+            (inputs.top.new_logprobs_BTK, inputs.new_logprobs_BT),
+        )
+    )
+    return sampler_BTS, new_BTS
+
+
+def _with_rest(top_BTK: Tensor, own_BT1: Tensor) -> Tensor:
+    """A rest that rounding would make negative is next to nothing, and never quite nothing."""
+    listed_BTS = torch.cat([top_BTK, own_BT1], dim=-1)
+    rest_BT1 = (1 - listed_BTS.sum(dim=-1, keepdim=True)).clamp(min=torch.finfo(top_BTK.dtype).eps)
+    return torch.cat([listed_BTS, rest_BT1], dim=-1)
