@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,19 @@ from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.vllm_engine import Ask, Loaded, Response, SamplingTerms, Served
 from grpodoctor.trainer.vllm_worker import EXTENSION
+from grpodoctor.treatment.requests import printable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a loop in this process: no spawn, a faster start
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the learner's cores are not vLLM's alone
+    "VLLM_LOGGING_LEVEL": "ERROR",  # or it writes over the progress bar, several lines a step
+    "VLLM_NO_USAGE_STATS": "1",  # nobody was asked
+}
+"""What vLLM reads when it is imported, unless the user has set it."""
 
 
 class LocalVllm:
@@ -39,26 +50,25 @@ class LocalVllm:
     def __init__(self, config: TrainConfig, policy: Policy, folder: Path) -> None:
         if find_spec("vllm") is None:
             raise MissingExtraError("engine.kind=vllm", "vllm")
+        _refuse_ranks()
         _write_config(policy.model, folder)
-        threads = torch.get_num_threads()
-        if config.engine.tensor_parallel == 1:
-            # Read when vLLM is imported: the engine's loop runs in this process, not in a child.
-            os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the learner's cores too
-        from vllm import LLM
-
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        if config.engine.tensor_parallel > 1:
+            del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"]
         try:
-            self._llm: Any = LLM(**_settings(config, policy, folder))
+            with _own_threads():
+                from vllm import LLM
+
+                self._llm: Any = LLM(**_settings(config, policy, folder))
         # What the model, the device or the memory lacks, in words of vLLM's many parts.
         except (RuntimeError, ValueError, OSError, AssertionError, ImportError) as error:
             raise EngineError(
-                f"vLLM does not start: {' '.join(str(error).split())[:300]}",
+                f"vLLM does not start: {_cut(error)}",
                 where="engine.kind=vllm",
                 remedy="see its log above; engine.memory_share and engine.max_model_len bound what "
                 "it takes",
             ) from error
-        finally:
-            torch.set_num_threads(threads)
 
     def describe(self) -> Sequence[Served]:
         """What each worker serves."""
@@ -94,7 +104,12 @@ class LocalVllm:
             for ask in asks
         ]
         prompts = [{"prompt_token_ids": list(ask.prompt)} for ask in asks]
-        outputs = self._llm.generate(prompts, settings, use_tqdm=False)
+        try:
+            outputs = self._llm.generate(prompts, settings, use_tqdm=False)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(
+                f"vLLM failed: {_cut(error)}", where="engine.kind=vllm", remedy="see its log above"
+            ) from error
         return [
             [_response(each) for each in sorted(output.outputs, key=lambda one: int(one.index))]
             for output in outputs
@@ -107,6 +122,30 @@ class LocalVllm:
     def _call(self, method: str, arguments: dict[str, str] | None = None) -> list[object]:
         results: list[object] = self._llm.collective_rpc(method, kwargs=arguments or {})
         return results
+
+
+@contextmanager
+def _own_threads() -> Iterator[None]:
+    """Keep torch's threads as they are: on a CPU vLLM takes away the means to set them."""
+    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_threads
+        set_threads(threads)
+
+
+def _refuse_ranks() -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise EngineError(
+            "vLLM in process wants the process for itself, and this one is one of several",
+            where="engine.kind=vllm",
+            remedy="start a vLLM server and set engine.kind=server",
+        )
+
+
+def _cut(error: Exception) -> str:
+    return printable(" ".join(str(error).split()), 300)
 
 
 def _response(output: Any) -> Response:

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -94,8 +95,11 @@ class VllmServer:
             limits=httpx2.Limits(max_connections=_CONNECTIONS),
             trust_env=False,  # a proxy is for what lies outside
         )
-        self._await(engine.wait)
-        self._model = self._served_name(engine.served_model)
+        with ExitStack() as undo:
+            undo.callback(self._client.close)
+            self._await(engine.wait)
+            self._model = self._served_name(engine.served_model)
+            undo.pop_all()
 
     def describe(self) -> Sequence[Served]:
         """What each worker serves."""
@@ -167,7 +171,6 @@ class VllmServer:
                     return
                 reason = f"/health gives HTTP {status}"
             if time.monotonic() >= until:
-                self._client.close()
                 raise EngineError(
                     f"no vLLM server answers within {longest:g} s: {reason}",
                     where=self.name,
