@@ -7,6 +7,8 @@
     │   ├── ModelError         a model that is missing, does not load or does not fit its tokenizer
     │   ├── DataError          prompts, answers or a reward function of the wrong shape
     │   └── EngineError        an engine that samples: unreachable, silent, or with another model
+    ├── RankError              of several processes that train together, another one is gone
+    ├── OutOfMemoryError       a training step does not fit the memory; the last whole step is kept
     └── MissingExtraError      a feature whose optional packages are not installed; exits with 2
 
 A message is one line and has three parts: what is wrong, where, and what to do about it.
@@ -29,6 +31,14 @@ class GrpodoctorError(Exception):
         place = f" ({where})" if where else ""
         advice = f"; {remedy}" if remedy else ""
         super().__init__(" ".join(f"{what}{place}{advice}".split()))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """An error may have to be told to other processes, whatever its constructor asks for."""
+        return _restored, (type(self), str(self)), self.__dict__
+
+
+def _restored(kind: type[GrpodoctorError], message: str) -> GrpodoctorError:
+    return kind.__new__(kind, message)
 
 
 class InputError(GrpodoctorError):
@@ -53,6 +63,16 @@ class DataError(InputError):
 
 class EngineError(InputError):
     """The engine that samples does not answer, or does not serve what the learner trains."""
+
+
+class RankError(GrpodoctorError):
+    """One of several processes that train together has lost another one."""
+
+    exit_code = 1
+
+
+class OutOfMemoryError(GrpodoctorError):
+    """A training step does not fit the memory that there is."""
 
 
 class MissingExtraError(GrpodoctorError):

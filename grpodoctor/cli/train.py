@@ -132,9 +132,13 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
     config, rollout = trainer.config, trainer.config.rollout
     weights = sum(each.numel() for each in trainer.learner.parameters)
     task = config.task.data or config.task.name
+    device = trainer.policy.model.device
+    where = (
+        f"on the CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else f"on {device}"
+    )
     yield (
-        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M weights on the CPU, "
-        f"{torch.get_num_threads()} threads; task {plain(task)}"
+        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M weights trained {where}; "
+        f"task {plain(task)}"
     )
     yield (
         f"steps {trainer.done + 1} to {config.steps}, each {rollout.prompts_per_batch} prompts x "

@@ -3,14 +3,14 @@
 Simplifications, so that it can be read in one sitting:
 
 - One process, one device: the learner and the engine that samples take turns.
-- A response is one action with one advantage; there are no values, no critic, no per-token reward.
+- A response is one action with one advantage, unless a critic tells its tokens apart.
 - Prompts are drawn when they are needed; sampling never runs ahead of learning.
 - Dropout stays off, so that the ratio of the first update is one.
 - A prompt's responses stay in one mini-batch.
 - Randomness is derived from the seed and the step's number, so that a resumed run is the same run.
 
-A step: requests, sync of the engine, sampling, rewards, scores, advantages, updates, evaluation,
-record.
+A step: requests, sync of the engine, sampling, rewards, scores, advantages, updates (of the critic
+too where there is one), evaluation, record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -26,22 +26,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpodoctor.errors import GrpodoctorError, RunError
+from grpodoctor.errors import ConfigError, GrpodoctorError, RunError
 from grpodoctor.trainer import checkpoint
-from grpodoctor.trainer.advantages.base import AdvantageInputs
+from grpodoctor.trainer.advantages.base import AdvantageInputs, TokenInputs
 from grpodoctor.trainer.answers import answer
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.corrections.base import CorrectionInputs
+from grpodoctor.trainer.critic import ADVANTAGE, Critic, value_batch
 from grpodoctor.trainer.data import build_task
 from grpodoctor.trainer.engines import build_engine
 from grpodoctor.trainer.evaluate import evaluate
 from grpodoctor.trainer.journal import Journal
 from grpodoctor.trainer.learner import Learner
-from grpodoctor.trainer.policy import Policy, load_policy
+from grpodoctor.trainer.memory import explaining_shortage
+from grpodoctor.trainer.policy import load_policy
+from grpodoctor.trainer.positive_nll import refuse_unjudged
 from grpodoctor.trainer.record import StepFacts
+from grpodoctor.trainer.reference import Reference
 from grpodoctor.trainer.registry import advantage_of, correction_of
 from grpodoctor.trainer.rollout import Rollouts, collect
+from grpodoctor.trainer.sampler import Samples
 from grpodoctor.trainer.scoring import Scores, score
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
@@ -56,6 +61,7 @@ class _Stream(IntEnum):
     SAMPLING = 1
     SHUFFLING = 2
     EVALUATION = 3
+    CRITIC = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,9 @@ class Trainer:
         self.task = build_task(config.task)
         self.policy = load_policy(config, self.task)
         self.learner = Learner(self.policy.model, config.optimiser)
+        self.critic = (
+            Critic(self.policy.model, config) if config.advantage.kind == ADVANTAGE else None
+        )
         self.engine = build_engine(config, self.policy)
         self.done = 0
         """Steps taken."""
@@ -100,10 +109,12 @@ class Trainer:
             self.done = checkpoint.restore(run_dir, self._parts)
         else:
             self.engine.sync(1)
-        self.reference: Policy | None = None
+        self.reference = Reference(self.policy, lambda: load_policy(self.config, self.task))
         self._prepare(config)
         self.journal = Journal(config, self.policy, run_dir, resume=resume)
         self._stopping = False
+        self._torn = False
+        """Whether the weights are between two steps, of which no checkpoint may be written."""
         self._saved_at = self.done
         self._save_failed = False
 
@@ -114,7 +125,11 @@ class Trainer:
             on_step: called after every step.
 
         Raises:
-            DataError: if the user's data or reward function fails; a checkpoint is written first.
+            DataError: if the user's data or reward function fails.
+            OutOfMemoryError: if a step does not fit the memory.
+
+        Before it raises, a checkpoint of the last whole step is written, unless some of the next
+        step's updates are in the weights already.
         """
         try:
             while self.done < self.config.steps and not self._stopping:
@@ -125,7 +140,8 @@ class Trainer:
                     on_step(report)
             self._save()
         except GrpodoctorError as error:
-            self._save()
+            if not self._torn:
+                self._save()
             self.journal.event("warning", self.done, {"message": f"training ended: {error}"})
             raise
         else:
@@ -145,8 +161,20 @@ class Trainer:
 
     def train_step(self) -> StepReport:
         """Sample one rollout batch and learn from it."""
+        step, stream = self.done + 1, self.task.state()
+        try:
+            with explaining_shortage(self.config, step):
+                return self._take_step(step)
+        except GrpodoctorError:
+            if self.done < step:
+                self.task.restore(stream)  # so that a resumed run draws this step's prompts again
+                self.learner.optimiser.zero_grad(set_to_none=True)
+                if self.critic is not None:
+                    self.critic.optimiser.zero_grad(set_to_none=True)
+            raise
+
+    def _take_step(self, step: int) -> StepReport:
         began = time.perf_counter()
-        step = self.done + 1
         changes = self._take_requests(step)
         config = self.config
         self.engine.maybe_sync(step)
@@ -160,20 +188,24 @@ class Trainer:
             config.optimiser.micro_batch,
         )
         batch = self._learn_batch(rollouts, scores)
-        self.journal.before_updates(self.policy.model, step, config.record.weights_every)
         learning_rate = self._learning_rate(step)
-        updates = [
-            self.learner.update(batch, rows, config, learning_rate)
-            for rows in mini_batches(
-                rollouts.group_ids_B, config.optimiser, self._generator(step, _Stream.SHUFFLING)
-            )
-        ]
+        shuffle = self._generator(step, _Stream.SHUFFLING)
+        parts = list(mini_batches(rollouts.group_ids_B, config.optimiser, shuffle))
+        updates = []
+        if not self._is_frozen:
+            self.journal.before_updates(self.policy.model, step, config.record.weights_every)
+            for rows in parts:
+                updates.append(self.learner.update(batch, rows, config, learning_rate))
+                self._torn = True
+        values = self._teach_critic(step, batch, parts)
         learnt = time.perf_counter()
-        self.done = step
+        self.done, self._torn = step, False
 
         times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
         readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
-        staleness = (step - self.engine.synced_step) * config.optimiser.updates_per_batch
+        readings |= values
+        behind = self._policy_steps(step) - self._policy_steps(self.engine.synced_step)
+        staleness = behind * config.optimiser.updates_per_batch
         facts = StepFacts(step, config, rollouts, batch, scores, updates, learning_rate, staleness)
         try:
             readings |= self._evaluate(step)
@@ -183,23 +215,24 @@ class Trainer:
 
     def _collect(self, step: int) -> Rollouts:
         rng = random.Random(self._seed(step, _Stream.PROMPTS))  # noqa: S311 - prompts, not secrets
-        generator, before = self._generator(step, _Stream.SAMPLING), self.task.state()
-        try:
-            return collect(self.config, self.engine, self.task, self.policy.codec, rng, generator)
-        except GrpodoctorError:
-            self.task.restore(before)  # so that a resumed run draws this step's prompts again
-            raise
+        generator = self._generator(step, _Stream.SAMPLING)
+        drawn = collect(self.config, self.engine, self.task, self.policy.codec, rng, generator)
+        refuse_unjudged(drawn.rewards, self.config.loss.positive_nll)
+        return drawn
 
     def _learn_batch(self, rollouts: Rollouts, scores: Scores) -> LearnBatch:
         config, samples = self.config, rollouts.samples
         loss_mask_BT = samples.mask_BT
         if config.overlong.kind == "mask":
             loss_mask_BT = loss_mask_BT & ~samples.truncated_B[:, None]
-        advantages_B = advantage_of(config.advantage.kind)(
-            AdvantageInputs(
-                rollouts.totals(), rollouts.group_ids_B, config.advantage, rollouts.components()
-            )
+        inputs = AdvantageInputs(
+            rollouts.totals(),
+            rollouts.group_ids_B,
+            config.advantage,
+            rollouts.components(),
+            self._token_inputs(samples, loss_mask_BT),
         )
+        advantages = advantage_of(config.advantage.kind)(inputs)
         corrected = correction_of(config.correction.kind)(
             CorrectionInputs(
                 scores.logprobs_BT, samples.logprobs_BT, loss_mask_BT, config.correction
@@ -209,26 +242,59 @@ class Trainer:
         return LearnBatch(
             samples=samples,
             group_ids_B=rollouts.group_ids_B,
-            advantages_BT=_per_token(advantages_B.float(), loss_mask_BT),
+            advantages_BT=_per_token(advantages.float(), loss_mask_BT),
             loss_mask_BT=loss_mask_BT,
             old_logprobs_BT=samples.logprobs_BT if from_sampler else scores.logprobs_BT,
             corrected=corrected,
             reference_logprobs_BT=self._reference_logprobs(rollouts),
+            correct_B=rollouts.correct(),
+            values=value_batch(samples, inputs, config, whole=self._is_frozen),
         )
 
-    def _reference_logprobs(self, rollouts: Rollouts) -> torch.Tensor | None:
-        if self.reference is None or self.config.loss.kl_coefficient == 0:
+    def _token_inputs(self, samples: Samples, loss_mask_BT: torch.Tensor) -> TokenInputs | None:
+        if self.critic is None:
             return None
-        return score(
-            self.reference.model,
+        values_BT = self.critic.values(samples, self.config.optimiser.micro_batch)
+        return TokenInputs(values_BT, samples.mask_BT, loss_mask_BT)
+
+    def _teach_critic(
+        self, step: int, batch: LearnBatch, parts: Sequence[torch.Tensor]
+    ) -> dict[str, Reading]:
+        """Let the critic learn a batch, in the policy's mini-batches or passes of its own."""
+        if self.critic is None or batch.values is None:
+            return {}
+        config, passes = self.config, self.config.critic.passes
+        if passes:
+            size = config.optimiser.updates_per_batch // config.optimiser.epochs
+            own = {"epochs": passes, "updates_per_batch": size * passes}
+            division = config.optimiser.model_copy(update=own)
+            shuffle = self._generator(step, _Stream.CRITIC)
+            parts = list(mini_batches(batch.group_ids_B, division, shuffle))
+        self._torn = True
+        return self.critic.learn(batch.values, parts, config)
+
+    @property
+    def _is_frozen(self) -> bool:
+        """Whether the critic alone learns in the step that is being taken."""
+        return self.critic is not None and self.done < self.config.critic.pretrain_steps
+
+    def _policy_steps(self, step: int) -> int:
+        """Training steps before `step` in which the policy learnt."""
+        return max(0, step - 1 - self.config.critic.pretrain_steps)
+
+    def _reference_logprobs(self, rollouts: Rollouts) -> torch.Tensor | None:
+        if self.config.loss.kl_coefficient == 0:
+            return None
+        return self.reference.logprobs(
             rollouts.samples,
             self.config.rollout.temperature,
             self.config.optimiser.micro_batch,
-        ).logprobs_BT
+        )
 
     def _learning_rate(self, step: int) -> float:
         optimiser = self.config.optimiser
-        return optimiser.learning_rate * min(1.0, step / (optimiser.warmup_steps + 1))
+        learnt = self._policy_steps(step) + 1
+        return optimiser.learning_rate * min(1.0, learnt / (optimiser.warmup_steps + 1))
 
     def _evaluate(self, step: int) -> dict[str, Reading]:
         every = self.config.evaluation.every
@@ -250,17 +316,23 @@ class Trainer:
     def _prepare(self, config: TrainConfig) -> None:
         """Bring about what a configuration needs beside its numbers.
 
-        The reference is loaded when a KL penalty first asks for it, rather than kept beside every
-        run that may never want it: the price is one loading of the model at that step.
+        Raises:
+            ConfigError: if it needs a critic and there is none, or the other way round.
         """
-        if config.loss.kl_coefficient > 0 and self.reference is None:
-            self.reference = load_policy(self.config, self.task)
+        if (config.advantage.kind == ADVANTAGE) != (self.critic is not None):
+            raise ConfigError(
+                "a critic neither begins nor ends in flight",
+                where="advantage.kind",
+                remedy="start another run with it",
+            )
+        if config.loss.kl_coefficient > 0:
+            self.reference.prepare()
         self.engine.set(config.engine, config.rollout.temperature)
 
     @property
     def _parts(self) -> checkpoint.Checkpointed:
         return checkpoint.Checkpointed(
-            self.policy.model, self.learner.optimiser, self.engine, self.task
+            self.policy.model, self.learner.optimiser, self.engine, self.task, self.critic
         )
 
     def _save(self) -> None:

@@ -41,7 +41,7 @@ def test_it_trains_and_says_what_where_and_how_to_watch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "preset dapo" in done.stderr
     assert "loss.clip_high=0.28" in done.stderr
-    assert "M weights on the CPU" in done.stderr
+    assert "M weights trained on the CPU" in done.stderr
     assert "grpodoctor watch out" in done.stderr
     assert "2 steps done: out" in done.stderr
     manifest = read_run(tmp_path / "out").manifest
