@@ -34,12 +34,16 @@ from grpodoctor.trainer.sections import (
     AdvantageConfig,
     CheckpointConfig,
     CorrectionConfig,
+    CriticConfig,
+    DifficultyConfig,
     EngineConfig,
     EvaluationConfig,
     ModelConfig,
     OptimiserConfig,
     OverlongConfig,
     RecordConfig,
+    RepetitionConfig,
+    ReweightingConfig,
     RolloutConfig,
     TaskConfig,
 )
@@ -59,7 +63,11 @@ class TrainConfig(Section):
     rollout: RolloutConfig = RolloutConfig()
     engine: EngineConfig = EngineConfig()
     overlong: OverlongConfig = OverlongConfig()
+    repetition: RepetitionConfig = RepetitionConfig()
+    difficulty: DifficultyConfig = DifficultyConfig()
     advantage: AdvantageConfig = AdvantageConfig()
+    critic: CriticConfig = CriticConfig()
+    reweighting: ReweightingConfig = ReweightingConfig()
     correction: CorrectionConfig = CorrectionConfig()
     loss: SerializeAsAny[LossConfig] = PpoClip()
     optimiser: OptimiserConfig = OptimiserConfig()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from grpodoctor.trainer.loss_settings import Gspo, GspoToken
+from grpodoctor.trainer.loss_settings import ClipCov, Gspo, GspoToken, KlCov, PpoClip
 
 if TYPE_CHECKING:
     from grpodoctor.trainer.config import TrainConfig
@@ -26,19 +26,47 @@ class Contradiction(NamedTuple):
 
 def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
     """All that hold in a configuration."""
-    for family in (_corrected_twice, _clashing_sizes, _engine_of_another_kind, _verified_twice):
+    families = (
+        _corrected_twice,
+        _clashing_sizes,
+        _engine_of_another_kind,
+        _verified_twice,
+        _explored_twice,
+        _weighed_in_vain,
+    )
+    for family in families:
         yield from (each for each in family(config) if each.holds)
 
 
 def doubts(config: TrainConfig) -> list[str]:
     """What is allowed and hardly meant, a line each."""
+    return [line for holds, line in (_wide_clip(config), *_mixed_exploration(config)) if holds]
+
+
+def _wide_clip(config: TrainConfig) -> tuple[bool, str]:
     loss = config.loss
     wide = isinstance(loss, Gspo | GspoToken) and max(loss.clip_low, loss.clip_high) > _WIDE
-    line = (
+    return wide, (
         f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
         "the ratio of whole responses, whose paper uses 0.0003 and 0.0004"
     )
-    return [line] if wide else []
+
+
+def _mixed_exploration(config: TrainConfig) -> Iterator[tuple[bool, str]]:
+    """What is published side by side, or judged nowhere, and pulls on the same entropy."""
+    loss, rare = config.loss, config.reweighting.alpha or config.reweighting.lopti_threshold
+    higher = isinstance(loss, PpoClip | ClipCov) and loss.clip_high > loss.clip_low
+    yield (
+        higher and (loss.entropy_coefficient > 0 or isinstance(loss, ClipCov)),
+        "loss.clip_high above loss.clip_low keeps entropy up, and so does "
+        f"{'an entropy bonus' if loss.entropy_coefficient > 0 else loss.kind}: "
+        "if the entropy runs away, take one of them back",
+    )
+    yield (
+        rare is not None and (higher or isinstance(loss, ClipCov | KlCov)),
+        "reweighting.alpha and reweighting.lopti_threshold favour likely tokens, "
+        f"{loss.kind} here the unlikely ones: nobody has shown what both do together",
+    )
 
 
 def _corrected_twice(config: TrainConfig) -> Iterator[Contradiction]:
@@ -77,6 +105,50 @@ def _corrected_twice(config: TrainConfig) -> Iterator[Contradiction]:
         "without a floor icepop is mis_token",
         "correction.kind and correction.floor",
         "set correction.floor=0.5 and correction.cap=5, as its paper does",
+    )
+
+
+def _explored_twice(config: TrainConfig) -> Iterator[Contradiction]:
+    """Remedies for the entropy: one is enough, and two cannot be told apart."""
+    loss, share = config.loss, config.reweighting.forking_share
+    by_covariance = isinstance(loss, ClipCov | KlCov)
+    bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None
+    yield Contradiction(
+        by_covariance and bonus,
+        f"{loss.kind} and an entropy bonus both hold the entropy up",
+        "loss.kind and loss.entropy_coefficient",
+        "set loss.entropy_coefficient=0, without loss.entropy_target",
+    )
+    yield Contradiction(
+        share is not None and (by_covariance or bonus),
+        f"{loss.kind if by_covariance else 'an entropy bonus'} and forking tokens both choose "
+        "where the policy explores",
+        "reweighting.forking_share and the loss",
+        "leave reweighting.forking_share out",
+    )
+
+
+def _weighed_in_vain(config: TrainConfig) -> Iterator[Contradiction]:
+    """Reweightings that have nothing to weigh, or that undo each other."""
+    active, share = config.reweighting.active, config.reweighting.forking_share
+    yield Contradiction(
+        bool(active) and config.loss.of_responses,
+        f"{config.loss.kind} has one term a response, so that {' and '.join(active)} would find no "
+        "single tokens to weigh",
+        "reweighting and loss.kind",
+        "use a loss of single tokens, such as ppo_clip or gspo_token",
+    )
+    yield Contradiction(
+        share is not None and len(active) > 1,
+        "forking tokens leave out the likely tokens, which the other reweightings favour",
+        "reweighting.forking_share and reweighting.alpha or reweighting.lopti_threshold",
+        "use one of them",
+    )
+    yield Contradiction(
+        config.advantage.kind == "dcpo_sas" and config.rollout.dynamic_sampling,
+        "dcpo_sas learns from groups without variance, which dynamic sampling throws away",
+        "advantage.kind and rollout.dynamic_sampling",
+        "set rollout.dynamic_sampling=false",
     )
 
 

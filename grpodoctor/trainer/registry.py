@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.corrections.base import Correction
     from grpodoctor.trainer.kl.base import KlEstimator
     from grpodoctor.trainer.losses.base import Choice, Loss
+    from grpodoctor.trainer.reweightings.base import Reweighting
 
-Family = Literal["advantages", "corrections", "kl", "losses"]
+Family = Literal["advantages", "corrections", "kl", "losses", "reweightings"]
 
 _SINGULAR: dict[Family, str] = {
     "advantages": "advantage",
     "corrections": "correction",
     "kl": "KL estimator",
     "losses": "loss",
+    "reweightings": "reweighting",
 }
 _SHARED = "base"
 _HERE = Path(__file__).parent
@@ -86,6 +88,25 @@ def kl_of(name: str) -> KlEstimator:
         ConfigError: if there is none.
     """
     return _variant("kl", name)
+
+
+def reweighting_of(name: str) -> Reweighting:
+    """The reweighting of that name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    return _variant("reweightings", name)
+
+
+def remembers_prompts(name: str) -> bool:
+    """Whether the advantage of that name wants the earlier rewards of a prompt.
+
+    Raises:
+        ConfigError: if there is no such advantage.
+    """
+    check_variant("advantages", name)
+    return hasattr(import_module(f"grpodoctor.trainer.advantages.{name}"), "REMEMBERS_PROMPTS")
 
 
 def check_variant(family: Family, name: str) -> None:

@@ -107,8 +107,14 @@ class RolloutConfig(Section):
     """Sampling temperature; the learner's log-probabilities are taken at the same."""
     dynamic_sampling: bool = False
     """Replace groups without variance in reward by fresh ones (DAPO)."""
+    refill: Literal["rounds", "missing"] = "rounds"
+    """How they are replaced: whole rounds, or only what is `missing` (Olmo 3's active sampling)."""
     resample_limit: int = Field(4, ge=1, le=64)
     """Most rounds of dynamic sampling per batch; then the batch is used as it is."""
+    filter_groups: bool = False
+    """Leave groups without variance in reward out of the batch and its denominators (ScaleRL)."""
+    drop_duplicates: bool = False
+    """Leave responses that repeat an earlier one of their group out of the loss."""
 
 
 class EngineConfig(Section):
@@ -174,6 +180,37 @@ class OverlongConfig(Section):
     """`mask` takes them out of the loss, `soft-punishment` (DAPO Eq. 13) is added to the reward."""
     buffer: int = Field(4, ge=1)
     """Width of the soft punishment's ramp before the limit, in tokens."""
+    only_correct: bool = False
+    """Punish softly what is correct and nothing else (ScaleRL)."""
+
+
+class RepetitionConfig(Section):
+    """What is taken off the reward for repeating oneself within a response."""
+
+    penalty: float = Field(0.0, ge=0, le=10)
+    """Times the share of a response's n-grams that come again; 0 takes nothing off."""
+    ngram: int = Field(3, ge=1, le=64)
+    """Tokens of an n-gram."""
+
+
+class DifficultyConfig(Section):
+    """Which prompts are not worth drawing, judged by how often they were answered correctly."""
+
+    every: int = Field(0, ge=0)
+    """Steps between two estimates of what lies outside `low` and `high`; 0 filters nothing."""
+    low: float = Field(0.2, ge=0, le=1)
+    """Prompts with a lower pass rate are too hard."""
+    high: float = Field(0.8, ge=0, le=1)
+    """Prompts with a higher pass rate are too easy."""
+    explore: float = Field(0.1, ge=0, le=1)
+    """Chance that a prompt outside is drawn all the same, so that its rate can recover."""
+    retire_at: float | None = Field(None, gt=0, le=1)
+    """Pass rate from which a prompt is never drawn again (ScaleRL: 0.9); none is by default."""
+
+    @property
+    def filters(self) -> bool:
+        """Whether any prompt is ever left out."""
+        return self.every > 0 or self.retire_at is not None
 
 
 class AdvantageConfig(Section):
@@ -197,6 +234,8 @@ class AdvantageConfig(Section):
     """What a reward one token later is worth to `gae`; 1 in all published recipes."""
     whiten: bool = False
     """Bring the advantages of `gae` to mean 0 and deviation 1 over a batch's loss tokens (PPO)."""
+    prompts_remembered: int = Field(100_000, ge=1)
+    """Prompts whose earlier rewards `dcpo_sas` keeps; those not seen for longest are forgotten."""
 
     @field_validator("kind")
     @classmethod
@@ -231,12 +270,48 @@ class CorrectionConfig(Section):
     """Cap of the importance weight: `tis` lowers what is above, the others leave it out."""
     floor: float = Field(0.0, ge=0, le=1)
     """Weights below it are left out by `mis`, `icepop` and `geo_mask`; 0 leaves out none."""
+    of_response: Literal["product", "geometric-mean"] = "product"
+    """What `tis_sequence` and `mis_sequence` take for a response's weight.
+
+    The geometric mean of its tokens' weights, as in ms-swift, is no importance weight.
+    """
+    denominator: Literal["all", "kept"] = "all"
+    """Whether tokens that are left out count in the loss's denominator, as in the papers.
+
+    `kept` is verl's: the fewer tokens are kept, the more each of them weighs.
+    """
 
     @field_validator("kind")
     @classmethod
     def _is_registered(cls, kind: str) -> str:
         check_variant("corrections", kind)
         return kind
+
+
+class ReweightingConfig(Section):
+    """What single tokens weigh in their response's advantage; all alike by default."""
+
+    alpha: float | None = Field(None, ge=0, le=1)
+    """Advantage reweighting: how much less the rarest tokens count; 0.2 alone, 0.3 with Lopti."""
+    lopti_threshold: float | None = Field(None, gt=0, lt=1)
+    """Lopti: tokens less likely than that learn in a pass of their own before the others."""
+    forking_share: float | None = Field(None, gt=0, le=1)
+    """Only that share of a batch's tokens learns, those of highest entropy; 0.2 in the paper."""
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The registered reweightings that these settings switch on."""
+        settings = {
+            "advantage_reweighting": self.alpha,
+            "forking_tokens": self.forking_share,
+            "lopti": self.lopti_threshold,
+        }
+        return tuple(name for name, setting in settings.items() if setting is not None)
+
+    @property
+    def passes(self) -> int:
+        """Passes over a batch, each with all its updates."""
+        return 1 if self.lopti_threshold is None else 2
 
 
 class OptimiserConfig(Section):
@@ -255,7 +330,7 @@ class OptimiserConfig(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     """The gradient is scaled down to this norm."""
     updates_per_batch: int = Field(4, ge=1)
-    """Optimiser steps per rollout batch (mini-batches times epochs)."""
+    """Optimiser steps per rollout batch (mini-batches times epochs); Lopti takes them twice."""
     epochs: int = Field(1, ge=1)
     """Passes over the batch; `updates_per_batch` is divided among them."""
     micro_batch: int = Field(0, ge=0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from grpodoctor.trainer.prompt_history import Visits
 from grpodoctor.trainer.sections import AdvantageConfig
 
 
@@ -38,6 +39,8 @@ class AdvantageInputs:
     """The parts of the reward by name, unweighted, shape (B,) each, float64."""
     tokens: TokenInputs | None = None
     """None where there is no critic."""
+    visits: Visits | None = None
+    """What earlier batches gave the groups' prompts; None where the advantage remembers nothing."""
 
 
 Advantage = Callable[[AdvantageInputs], Tensor]

@@ -28,8 +28,18 @@ class CorrectionInputs:
         return torch.where(self.mask_BT, self.learner_logprobs_BT - self.sampler_logprobs_BT, 0.0)
 
     def response_log_weights(self) -> Tensor:
-        """The logarithm of the product over each response's tokens, shape (B, 1)."""
+        """The logarithm of the product over each response's tokens, shape (B, 1).
+
+        Or of their geometric mean, where the settings ask for it.
+        """
+        if self.settings.of_response == "geometric-mean":
+            return self.mean_log_weights()
         return self.log_weights().sum(dim=1, keepdim=True)
+
+    def mean_log_weights(self) -> Tensor:
+        """The mean over each response's tokens, shape (B, 1); 0 where it has none."""
+        lengths_B1 = self.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        return self.log_weights().sum(dim=1, keepdim=True) / lengths_B1
 
 
 @dataclass(frozen=True, slots=True)

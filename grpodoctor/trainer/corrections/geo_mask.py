@@ -31,6 +31,5 @@ from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs, mas
 
 def geo_mask(inputs: CorrectionInputs) -> Corrected:
     """Learner / sampler per token, zero in responses whose geometric mean is outside the band."""
-    lengths_B1 = inputs.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
-    mean_B1 = torch.exp(inputs.response_log_weights() / lengths_B1)
+    mean_B1 = torch.exp(inputs.mean_log_weights())
     return masked(torch.exp(inputs.log_weights()), mean_B1.expand_as(inputs.mask_BT), inputs)

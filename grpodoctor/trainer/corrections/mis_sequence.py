@@ -5,7 +5,7 @@ Formula
     of them where the product lies outside floor and cap.
 
 Settings
-    cap 2 (TRL 3), floor 0.
+    cap 2 (TRL 3), floor 0; of_response as for tis_sequence.
 
 Moves
     correction/capped_rate is the share of tokens in dropped responses; the product compounds, so

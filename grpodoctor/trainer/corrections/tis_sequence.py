@@ -5,7 +5,8 @@ Formula
     Unbiased below the cap, at the price of a weight that compounds with length.
 
 Settings
-    cap 2.
+    cap 2. of_response = "geometric-mean" takes the geometric mean for the product, as ms-swift
+    does: it does not compound, and it is no importance weight of the response.
 
 Moves
     correction/capped_rate and correction/weight_mean; long responses fall to weights near 0 or

@@ -1,0 +1,97 @@
+"""What became of a prompt at earlier visits, for advantages that look further than one group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Visits(NamedTuple):
+    """The rewards that the prompts of G groups have had, float64."""
+
+    number_G: Tensor
+    """Visits."""
+    count_G: Tensor
+    """Rewards at all of them."""
+    mean_G: Tensor
+    squares_G: Tensor
+    """Sum of squared deviations from the mean."""
+    low_G: Tensor
+    high_G: Tensor
+
+
+_NEVER = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf)
+
+
+def pooled(before: Visits, rewards_B: Tensor, group_ids_B: Tensor) -> Visits:
+    """The same with one more visit of each.
+
+    Source: the update of Chan, Golub and LeVeque 1979 for means and squares of a union.
+
+    Args:
+        before: of G groups.
+        rewards_B: float64.
+        group_ids_B: 0 .. G - 1, none of them without a response.
+    """
+    empty_G = torch.zeros_like(before.count_G)
+    sizes_G = empty_G.index_add(0, group_ids_B, torch.ones_like(rewards_B))
+    means_G = empty_G.index_add(0, group_ids_B, rewards_B) / sizes_G
+    deviations_B = rewards_B - means_G[group_ids_B]
+    squares_G = empty_G.index_add(0, group_ids_B, deviations_B.square())
+    count_G, gap_G = before.count_G + sizes_G, means_G - before.mean_G
+    between_G = gap_G.square() * before.count_G * sizes_G / count_G
+    return Visits(
+        before.number_G + 1,
+        count_G,
+        before.mean_G + gap_G * sizes_G / count_G,
+        before.squares_G + squares_G + between_G,
+        before.low_G.scatter_reduce(0, group_ids_B, rewards_B, "amin"),
+        before.high_G.scatter_reduce(0, group_ids_B, rewards_B, "amax"),
+    )
+
+
+class PromptHistory:
+    """Pooled rewards by prompt, of the prompts seen last. Part of the checkpoint.
+
+    A prompt that a batch has twice is visited twice; both groups look back on the batches before.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[float, ...]] = {}
+        """A row of `Visits` by prompt id, those visited last at the end."""
+
+    def before(self, prompt_ids: Sequence[str]) -> Visits:
+        """What is known of the prompts of some groups."""
+        rows = [self._of.get(prompt_id, _NEVER) for prompt_id in prompt_ids]
+        return Visits(*torch.tensor(rows, dtype=torch.float64).reshape(-1, len(_NEVER)).T)
+
+    def add(
+        self, prompt_ids: Sequence[str], rewards_B: Tensor, group_ids_B: Tensor, limit: int
+    ) -> None:
+        """Remember a batch's rewards.
+
+        Args:
+            prompt_ids: of each group.
+            rewards_B: float64.
+            group_ids_B: 0 .. number of groups - 1.
+            limit: most prompts remembered.
+        """
+        for group, prompt_id in enumerate(prompt_ids):
+            own = rewards_B[group_ids_B == group].cpu()
+            visits = pooled(self.before([prompt_id]), own, torch.zeros(len(own), dtype=torch.long))
+            self._of.pop(prompt_id, None)
+            self._of[prompt_id] = tuple(float(each) for each in visits)
+        for prompt_id in list(self._of)[:-limit]:
+            del self._of[prompt_id]
+
+    def state(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+        return {prompt_id: list(row) for prompt_id, row in self._of.items()}
+
+    def restore(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Inverse of `state`."""
+        self._of = {prompt_id: tuple(row) for prompt_id, row in state.items()}

@@ -1,0 +1,1 @@
+"""Reweightings: what a token's advantage weighs beside its response's, one file each."""
