@@ -9,8 +9,24 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.corrections.base import Corrected
+from grpodoctor.trainer.routing import Gates, ReplayCounts
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.trainer.sections import OptimiserConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBatch:
+    """A rollout batch as the critic sees it."""
+
+    samples: Samples
+    mask_BT: Tensor
+    """Tokens that bear loss, bool."""
+    values_BT: Tensor
+    """The critic's own from before its first update on the batch; zeros outside the tokens."""
+    returns_BT: Tensor
+    """What it is to say, float32."""
+    outcomes_BT: Tensor
+    """What really came after each token: the return with lambda 1, float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,16 @@ class LearnBatch:
     old_logprobs_BT: Tensor
     corrected: Corrected | None
     reference_logprobs_BT: Tensor | None
+    kl_penalty_B: Tensor | None = None
+    """What a KL penalty took off the rewards; None where it is in the loss, or there is none."""
+    correct_B: Tensor | None = None
+    """Which responses are right, bool; None if nobody can tell."""
+    values: ValueBatch | None = None
+    """None where there is no critic."""
+    replay_BLDK: Tensor | None = None
+    """Experts to force in the updates, as `routing` describes; None leaves the routers free."""
+    old_gates: Gates | None = None
+    """The old policy's routing; None where the loss does not want it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +72,11 @@ class Update:
     """Before clipping."""
     applied: bool
     """Whether the weights moved; they do not when loss or gradient is not finite."""
+    positive_nll: float | None = None
+    """-log p per token of correct responses, without its weight; None where the loss has no such
+    part or no response was correct."""
+    replayed: ReplayCounts | None = None
+    """How the replay of experts went; None where there was none."""
 
 
 def chunks(count: int, size: int) -> Iterator[Tensor]:
@@ -56,16 +87,21 @@ def chunks(count: int, size: int) -> Iterator[Tensor]:
 
 
 def mini_batches(
-    group_ids_B: Tensor, config: OptimiserConfig, generator: torch.Generator
+    group_ids_B: Tensor, kept_B: Tensor, config: OptimiserConfig, generator: torch.Generator
 ) -> Iterator[Tensor]:
     """The rows of each optimiser step on a batch: groups are shuffled, and stay together.
 
+    Where fewer groups are kept than there are to be steps, there are fewer steps.
+
     Args:
-        group_ids_B: 0 .. number of groups - 1.
+        group_ids_B: responses of one prompt share it.
+        kept_B: which responses are learnt from, bool: whole groups.
         config: how many steps, in how many passes.
         generator: shuffles.
     """
+    kept_G = group_ids_B[kept_B].unique().cpu()
     for _ in range(config.epochs):
-        order_G = torch.randperm(int(group_ids_B.max()) + 1, generator=generator)
+        order_G = kept_G[torch.randperm(len(kept_G), generator=generator)]
         for groups in order_G.tensor_split(config.updates_per_batch // config.epochs):
-            yield torch.isin(group_ids_B, groups).nonzero().flatten()
+            if len(groups):
+                yield torch.isin(group_ids_B, groups.to(group_ids_B.device)).nonzero().flatten()

@@ -58,6 +58,8 @@ _CORRECT = "have the reward function say which responses are correct"
 _HELDOUT = "evaluate on prompts that are not trained on, every few steps"
 _REFERENCE = "set a KL coefficient above zero, so that the reference model is evaluated"
 _EXPERTS = "record the routed experts of the same tokens on both sides"
+_REPLAY = "replay the routing of a mixture of experts, R2 or R3, and count what is obeyed"
+_CRITIC = "train with a critic: a group's mean needs none"
 _COMPONENTS = "record each reward component beside the total"
 
 METRICS: tuple[Metric, ...] = (
@@ -230,9 +232,10 @@ METRICS: tuple[Metric, ...] = (
            "Router logit of the last chosen expert minus the first not chosen.", "old", 0,
            how=_EXPERTS),
     Metric("experts/replay_coverage", "rate", "share", "tokens x layers",
-           "Replayed routes present among those expected.", "sampler", 0, 1, how=_EXPERTS),
+           "Replayed routes present among those expected.", "sampler, old", 0, 1, how=_REPLAY),
     Metric("experts/replay_agreement", "rate", "share", "tokens x layers",
-           "Replayed routes that the learner really used.", "sampler, old", 0, 1, how=_EXPERTS),
+           "Replayed routes that the learner really used.", "sampler, old, learner", 0, 1,
+           how=_REPLAY),
     # advantage
     Metric("advantage/abs_max", "max", "1", "responses", "Largest |advantage|.", low=0),
     Metric("advantage/bound_excess", "mean", "ratio", "batches",
@@ -242,8 +245,27 @@ METRICS: tuple[Metric, ...] = (
            "Tokens with a positive advantage.", low=0, high=1),
     Metric("advantage/zero_rate", "rate", "share", "loss tokens",
            "Tokens with an advantage of exactly zero.", low=0, high=1),
+    Metric("advantage/lambda_mean", "mean", "1", "responses",
+           "Lambda of generalised advantage estimation; 0 looks a single token ahead.", low=0,
+           high=1, source="GAE, arXiv 1506.02438; by length, VAPO, arXiv 2504.05118"),
+    # critic
+    Metric("critic/loss", "mean", "reward squared", "critic updates",
+           "Half the mean squared error of the values of loss tokens.", low=0, how=_CRITIC),
+    Metric("critic/explained_variance", "mean", "1", "batches",
+           "1 - Var(return - value) / Var(return) over loss tokens, with the whole return and the "
+           "values from before the batch; 0 or less is a critic that knows nothing.", high=1,
+           how=_CRITIC),
+    Metric("critic/value_mean", "mean", "reward", "loss tokens",
+           "Value before the batch was learnt from.", how=_CRITIC),
+    Metric("critic/grad_norm", "mean", "1", "critic updates",
+           "Norm of the critic's gradient before clipping.", low=0, how=_CRITIC),
+    Metric("critic/skipped_rate", "rate", "share", "critic updates",
+           "Critic updates that were not applied: loss or gradient was not finite.", low=0, high=1),
     # optimiser
     Metric("optimiser/loss", "mean", "1", "updates", "Loss."),
+    Metric("optimiser/positive_nll", "mean", "nats", "updates with correct responses",
+           "Mean -log p of the tokens of correct responses, where the loss has a part of them.",
+           "learner", 0, source="VAPO, arXiv 2504.05118"),
     Metric("optimiser/loss_tokens", "mean", "tokens", "updates",
            "Tokens that bear loss: in the loss mask, whatever their advantage.", low=0),
     Metric("optimiser/grad_norm", "mean", "1", "updates",

@@ -61,7 +61,7 @@ def gae(inputs: AdvantageInputs) -> Tensor:
 def policy_lambda(settings: AdvantageConfig, lengths_B: Tensor) -> Tensor:
     """The lambda of each response, shape (B,), float64; of its length where `gae_alpha` is set."""
     if settings.gae_alpha is None:
-        return torch.full(lengths_B.shape, settings.gae_lambda, dtype=torch.float64)
+        return torch.full_like(lengths_B, settings.gae_lambda, dtype=torch.float64)
     adaptive_B = 1 - 1 / (settings.gae_alpha * lengths_B.clamp(min=1).double())
     return adaptive_B.clamp(min=0)
 
@@ -74,9 +74,9 @@ def token_rewards(rewards_B: Tensor, mask_BT: Tensor, more_BT: Tensor | None = N
         mask_BT: their tokens, from the first column on.
         more_BT: what single tokens earn beside it; nothing if it is left out.
     """
-    place_1T = torch.arange(mask_BT.shape[1])[None, :]
+    place_1T = torch.arange(mask_BT.shape[1], device=mask_BT.device)[None, :]
     last_BT = mask_BT & (place_1T == mask_BT.sum(dim=1, keepdim=True) - 1)
-    rewards_BT = torch.where(last_BT, rewards_B.double()[:, None], 0.0)
+    rewards_BT = torch.where(last_BT, rewards_B.to(mask_BT.device).double()[:, None], 0.0)
     return rewards_BT if more_BT is None else rewards_BT + torch.where(mask_BT, more_BT, 0.0)
 
 
