@@ -1,0 +1,181 @@
+"""Training steps against TRL's `GRPOTrainer`, and how their time grows with the batch.
+
+Both train the same tiny model on the same prompts, reward, loss (token mean, no KL, one update per
+batch), batch, optimiser and number of threads, TRL without logging, saving or checkpointing of
+gradients. Each has a process of its own and they take turns, so that both see the same machine.
+Memory is the largest resident set, the recorder's own process included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from trainer_contenders import (
+    COMPLETIONS,
+    GROUP,
+    LENGTH,
+    SIZES,
+    save_model,
+    save_prompts,
+)
+
+PROGRAM = Path(__file__).with_name("trainer_contenders.py")
+NAMES = {
+    "TRL": "TRL",
+    "recorded": "grpodoctor, recording",
+    "unrecorded": "grpodoctor, not recording",
+}
+BLOCK = 4
+
+
+class Contender:
+    """A trainer in a process of its own."""
+
+    def __init__(self, name: str, folder: Path, threads: int) -> None:
+        files = [str(folder / "model"), str(folder / "prompts.jsonl")]
+        options = ["--threads", str(threads)]
+        environment = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "HF_DATASETS_CACHE": str(folder / "datasets"),
+            "OMP_NUM_THREADS": str(threads),
+        }
+        self._log = folder / f"{name}.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), name, *files, *options],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.at_rest: int = self._answer()["peak"]
+        self.peak = self.at_rest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._process.communicate("0\n", timeout=60)
+        finally:
+            self._process.kill()
+
+    def take(self, steps: int) -> Any:
+        """Let it take some steps; returns the seconds it says they took."""
+        assert self._process.stdin is not None
+        print(steps, file=self._process.stdin, flush=True)
+        figures = self._answer()
+        self.peak = figures["peak"]
+        return figures["seconds"]
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise SystemExit(f"a contender ended:\n{self._log.read_text()[-3000:]}")
+
+
+def compare(folder: Path, console: Console, threads: int, rounds: int) -> None:
+    """Print our steps beside TRL's."""
+    contenders = {name: Contender(name, folder, threads) for name in NAMES}
+    seconds: dict[str, list[float]] = {name: [] for name in NAMES}
+    for turn in track(range(rounds + 1), "taking turns", console=console, transient=True):
+        for name, contender in contenders.items():
+            taken = contender.take(BLOCK)
+            if turn:  # the first warms up
+                seconds[name].append(taken)
+            time.sleep(0.1)  # the recorder's process ends its work outside the others' time
+    for contender in contenders.values():
+        contender.__exit__()
+    _print_comparison(contenders, seconds, console, threads)
+
+
+def _print_comparison(
+    contenders: dict[str, Contender],
+    seconds: dict[str, list[float]],
+    console: Console,
+    threads: int,
+) -> None:
+    table = Table(
+        title=f"{COMPLETIONS} completions of {LENGTH} tokens, groups of {GROUP}, one update, "
+        f"{threads} thread{'s' if threads > 1 else ''}",
+        caption="goal: at least 3 times TRL's steps per second at no more memory; the recorder "
+        "works in a process of its own, whose memory is counted",
+    )
+    headings = ("", "step", "steps/s", "tokens/s", "peak memory", "speed-up", "memory")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, contender in contenders.items():
+        step = statistics.median(seconds[name])
+        pairs = zip(seconds["TRL"], seconds[name], strict=True)
+        table.add_row(
+            NAMES[name],
+            f"{step * 1e3:.0f} ms",
+            f"{1 / step:.2f}",
+            f"{COMPLETIONS * LENGTH / step:,.0f}",
+            f"{contender.peak / 2**20:.0f} MiB",
+            f"{statistics.median(theirs / ours for theirs, ours in pairs):.2f} x",
+            f"{contender.peak / contenders['TRL'].peak:.2f} x",
+        )
+    console.print(table)
+
+
+def show_growth(folder: Path, console: Console, threads: int, rounds: int) -> None:
+    """Print how our step's time grows with completions and with their length."""
+    with Contender("growth", folder, threads) as contender:
+        turns = [
+            contender.take(1)
+            for _ in track(range(rounds), "growing", console=console, transient=True)
+        ]
+    medians = dict(zip(SIZES, np.median(turns, axis=0).tolist(), strict=True))
+    table = Table(title="Seconds per step as the batch grows, recording")
+    for heading in ("completions", "tokens", "step", "tokens/s"):
+        table.add_column(heading, justify="right")
+    for (count, length), step in medians.items():
+        table.add_row(str(count), str(length), f"{step:.3f} s", f"{count * length / step:,.0f}")
+    console.print(table)
+    for what, column in {"completions": 0, "length": 1}.items():
+        grown = [size for size in SIZES if size[1 - column] == (COMPLETIONS, LENGTH)[1 - column]]
+        slope = np.polyfit(
+            np.log([size[column] for size in grown]), np.log([medians[size] for size in grown]), 1
+        )[0]
+        console.print(f"time grows as {what} to the power of {slope:.2f} (linear: 1)")
+
+
+def main() -> None:
+    """Run the benchmark and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads of each")
+    parser.add_argument("--rounds", type=int, default=12, help=f"turns of {BLOCK} steps each")
+    parser.add_argument("--growth-rounds", type=int, default=5, help="steps of each size")
+    given = parser.parse_args()
+    console = Console(width=110)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_model(folder / "model")
+        save_prompts(folder / "prompts.jsonl")
+        if given.rounds:
+            compare(folder, console, given.threads, given.rounds)
+        if given.growth_rounds:
+            show_growth(folder, console, given.threads, given.growth_rounds)
+
+
+if __name__ == "__main__":
+    main()
