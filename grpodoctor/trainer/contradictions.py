@@ -9,6 +9,7 @@ from grpodoctor.trainer.loss_settings import ClipCov, Gspo, GspoToken, KlCov, Pp
 
 if TYPE_CHECKING:
     from grpodoctor.trainer.config import TrainConfig
+    from grpodoctor.trainer.section import Section
 
 _WIDE = 0.05
 """A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
@@ -33,6 +34,9 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
         _verified_twice,
         _explored_twice,
         _weighed_in_vain,
+        _with_a_critic,
+        _without_a_critic,
+        _of_experts,
     )
     for family in families:
         yield from (each for each in family(config) if each.holds)
@@ -207,6 +211,39 @@ def _engine_of_another_kind(config: TrainConfig) -> Iterator[Contradiction]:
     )
 
 
+def _of_experts(config: TrainConfig) -> Iterator[Contradiction]:
+    """What is asked of a mixture of experts, and answers to the same disease."""
+    replay, loss, model = config.engine.routing_replay, config.loss, config.model
+    asked = "loss.kind" if loss.wants_router_shift else "engine.routing_replay"
+    yield Contradiction(
+        replay != "none" and loss.kind in ("gspo", "gspo_token", "rspo"),
+        f"{replay} fixes the experts of each token, and {loss.kind} is the answer to experts that "
+        "change: one of them is enough",
+        "engine.routing_replay and loss.kind",
+        "set engine.routing_replay=none, or another loss",
+    )
+    yield Contradiction(
+        replay == "R3" and config.engine.kind != "builtin",
+        "R3 replays the experts of the engine that samples, and vLLM's are not read",
+        "engine.routing_replay and engine.kind",
+        "use R2, which takes the learner's own",
+    )
+    yield Contradiction(
+        (replay != "none" or loss.wants_router_shift)
+        and model.name == "builtin"
+        and model.experts == 0,
+        "the built-in model is dense and has no routers",
+        f"{asked} and model.experts",
+        "set model.experts=8",
+    )
+    yield Contradiction(
+        0 < model.experts <= model.experts_per_token,
+        f"with {model.experts_per_token} of {model.experts} experts a token there is no choice",
+        "model.experts and model.experts_per_token",
+        "have more experts than a token activates",
+    )
+
+
 def _verified_twice(config: TrainConfig) -> Iterator[Contradiction]:
     """Verifiers and tasks that do not go together."""
     task = config.task
@@ -222,3 +259,63 @@ def _verified_twice(config: TrainConfig) -> Iterator[Contradiction]:
         "task.verifier and task.data",
         "set task.verifier=last or task.verifier=math",
     )
+
+
+def _with_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
+    """What belongs to baselines of groups, or leaves the critic no use."""
+    advantage, rollout, has_critic = config.advantage, config.rollout, config.advantage.kind == "gae"
+    yield Contradiction(
+        has_critic and (rollout.dynamic_sampling or rollout.filter_groups),
+        "a group without variance teaches nothing to a group's baseline, but a policy with a "
+        "critic learns from it",
+        "advantage.kind and rollout.dynamic_sampling or rollout.filter_groups",
+        "set both of rollout.dynamic_sampling and rollout.filter_groups to false",
+    )
+    yield Contradiction(
+        has_critic and bool(advantage.component_weights),
+        "gae takes the total reward: it standardises no components",
+        "advantage.kind and advantage.component_weights",
+        "leave the weights out, or set advantage.kind=gdpo",
+    )
+    yield Contradiction(
+        has_critic and config.loss.of_responses,
+        f"{config.loss.kind} has one term a response, which would average out what the critic "
+        "says of single tokens",
+        "advantage.kind and loss.kind",
+        "use ppo_clip or another loss of single tokens",
+    )
+    yield Contradiction(
+        has_critic and config.critic.pretrain_steps >= config.steps,
+        f"{config.critic.pretrain_steps} steps for the critic alone leave the policy none of "
+        f"{config.steps}",
+        "critic.pretrain_steps and steps",
+        "take more steps, or pretrain for fewer",
+    )
+    yield Contradiction(
+        config.loss.positive_nll > 0 and config.loss.of_responses,
+        f"{config.loss.kind} has one term a response and the likelihood of correct responses one "
+        "a token: there is no common measure",
+        "loss.positive_nll and loss.kind",
+        "use ppo_clip or another loss of single tokens",
+    )
+
+
+def _without_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
+    """What only a critic makes use of."""
+    own = ("gae_lambda", "gae_alpha", "discount", "whiten")
+    changed = [f"advantage.{name}" for name in _changed(config.advantage) if name in own]
+    changed += [f"critic.{name}" for name in _changed(config.critic)]
+    yield Contradiction(
+        config.advantage.kind != "gae" and bool(changed),
+        f"the advantage {config.advantage.kind} has no critic, to which {', '.join(changed)} "
+        f"{'belongs' if len(changed) == 1 else 'belong'}",
+        f"advantage.kind and {' and '.join(changed)}",
+        "set advantage.kind=gae, or leave out what belongs to the critic",
+    )
+
+
+def _changed(section: Section) -> list[str]:
+    """The settings of a section that are not the default ones."""
+    default = type(section)()
+    names = type(section).model_fields
+    return [name for name in names if getattr(section, name) != getattr(default, name)]
