@@ -34,6 +34,7 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
         _verified_twice,
         _explored_twice,
         _weighed_in_vain,
+        _imitated,
         _with_a_critic,
         _without_a_critic,
         _of_experts,
@@ -263,34 +264,40 @@ def _verified_twice(config: TrainConfig) -> Iterator[Contradiction]:
 
 def _with_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
     """What belongs to baselines of groups, or leaves the critic no use."""
-    advantage, rollout, has_critic = config.advantage, config.rollout, config.advantage.kind == "gae"
+    if config.advantage.kind != "gae":
+        return
+    rollout = config.rollout
     yield Contradiction(
-        has_critic and (rollout.dynamic_sampling or rollout.filter_groups),
+        rollout.dynamic_sampling or rollout.filter_groups,
         "a group without variance teaches nothing to a group's baseline, but a policy with a "
         "critic learns from it",
         "advantage.kind and rollout.dynamic_sampling or rollout.filter_groups",
         "set both of rollout.dynamic_sampling and rollout.filter_groups to false",
     )
     yield Contradiction(
-        has_critic and bool(advantage.component_weights),
+        bool(config.advantage.component_weights),
         "gae takes the total reward: it standardises no components",
         "advantage.kind and advantage.component_weights",
         "leave the weights out, or set advantage.kind=gdpo",
     )
     yield Contradiction(
-        has_critic and config.loss.of_responses,
+        config.loss.of_responses,
         f"{config.loss.kind} has one term a response, which would average out what the critic "
         "says of single tokens",
         "advantage.kind and loss.kind",
         "use ppo_clip or another loss of single tokens",
     )
     yield Contradiction(
-        has_critic and config.critic.pretrain_steps >= config.steps,
+        config.critic.pretrain_steps >= config.steps,
         f"{config.critic.pretrain_steps} steps for the critic alone leave the policy none of "
         f"{config.steps}",
         "critic.pretrain_steps and steps",
         "take more steps, or pretrain for fewer",
     )
+
+
+def _imitated(config: TrainConfig) -> Iterator[Contradiction]:
+    """What the likelihood of correct responses does not go with."""
     yield Contradiction(
         config.loss.positive_nll > 0 and config.loss.of_responses,
         f"{config.loss.kind} has one term a response and the likelihood of correct responses one "
