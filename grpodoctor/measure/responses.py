@@ -54,12 +54,17 @@ def reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
         ),
     }
     for name, values_B in batch.components.items():
-        component = name.replace("/", "_")
+        component = component_name(name)
         readings[f"reward/component/{component}/mean"] = Mean.of(values_B)
         readings[f"reward/component/{component}/std"] = _spread(values_B)
     if batch.correct_B is not None:
         readings["accuracy/train"] = Rate.of(batch.correct_B)
     return readings
+
+
+def component_name(name: str) -> str:
+    """A reward component's name as a part of a metric's."""
+    return name.replace("/", "_")
 
 
 def _spread(values_B: Floats) -> Mean:

@@ -31,7 +31,7 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
         _corrected_twice,
         _clashing_sizes,
         _engine_of_another_kind,
-        _verified_twice,
+        _judged_twice,
         _explored_twice,
         _weighed_in_vain,
         _imitated,
@@ -245,9 +245,15 @@ def _of_experts(config: TrainConfig) -> Iterator[Contradiction]:
     )
 
 
-def _verified_twice(config: TrainConfig) -> Iterator[Contradiction]:
-    """Verifiers and tasks that do not go together."""
+def _judged_twice(config: TrainConfig) -> Iterator[Contradiction]:
+    """Verifiers, rewards and tasks that do not go together."""
     task = config.task
+    yield Contradiction(
+        task.reward is not None and bool(task.rewards),
+        "a reward of its own and several with weights are both the whole reward",
+        "task.reward and task.rewards",
+        "make the first one of the second",
+    )
     yield Contradiction(
         task.verifier == "math" and task.data is None,
         "the built-in tasks have a verifier of their own, which reads digits",

@@ -14,7 +14,8 @@ from typing import Any
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.trainer.final_answer import agree, final_answer
 from grpodoctor.trainer.math_judge import MathJudge
-from grpodoctor.trainer.rewards import CustomReward
+from grpodoctor.trainer.reward_mix import mixed
+from grpodoctor.trainer.rewards import RewardedTask, UserReward
 from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.tasks.registry import TASKS
@@ -31,7 +32,9 @@ def build_task(config: TaskConfig) -> Task:
         DataError: if the data or the reward function cannot be used.
     """
     task = _source(config)
-    return CustomReward(task, config.reward) if config.reward else task
+    if config.rewards:
+        return RewardedTask(task, mixed(task, config))
+    return RewardedTask(task, UserReward(config.reward)) if config.reward else task
 
 
 def _source(config: TaskConfig) -> Task:

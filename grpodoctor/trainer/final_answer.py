@@ -36,6 +36,11 @@ def final_answer(text: str) -> str:
     return find_final(text).text
 
 
+def has_box(text: str) -> bool:
+    """Whether there is a box that is closed."""
+    return _last_boxed(text) is not None
+
+
 def _last_boxed(text: str) -> str | None:
     """What the last box that is closed holds; one pass, for a hostile text may open thousands."""
     open_braces: list[int | None] = []

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import DataError
+from grpodoctor.measure.responses import component_name
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
 
 RewardFunction = Callable[[list[str], list[str], list[str]], Any]
 """Called with prompts, completions and answers; returns `list[float]`, or components by name.
 
-What it returns is anybody's guess until `CustomReward` has checked it.
+What it returns is anybody's guess until `UserReward` has checked it.
 """
 
 _CORRECT = "correct"
@@ -55,19 +56,20 @@ def load_reward(spec: str) -> RewardFunction:
     return result
 
 
-class CustomReward(Task):
-    """A task whose answers the user's own function judges.
+Judge = Callable[[Sequence[Problem], Sequence[str]], Rewards]
+"""Says what the responses to some problems are worth."""
+
+
+class RewardedTask(Task):
+    """A task whose responses somebody else judges.
 
     Args:
         task: gives the problems.
-        spec: `module:function`.
-
-    Raises:
-        DataError: if there is no such function.
+        judge: says what responses to them are worth.
     """
 
-    def __init__(self, task: Task, spec: str) -> None:
-        self._task, self._spec, self._function = task, spec, load_reward(spec)
+    def __init__(self, task: Task, judge: Judge) -> None:
+        self._task, self._judge = task, judge
         self.name, self.max_length_hint = task.name, task.max_length_hint
 
     def problems(self, rng: random.Random, count: int) -> list[Problem]:
@@ -95,6 +97,28 @@ class CustomReward(Task):
         self._task.restore(state)
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
+        """What the judge says.
+
+        Raises:
+            DataError: if a function of the user's own fails.
+        """
+        return self._judge(problems, texts)
+
+
+class UserReward:
+    """A reward function of the user's own, which may do anything.
+
+    Args:
+        spec: `module:function`.
+
+    Raises:
+        DataError: if there is no such function.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self._spec, self._function = spec, load_reward(spec)
+
+    def __call__(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
         """What the function says.
 
         A dict is taken for components, whose sum is the reward; its key `correct`, where it holds
@@ -113,12 +137,28 @@ class CustomReward(Task):
             return Rewards(self._numbers(returned, len(texts), ""))
         if not returned:
             raise self._error("returned no components", _REMEDY)
+        self._check_names([str(name) for name in returned])
         components = {
             str(name): self._numbers(values, len(texts), f" in component {str(name)[:40]!r}")
             for name, values in returned.items()
         }
         total = [math.fsum(row) for row in zip(*components.values(), strict=True)]
         return Rewards(total, components, _verdicts(returned.get(_CORRECT)))
+
+    def _check_names(self, names: list[str]) -> None:
+        """Refuse names that are not told apart where they are recorded."""
+        recorded: dict[str, str] = {}
+        for name in names:
+            if not name.strip():
+                raise self._error("returned a component without a name", "name every component")
+            plain = component_name(name)
+            if plain in recorded:
+                raise self._error(
+                    f"returned the components {recorded[plain][:40]!r} and {name[:40]!r}, which "
+                    "are one name where they are recorded",
+                    "give them names that differ in more than / and _",
+                )
+            recorded[plain] = name
 
     def _call(self, columns: tuple[list[str], list[str], list[str]]) -> Any:
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping
+from typing import Literal, get_args
 
 from pydantic import Field, FiniteFloat, field_validator
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.registry import check_variant
+from grpodoctor.trainer.registry import check_name, check_variant
 from grpodoctor.trainer.section import Section
 
 
@@ -67,6 +69,28 @@ class ModelConfig(Section):
         return targets
 
 
+BuiltinReward = Literal["task", "math", "length", "boxed"]
+"""Rewards that go by a name: the task's own verifier, math-verify, brevity, a boxed answer."""
+
+_REWARD_NAME = r"[A-Za-z0-9_-]{1,40}"
+
+
+class RewardTerm(Section):
+    """One of several rewards."""
+
+    function: str
+    """`module:function`, as in `task.reward`, or `task`, `math`, `length` or `boxed`."""
+    weight: FiniteFloat = 1.0
+    """Of it in the sum; 0 records it and nothing else."""
+
+    @field_validator("function")
+    @classmethod
+    def _is_known(cls, function: str) -> str:
+        if ":" not in function:
+            check_name(function, get_args(BuiltinReward), "built-in reward")
+        return function
+
+
 class TaskConfig(Section):
     """What it is trained on."""
 
@@ -78,6 +102,12 @@ class TaskConfig(Section):
     """The same for evaluation; without it the last tenth of `data` is held out."""
     reward: str | None = None
     """`module:function` called with prompts, completions and answers; the task's own otherwise."""
+    rewards: dict[str, RewardTerm] = Field(default_factory=dict)
+    """Several rewards by name, whose weighted sum is the reward; each is recorded by its name.
+
+    `[task.rewards.style]` with `function` and `weight`, or a list of tables with a `name` each.
+    The function of one without is the built-in one of its name: `task.rewards.length.weight=0.1`.
+    """
     difficulty: int = Field(3, ge=1, le=8)
     """Size of the built-in tasks' problems: operations, digits or items."""
     verifier: Literal["last", "any", "math"] = "last"
@@ -92,6 +122,48 @@ class TaskConfig(Section):
     """Weight of the built-in tasks' format component in the reward; correctness weighs 1."""
     hedge_rate: float = Field(0.0, ge=0, le=1)
     """Share of the warm start's responses that add a second answer; what `any` can amplify."""
+
+    @field_validator("rewards", mode="before")
+    @classmethod
+    def _by_name(cls, rewards: object) -> object:
+        return _named_rewards(rewards)
+
+
+def _named_rewards(rewards: object) -> object:
+    """A list of tables as a table of tables, with the names and functions that go without saying.
+
+    Raises:
+        ConfigError: if two have the same name, or one has a name that no metric can have.
+    """
+    if isinstance(rewards, list | tuple):
+        pairs = [_named(each) for each in rewards if isinstance(each, Mapping)]
+        names = [name for name, _ in pairs]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ConfigError(
+                f"two rewards are called {twice[0][:40]!r}",
+                where="task.rewards",
+                remedy="give each a name of its own",
+            )
+        rewards = dict(pairs) if len(pairs) == len(rewards) else rewards
+    if not isinstance(rewards, Mapping):
+        return rewards
+    for name in rewards:
+        if not re.fullmatch(_REWARD_NAME, str(name)):
+            raise ConfigError(
+                f"a reward cannot be called {str(name)[:40]!r}",
+                where="task.rewards",
+                remedy="name it with letters, digits, - and _",
+            )
+    return {
+        name: {"function": name, **term} if isinstance(term, Mapping) else term
+        for name, term in rewards.items()
+    }
+
+
+def _named(term: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    rest = {key: value for key, value in term.items() if key != "name"}
+    return str(term.get("name", str(term.get("function", "")).rpartition(":")[2])), rest
 
 
 class RolloutConfig(Section):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.errors import DataError
+from grpodoctor.errors import ConfigError, DataError, InputError
+from grpodoctor.trainer.config import load_config
 from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.rewards import CustomReward, load_reward
+from grpodoctor.trainer.rewards import RewardedTask, UserReward, load_reward
 from grpodoctor.trainer.sections import TaskConfig
-from grpodoctor.trainer.tasks.arithmetic import Arithmetic
 from grpodoctor.trainer.tasks.base import Problem, Rewards
 
 _names = (f"user_reward_{number}" for number in itertools.count())
@@ -28,8 +28,7 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         Path(f"{name}.py").write_text(
             f"import numpy as np\ndef reward(prompts, completions, answers):\n{lines}\n"
         )
-        task = CustomReward(Arithmetic(TaskConfig()), f"{name}:reward")
-        return task.score(PROBLEMS, TEXTS)
+        return UserReward(f"{name}:reward")(PROBLEMS, TEXTS)
 
     return score
 
@@ -78,6 +77,9 @@ def test_numbers_called_correct_are_no_verdicts(judge) -> None:
         ("return [1.0] * 3 if len(prompts) == 1 else 1/0", "for no completion alone"),
         ("return [10**5000, 0, 0]", "a number beyond 1e.100 for completion 0"),
         ("return {'a': [1e308] * 3, 'b': [1e308] * 3}", "beyond 1e.100 .* in component 'a'"),
+        ("return {'a/b': [0] * 3, 'a_b': [0] * 3}", "'a/b' and 'a_b', which are one name"),
+        ("return {1: [0] * 3, '1': [0] * 3}", "'1' and '1', which are one name"),
+        ("return {' ': [0] * 3}", "a component without a name"),
         ("raise SystemExit(0)", "SystemExit: 0 at completion 0"),
         ("raise ValueError('two\\nlines')", "ValueError: two lines at completion 0"),
     ],
@@ -120,6 +122,95 @@ def test_a_module_that_fails_to_import(
 def test_the_configuration_puts_the_function_in_the_place_of_the_verifier() -> None:
     task = build_task(TaskConfig(reward="math:fsum"))
     assert task.name == "arithmetic"
-    assert isinstance(task, CustomReward)
+    assert isinstance(task, RewardedTask)
     with pytest.raises(DataError, match="math:fsum"):
         task.score(PROBLEMS, TEXTS)
+
+
+@pytest.fixture
+def mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The rewards of three responses under the terms of a configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = next(_names)
+    Path("settings.toml").write_text("")
+    Path(f"{name}.py").write_text(
+        "def short(prompts, completions, answers):\n    return [float(len(c) < 4) for c in completions]\n"
+        "def style(prompts, completions, answers):\n"
+        "    return {'tone': [1, 2, 3], 'form': [0.5, 0.5, 0.5]}\n"
+        "def broken(prompts, completions, answers):\n    return [float('nan')] * len(prompts)\n"
+    )
+
+    def score(*assignments: str, file: str = "") -> Rewards:
+        Path("settings.toml").write_text(file.replace("MODULE", name))
+        written = [each.replace("MODULE", name) for each in assignments]
+        config = load_config(file=Path("settings.toml"), assignments=written)
+        return build_task(config.task).score(PROBLEMS, TEXTS)
+
+    return score
+
+
+def test_several_rewards_are_weighed_in_the_sum_and_recorded_as_they_are(mix) -> None:
+    listed = mix(
+        "task.rewards=[{function='MODULE:short', weight=0.5}, {function='task'},"
+        " {function='MODULE:style', weight=-1, name='voice'}]"
+    )
+    tabled = mix(
+        "task.rewards.task.weight=1",  # a built-in one needs no function
+        file="[task.rewards.short]\nfunction = 'MODULE:short'\nweight = 0.5\n"
+        "[task.rewards.task]\nweight = 7\n"
+        "[task.rewards.voice]\nfunction = 'MODULE:style'\nweight = -1\n",
+    )
+    assert listed == tabled
+    assert listed.components == {
+        "short": [1.0, 1.0, 0.0],
+        "task.correct": [1.0, 1.0, 0.0],
+        "task.format": [1.0, 1.0, 0.0],
+        "voice.tone": [1.0, 2.0, 3.0],
+        "voice.form": [0.5, 0.5, 0.5],
+    }
+    assert listed.total == pytest.approx([0.5 + 1 - 1.5, 0.5 + 1 - 2.5, 0 + 0 - 3.5])
+    assert listed.correct == [True, True, False]
+
+
+def test_a_weight_of_zero_records_alone(mix) -> None:
+    rewards = mix("task.rewards.length.weight=0", "task.rewards.boxed.weight=2")
+    assert rewards.components == {"length": [-0.002, -0.002, -0.007], "boxed": [0.0, 0.0, 0.0]}
+    assert rewards.total == [0.0, 0.0, 0.0]
+    assert rewards.correct is None
+
+
+def test_math_is_a_reward_of_any_task_with_answers(mix) -> None:
+    rewards = mix("task.rewards.math.weight=1", "task.rewards.task.weight=0")
+    assert rewards.components["math"] == [1.0, 1.0, 0.0]
+    assert rewards.correct == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("task.rewards=[{function='task'}, {function='task'}]", "two rewards are called 'task'"),
+        ("task.rewards=[{function='a:f', name='x'}, {function='b:x'}]", "are called 'x'"),
+        ("task.rewards=[{function='a:f', name=''}]", "cannot be called ''"),
+        ("task.rewards=[{function='a:f', name='a/b'}]", "cannot be called 'a/b'"),
+        ("task.rewards=[{weight=1}]", "cannot be called ''"),
+        ("task.rewards.style.weight=1", "no built-in reward 'style'"),
+        ("task.rewards.lenght.weight=1", "did you mean length"),
+        ("task.rewards.length.weight=heavy", "task.rewards.length.weight cannot be 'heavy'"),
+        ("task.rewards.length.weight=inf", "finite"),
+        ("task.rewards.length.wieght=1", "no setting task.rewards.length.wieght"),
+        ("task.rewards=[3]", "task.rewards cannot be"),
+        ("task.rewards=task", "task.rewards cannot be"),
+        ("task.rewards.x.function=math:nothing", "has no function 'nothing'"),
+        ("task.rewards.x.function=MODULE:broken", "broken returned 'nan' for completion 0"),
+    ],
+)
+def test_rewards_that_cannot_be_are_one_line(mix, assignment: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        mix(assignment)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_reward_and_several_are_not_both(mix) -> None:
+    with pytest.raises(ConfigError, match=r"task\.reward and task\.rewards"):
+        mix("task.reward=math:fsum", "task.rewards.task.weight=1")
