@@ -1,7 +1,9 @@
-"""Readings of a mixture of experts: which experts changed between two routings of one text."""
+"""Readings of a mixture of experts: how it routes, and what changed between two routings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
@@ -10,6 +12,92 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import DataError
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertBatch:
+    """How N response tokens of a step were routed, in L layers with K experts a token each.
+
+    What is None was not looked at. All are the tokens that the routing predicts.
+    """
+
+    experts: int
+    """Experts of a layer."""
+    used_NLK: NDArray[np.integer]
+    """The experts that worked in the learner when the batch began."""
+    entropy_NL: NDArray[np.floating]
+    """Of the router, in nats."""
+    margin_NL: NDArray[np.floating]
+    """The router's logit of the last expert chosen minus that of the first not chosen."""
+    sampler_NLK: NDArray[np.integer] | None = None
+    """The experts that worked in the engine; negative where it did not tell."""
+    chosen_NLK: NDArray[np.integer] | None = None
+    """What the routers chose by themselves before the updates, whatever was replayed."""
+    chosen_after_NLK: NDArray[np.integer] | None = None
+    """And after them."""
+
+
+def expert_readings(batch: ExpertBatch) -> dict[str, Reading]:
+    """All `experts/*` but those of a replay; none without tokens.
+
+    Raises:
+        DataError: if two routings are not of the same tokens, layers and K.
+    """
+    if not batch.used_NLK.size:
+        return {}
+    loads_L = [_load(batch.used_NLK[:, layer], batch.experts) for layer in _layers(batch.used_NLK)]
+    readings: dict[str, Reading] = {
+        "experts/load_max_over_mean": Mean.of(loads_L),
+        "experts/router_entropy": Mean.of(batch.entropy_NL),
+        "experts/router_margin": Mean.of(batch.margin_NL),
+    }
+    for layer, load in enumerate(loads_L):
+        readings[f"experts/load_max_over_mean/layer/{layer}"] = Mean.of([load])
+        readings[f"experts/router_entropy/layer/{layer}"] = Mean.of(batch.entropy_NL[:, layer])
+        readings[f"experts/router_margin/layer/{layer}"] = Mean.of(batch.margin_NL[:, layer])
+    if batch.sampler_NLK is not None:
+        told_N = (batch.sampler_NLK >= 0).all(axis=(1, 2))
+        if told_N.any():
+            readings |= churn_readings(
+                batch.sampler_NLK[told_N], batch.used_NLK[told_N], between="engine"
+            )
+    if batch.chosen_NLK is not None and batch.chosen_after_NLK is not None:
+        readings |= churn_readings(batch.chosen_NLK, batch.chosen_after_NLK, between="update")
+    return readings
+
+
+def _layers(routing_NLK: NDArray[np.integer]) -> range:
+    return range(routing_NLK.shape[1])
+
+
+def _load(used_NK: NDArray[np.integer], experts: int) -> float:
+    """Tokens of the busiest expert over the mean of all experts, the idle ones among them."""
+    counts_E = np.bincount(used_NK.ravel(), minlength=experts)
+    return float(counts_E.max() / counts_E.mean())
+
+
+def replay_readings(
+    expected_L: NDArray[np.integer],
+    present_L: NDArray[np.integer],
+    obeyed_L: NDArray[np.integer],
+) -> dict[str, Reading]:
+    """`experts/replay_*`, overall and per layer.
+
+    Args:
+        expected_L: tokens that were to be replayed in each layer.
+        present_L: of those, tokens whose experts were known.
+        obeyed_L: of those, tokens that the layer then sent to just these experts.
+    """
+    rates: dict[str, Callable[[slice], Rate]] = {
+        "coverage": lambda at: Rate(int(present_L[at].sum()), int(expected_L[at].sum())),
+        "agreement": lambda at: Rate(int(obeyed_L[at].sum()), int(present_L[at].sum())),
+    }
+    readings: dict[str, Reading] = {}
+    for name, rate in rates.items():
+        readings[f"experts/replay_{name}"] = rate(slice(None))
+        for layer in range(len(expected_L)):
+            readings[f"experts/replay_{name}/layer/{layer}"] = rate(slice(layer, layer + 1))
+    return readings
 
 
 def churn_readings(

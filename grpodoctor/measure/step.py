@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
+from grpodoctor.measure.experts import ExpertBatch, expert_readings
 from grpodoctor.measure.rollouts import rollout_readings
 from grpodoctor.measure.updates import update_readings
 from grpodoctor.vocabulary.values import Mean, Reading, merge_all
@@ -22,6 +23,8 @@ class StepBatch:
     on_policy: bool = False
     """One update per batch, and the old log-probabilities are the learner's own: clipping has no
     meaning."""
+    experts: ExpertBatch | None = None
+    """None for a dense model, and where nobody looked."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """What whoever trains read himself: times, evaluation, change of the weights. They win."""
 
@@ -35,6 +38,7 @@ def step_readings(batch: StepBatch) -> dict[str, Reading]:
     return {
         **rollout_readings(batch.rollouts),
         **_readings_of_updates(batch),
+        **({} if batch.experts is None else expert_readings(batch.experts)),
         **batch.readings,
     }
 
