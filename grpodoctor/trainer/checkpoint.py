@@ -4,8 +4,10 @@
         model.safetensors, config.json     the learner, as transformers reads it; or, with adapters,
         adapter_model.safetensors, ..      the adapters alone, as peft reads them
         optimiser.safetensors              AdamW's moments, by parameter index
+        critic.safetensors                 the critic, where there is one, and in
+        critic-optimiser.safetensors       its own moments
         engine.safetensors                 the sampler's weights, where it is a stale copy
-        state.json                         step, configuration in force, task and engine state
+        state.json                         step, configuration in force, task, entropy and engine
 
 Randomness needs no state: each step derives its generators from the seed and its own number.
 """
@@ -28,17 +30,23 @@ from grpodoctor.runs.directory import refuse_foreign
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.adapters import ADAPTERS, adapter_layers, load_adapters, save_adapters
 from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.distributed import ALONE, Ranks
+from grpodoctor.trainer.sharding import assembled, like
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from grpodoctor.trainer.critic import Critic
     from grpodoctor.trainer.engines import Engine
+    from grpodoctor.trainer.entropy_controller import EntropyController
     from grpodoctor.trainer.tasks.base import Task
 
 _FOLDER = "checkpoints"
 _MODEL = "model.safetensors"
+_CRITIC = "critic.safetensors"
+_CRITIC_MOMENTS = "critic-optimiser.safetensors"
 _NAME = re.compile(r"step-(\d+)")
-_STATE = {"step": int, "config": dict, "engine": dict, "task": dict}
+_STATE = {"step": int, "config": dict, "engine": dict, "task": dict, "entropy": dict}
 """What `state.json` holds."""
 
 
@@ -50,6 +58,8 @@ class Checkpointed:
     optimiser: torch.optim.Optimizer
     engine: Engine
     task: Task
+    entropy: EntropyController
+    critic: Critic | None = None
 
 
 def checkpoints(run_dir: Path) -> list[Path]:
@@ -83,8 +93,28 @@ def refuse_used(run_dir: Path) -> None:
         )
 
 
-def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> Path:
+def save(
+    run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed, ranks: Ranks = ALONE
+) -> Path:
     """Write the state after `step`; the directory appears whole or not at all.
+
+    Each rank must call it; the first one writes the files that one process alone would write.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    moments = _moments(parts.optimiser)
+    return ranks.first(lambda: _save(run_dir, step, config, parts, moments))
+
+
+def _save(
+    run_dir: Path,
+    step: int,
+    config: TrainConfig,
+    parts: Checkpointed,
+    moments: Mapping[str, Tensor],
+) -> Path:
+    """Write the state.
 
     Raises:
         RunError: if it cannot be written.
@@ -96,7 +126,7 @@ def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> 
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        _write(aside, step, config, parts)
+        _write(aside, step, config, parts, moments)
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         for old in checkpoints(run_dir)[: -config.checkpoint.keep]:
@@ -107,7 +137,13 @@ def save(run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed) -> 
     return final
 
 
-def _write(folder: Path, step: int, config: TrainConfig, parts: Checkpointed) -> None:
+def _write(
+    folder: Path,
+    step: int,
+    config: TrainConfig,
+    parts: Checkpointed,
+    moments: Mapping[str, Tensor],
+) -> None:
     from safetensors.torch import save_file, save_model
 
     if adapter_layers(parts.model):
@@ -115,7 +151,10 @@ def _write(folder: Path, step: int, config: TrainConfig, parts: Checkpointed) ->
     else:
         save_model(parts.model, str(folder / _MODEL))
         parts.model.config.save_pretrained(folder)
-    save_file(_moments(parts.optimiser), folder / "optimiser.safetensors")
+    save_file(dict(moments), folder / "optimiser.safetensors")
+    if parts.critic is not None:
+        save_model(parts.critic.model, str(folder / _CRITIC))
+        save_file(_moments(parts.critic.optimiser), folder / _CRITIC_MOMENTS)
     engine = parts.engine.state_dict()
     weights = engine.pop("weights")
     if weights is not None:
@@ -127,13 +166,15 @@ def _write(folder: Path, step: int, config: TrainConfig, parts: Checkpointed) ->
         "config": config.model_dump(mode="json"),
         "engine": engine,
         "task": parts.task.state(),
+        "entropy": parts.entropy.state(),
     }
     (folder / "state.json").write_bytes(orjson.dumps(state))
 
 
 def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's state, whole; of a divided one each rank must ask for it."""
     return {
-        f"{index}.{name}": tensor.contiguous()
+        f"{index}.{name}": assembled(tensor).contiguous()
         for index, entry in optimiser.state_dict()["state"].items()
         for name, tensor in entry.items()
     }
@@ -202,10 +243,12 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
     try:
         _load_weights(parts.model, path)
         _load_moments(parts.optimiser, load_file(path / "optimiser.safetensors"))
+        _load_critic(parts.critic, path)
         stale = path / "engine.safetensors"
         weights = load_file(stale) if stale.exists() else None
         parts.engine.load_state_dict({**state["engine"], "weights": weights})
         parts.task.restore(state["task"])
+        parts.entropy.restore(state["entropy"])
     except (OSError, SafetensorError) as error:
         raise _damaged(path) from error
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
@@ -229,6 +272,16 @@ def _load_weights(model: PreTrainedModel, path: Path) -> None:
         load_model(model, path / _MODEL, device=str(model.device))
 
 
+def _load_critic(critic: Critic | None, path: Path) -> None:
+    from safetensors.torch import load_file, load_model
+
+    if (critic is not None) != (path / _CRITIC).exists():
+        raise ValueError("one of them has a critic and the other does not")
+    if critic is not None:
+        load_model(critic.model, path / _CRITIC, device=str(critic.model.head.weight.device))
+        _load_moments(critic.optimiser, load_file(path / _CRITIC_MOMENTS))
+
+
 def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = orjson.loads((path / "state.json").read_bytes())
@@ -249,9 +302,11 @@ def _damaged(path: Path) -> RunError:
 
 
 def _load_moments(optimiser: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+    numbered = [each for group in optimiser.param_groups for each in group["params"]]
+    parameters = dict(enumerate(numbered))
     entries: dict[int, dict[str, Tensor]] = {}
     for key, tensor in moments.items():
         index, _, name = key.partition(".")
-        entries.setdefault(int(index), {})[name] = tensor
+        entries.setdefault(int(index), {})[name] = like(tensor, parameters[int(index)])
     state = optimiser.state_dict()
     optimiser.load_state_dict({**state, "state": entries})

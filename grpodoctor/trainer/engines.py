@@ -1,8 +1,8 @@
 """The engine that samples: the learner itself, a copy that differs as real engines do, or vLLM.
 
 What every engine does is `Engine`. `RolloutEngine` is the built-in one: int8 and int4 round the
-weights of all its linear layers but the output head, as weight-only quantisation does in practice;
-activations stay in the learner's dtype. bf16 computes in bfloat16.
+weights of all its linear layers but the output head and routers, as weight-only quantisation does
+in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from torch import Tensor, nn
 
 from grpodoctor.trainer.adapters import merged_copy
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.distributed import ALONE, Ranks
+from grpodoctor.trainer.experts import engine_tells
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.quantise import fake_quantise
+from grpodoctor.trainer.routing import routers_of
 from grpodoctor.trainer.sampler import Samples, sample
 from grpodoctor.trainer.sections import EngineConfig
+from grpodoctor.trainer.sharing import sample_in_shares
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -60,7 +64,7 @@ class Engine(Protocol):
         """Let go of what is no memory of this process."""
 
 
-def build_engine(config: TrainConfig, policy: Policy) -> Engine:
+def build_engine(config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> Engine:
     """The engine that `config.engine` names.
 
     Raises:
@@ -68,7 +72,7 @@ def build_engine(config: TrainConfig, policy: Policy) -> Engine:
         MissingExtraError: if its packages are not installed.
     """
     if config.engine.kind == "builtin":
-        return RolloutEngine(config, policy)
+        return RolloutEngine(config, policy, ranks)
     from grpodoctor.trainer.vllm_engine import open_vllm
 
     return open_vllm(config, policy)
@@ -80,13 +84,16 @@ class RolloutEngine:
     Args:
         config: the run's configuration.
         policy: the learner; it is read, never changed.
+        ranks: who shares the sampling; each has the whole model.
     """
 
-    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+    def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> None:
+        self._ranks = ranks
         self._policy = policy
         self._engine = config.engine
         self._temperature = config.rollout.temperature
         self._max_length = config.rollout.max_length
+        self._tells_experts = engine_tells(config)
         self._due = False
         self.sync(0)
 
@@ -108,6 +115,7 @@ class RolloutEngine:
         else:
             self._model = merged_copy(learner)
             _degrade(self._model, self._engine.precision)
+        self._routers = routers_of(self._model) if self._tells_experts else None
         self._due = False
         self.synced_step = step
 
@@ -132,15 +140,22 @@ class RolloutEngine:
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
         """One response per prompt, with so many of the likeliest tokens at each position."""
-        return sample(
-            self._model,
-            prompts,
-            max_length=self._max_length,
-            temperature=self.temperature,
-            codec=self._policy.codec,
-            generator=generator,
-            top_tokens=top_tokens,
-        )
+
+        def draw(rows: range) -> Samples:
+            return sample(
+                self._model,
+                prompts[rows.start : rows.stop],
+                max_length=self._max_length,
+                temperature=self.temperature,
+                codec=self._policy.codec,
+                generator=generator,
+                first=rows.start,
+                total=len(prompts),
+                top_tokens=top_tokens,
+                routers=self._routers,
+            )
+
+        return sample_in_shares(len(prompts), draw, self._model.device, self._ranks)
 
     def state_dict(self) -> dict[str, Any]:
         """What an exact resume needs: the step of the last sync, and the weights if copied."""
@@ -173,3 +188,6 @@ def _degrade(model: PreTrainedModel, precision: str) -> None:
         for module in model.modules():
             if isinstance(module, nn.Linear) and module is not head:
                 module.weight.copy_(fake_quantise(module.weight, _BITS[precision]))
+        for stacked in (each for each in model.parameters() if each.ndim == 3):
+            for weight in stacked:  # the experts of a layer, each a linear layer of its own
+                weight.copy_(fake_quantise(weight, _BITS[precision]))

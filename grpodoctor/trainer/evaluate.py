@@ -8,14 +8,20 @@ import numpy as np
 import torch
 
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.policy import Policy
-from grpodoctor.trainer.sampler import sample
+from grpodoctor.trainer.sampler import Samples, sample
+from grpodoctor.trainer.sharing import judge, sample_in_shares
 from grpodoctor.trainer.tasks.base import Task
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 
 def evaluate(
-    config: TrainConfig, policy: Policy, task: Task, generator: torch.Generator
+    config: TrainConfig,
+    policy: Policy,
+    task: Task,
+    generator: torch.Generator,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Reading]:
     """Readings on the held-out prompts: reward, accuracy, and pass@k where k samples were drawn.
 
@@ -26,15 +32,22 @@ def evaluate(
     drawn = task.heldout(config.evaluation.prompts)
     problems = [problem for problem in drawn for _ in range(samples)]
     prompts = [policy.codec.encode(problem.prompt) for problem in problems]
-    responses = sample(
-        policy.model,
-        prompts,
-        max_length=config.rollout.max_length,
-        temperature=config.rollout.temperature,
-        codec=policy.codec,
-        generator=generator,
-    )
-    rewards = task.score(problems, [policy.codec.decode(ids) for ids in responses.response_ids()])
+
+    def draw(rows: range) -> Samples:
+        return sample(
+            policy.model,
+            prompts[rows.start : rows.stop],
+            max_length=config.rollout.max_length,
+            temperature=config.rollout.temperature,
+            codec=policy.codec,
+            generator=generator,
+            first=rows.start,
+            total=len(prompts),
+        )
+
+    responses = sample_in_shares(len(prompts), draw, policy.model.device, ranks)
+    texts = [policy.codec.decode(ids) for ids in responses.response_ids()]
+    rewards = judge(task, problems, texts, ranks)
     readings: dict[str, Reading] = {"reward/heldout": Mean.of(rewards.total)}
     if rewards.correct is not None:
         readings["accuracy/heldout"] = Rate.of(rewards.correct)

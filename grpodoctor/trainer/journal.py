@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grpodoctor.measure.weights import WeightSnapshot
 from grpodoctor.runs.recorder import Recorder
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.record import StepFacts, manifest, step_batch
 from grpodoctor.treatment.mailbox import Inbox, Refused, Request
@@ -27,19 +28,28 @@ class Journal:
         config: of the run; `record.enabled` decides whether this does anything.
         policy: what is trained.
         run_dir: where the run is recorded.
+        ranks: of whom the first alone records; what it is handed is the same on all.
         resume: continue the records of the directory.
 
     Raises:
         RunError: if the directory cannot be recorded in.
     """
 
-    def __init__(self, config: TrainConfig, policy: Policy, run_dir: Path, *, resume: bool) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        policy: Policy,
+        run_dir: Path,
+        *,
+        resume: bool,
+        ranks: Ranks = ALONE,
+    ) -> None:
         self._recorder: Recorder | None = None
         self._inbox: Inbox | None = None
         self._snapshot: WeightSnapshot | None = None
         self._spent: float | None = None
         """Seconds that recording cost this thread since the step before was timed."""
-        if not config.record.enabled:
+        if not (config.record.enabled and ranks.is_first):
             return
         self._recorder = Recorder.open(
             run_dir,

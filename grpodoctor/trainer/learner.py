@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from grpodoctor.measure.logits import token_logprobs
+from grpodoctor.trainer.adamw import build_adamw, take_step
 from grpodoctor.trainer.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.forward import response_logits
+from grpodoctor.trainer.distributed import ALONE, Ranks
+from grpodoctor.trainer.forward import recomputing, response_logits
 from grpodoctor.trainer.loss_settings import LossConfig
-from grpodoctor.trainer.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.losses.base import LossInputs, LossTerms, TopTokens
 from grpodoctor.trainer.penalties import penalties
+from grpodoctor.trainer.positive_nll import positive_weights
 from grpodoctor.trainer.registry import choice_of, loss_of
+from grpodoctor.trainer.routing import (
+    ReplayCounts,
+    Routers,
+    Tape,
+    replay_counts,
+    router_shift,
+    sum_counts,
+)
 from grpodoctor.trainer.sampler import Samples
+from grpodoctor.trainer.scoring import top_logprobs
 from grpodoctor.trainer.sections import OptimiserConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 
@@ -35,6 +48,8 @@ class Look(NamedTuple):
     logprobs_BT: Tensor
     entropy_BT: Tensor | None
     """None where the loss does not want it."""
+    top: TopTokens | None = None
+    """None where the sampler was not asked for its likeliest tokens."""
 
 
 class _Part(NamedTuple):
@@ -42,9 +57,26 @@ class _Part(NamedTuple):
 
     loss: Tensor
     new_logprobs_BT: Tensor
-    """Without gradient."""
     terms: LossTerms
     stale_B1: Tensor | None
+    positive: Tensor | None = None
+    """What of the loss is the likelihood of correct responses; None where it has no such part."""
+    replayed: ReplayCounts | None = None
+    """How the replay of experts went; None where there was none."""
+
+    def with_positive(self, weights_BT: Tensor) -> _Part:
+        """The same with the likelihood of correct responses added to the loss."""
+        positive = -(weights_BT * self.new_logprobs_BT).sum()
+        return self._replace(loss=self.loss + positive, positive=positive)
+
+    def detach(self) -> _Part:
+        """The same without a way back to the parameters, whose activations it would keep."""
+        positive = None if self.positive is None else self.positive.detach()
+        return self._replace(
+            loss=self.loss.detach(),
+            new_logprobs_BT=self.new_logprobs_BT.detach(),
+            positive=positive,
+        )
 
 
 class Learner:
@@ -53,37 +85,60 @@ class Learner:
     Args:
         model: in evaluation mode, so that dropout is off and the ratio starts at one.
         config: of the optimiser.
+        ranks: who takes part; the model is then divided among them.
+        routers: the model's, where a batch may ask for their replay or their shift.
     """
 
-    def __init__(self, model: PreTrainedModel, config: OptimiserConfig) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: OptimiserConfig,
+        ranks: Ranks = ALONE,
+        routers: Routers | None = None,
+    ) -> None:
+        self.model, self._ranks, self._routers = model, ranks, routers
         self.parameters = [each for each in model.parameters() if each.requires_grad]
-        self.optimiser = torch.optim.AdamW(
-            self.parameters,
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.optimiser = build_adamw(self.parameters, config, config.learning_rate)
 
     def update(
-        self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, learning_rate: float
+        self,
+        batch: LearnBatch,
+        rows_M: Tensor,
+        config: TrainConfig,
+        learning_rate: float,
+        chance: torch.Generator,
     ) -> Update:
         """Take one optimiser step on some responses of a batch.
 
+        Args:
+            batch: the rollout batch.
+            rows_M: which responses of it.
+            config: in force.
+            learning_rate: of this step.
+            chance: for what a loss chooses among the tokens; the same on every rank.
+
         The loss is divided by the whole step's denominators, and what a loss chooses among the
-        step's tokens it chooses before the first micro-batch: splitting changes nothing.
+        step's tokens it chooses before the first micro-batch: splitting changes nothing. Each rank
+        takes a share of the responses; gradients are summed, and all see what came of it.
         """
         weights_MT = self._token_weights(batch, rows_M, config)
-        chosen_MT = self._choose(batch, rows_M, config)
+        chosen_MT = self._choose(batch, rows_M, config, chance)
+        positive_MT = positive_weights(batch, rows_M, config.loss.positive_nll)
         parts = []
-        for rows in chunks(len(rows_M), config.optimiser.micro_batch):
+        for rows, real_B1 in self._micro_batches(rows_M, config):
             chosen_BT = None if chosen_MT is None else chosen_MT[rows]
-            part = self._forward(batch, rows_M[rows], weights_MT[rows], chosen_BT, config)
-            torch.autograd.backward(part.loss)
-            parts.append(part._replace(loss=part.loss.detach()))
+            weights_BT = torch.where(real_B1, weights_MT[rows], 0.0)
+            with self._watched(batch, rows_M[rows]) as tape:
+                part = self._forward(batch, rows_M[rows], weights_BT, chosen_BT, tape, config)
+                if positive_MT is not None:
+                    part = part.with_positive(torch.where(real_B1, positive_MT[rows], 0.0))
+                torch.autograd.backward(part.loss)
+            parts.append(part.detach())
+        parts = self._of_all_ranks(parts, len(rows_M))
         loss_sum = float(torch.stack([part.loss for part in parts]).sum())
-        grad_norm, applied = self._step(loss_sum, config.optimiser.max_grad_norm, learning_rate)
+        max_norm = config.optimiser.max_grad_norm
+        grad_norm, applied = take_step(self.optimiser, loss_sum, max_norm, learning_rate)
+        turn_BT = batch.turn_BT
         return Update(
             rows_M,
             torch.cat([part.new_logprobs_BT for part in parts]),
@@ -94,16 +149,61 @@ class Learner:
             loss_sum,
             grad_norm,
             applied,
+            _positive_nll(parts, config.loss.positive_nll),
+            sum_counts([part.replayed for part in parts]),
+            turn_MT=None if turn_BT is None else turn_BT[rows_M],
+            chosen_MT=chosen_MT,
         )
+
+    def _micro_batches(
+        self, rows_M: Tensor, config: TrainConfig
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Places in `rows_M` of this rank's share, in pieces, and which are no filler, (B, 1)."""
+        share = self._ranks.share(len(rows_M))
+        for rows in chunks(len(share.rows), config.optimiser.micro_batch):
+            yield share.rows[rows], share.real[rows, None].to(rows_M.device)
+
+    def _of_all_ranks(self, parts: list[_Part], count: int) -> list[_Part]:
+        """The parts of all ranks as one of `count` rows; those of one alone as they are."""
+        if self._ranks.world == 1:
+            return parts
+
+        def joined(pieces: Sequence[Tensor | None]) -> Tensor | None:
+            own = _join(pieces)
+            return None if own is None else self._ranks.join(own.detach(), count)
+
+        flags = ("clipped_low_BT", "clipped_high_BT", "gate_BT")
+        terms: dict[str, Any] = {
+            name: joined([getattr(part.terms, name) for part in parts]) for name in flags
+        }
+        positives = [part.positive for part in parts if part.positive is not None]
+        whole = _Part(
+            self._ranks.total(torch.stack([part.loss for part in parts]).sum()),
+            self._ranks.join(torch.cat([part.new_logprobs_BT for part in parts]), count),
+            replace(parts[0].terms, **terms),
+            joined([part.stale_B1 for part in parts]),
+            self._ranks.total(torch.stack(positives).sum()) if positives else None,
+        )
+        counts = sum_counts([part.replayed for part in parts])
+        if counts is not None:
+            counts = ReplayCounts(*(self._ranks.total(each_D) for each_D in counts))
+        return [whole._replace(replayed=counts)]
 
     @staticmethod
     def _token_weights(batch: LearnBatch, rows_M: Tensor, config: TrainConfig) -> Tensor:
-        tokens = StepTokens(
-            batch.loss_mask_BT[rows_M], batch.group_ids_B[rows_M], config.rollout.max_length
-        )
-        return token_weights(config.loss.aggregation, tokens).float()
+        """By the step's denominators; nothing for tokens whose turn is in another pass."""
+        mask_MT = batch.loss_mask_BT[rows_M]
+        if batch.corrected is not None and config.correction.denominator == "kept":
+            mask_MT = mask_MT & (batch.corrected.weights_BT[rows_M] != 0)
+        tokens = StepTokens(mask_MT, batch.group_ids_B[rows_M], config.rollout.max_length)
+        weights_MT = token_weights(config.loss.aggregation, tokens).float()
+        if batch.turn_BT is None:
+            return weights_MT
+        return torch.where(batch.turn_BT[rows_M], weights_MT, 0.0)
 
-    def _choose(self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig) -> Tensor | None:
+    def _choose(
+        self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, chance: torch.Generator
+    ) -> Tensor | None:
         """The tokens that a loss singles out of the whole step; None for a loss without a choice.
 
         It costs a pass of its own, because the choice must not depend on the micro-batches.
@@ -112,12 +212,13 @@ class Learner:
         if choose is None:
             return None
         with torch.no_grad():
-            looks = [
-                self._look(batch.samples.rows(rows_M[rows]), config)
-                for rows in chunks(len(rows_M), config.optimiser.micro_batch)
-            ]
-        look = Look(torch.cat([each.logprobs_BT for each in looks]), None)
-        return choose(_loss_inputs(batch, rows_M, look, None, config))
+            looks = []
+            for rows, _ in self._micro_batches(rows_M, config):
+                with self._watched(batch, rows_M[rows]):
+                    looks.append(self._look(batch.samples.rows(rows_M[rows]), config))
+        logprobs_MT = torch.cat([each.logprobs_BT for each in looks])
+        look = Look(self._ranks.join(logprobs_MT, len(rows_M)), None)
+        return choose(_loss_inputs(batch, rows_M, look, None, config), chance)
 
     def _forward(
         self,
@@ -125,10 +226,14 @@ class Learner:
         rows_B: Tensor,
         weights_BT: Tensor,
         chosen_BT: Tensor | None,
+        tape: Tape | None,
         config: TrainConfig,
     ) -> _Part:
         look = self._look(batch.samples.rows(rows_B), config)
         inputs = _loss_inputs(batch, rows_B, look, chosen_BT, config)
+        if tape is not None and batch.old_gates is not None:
+            shift_BT = router_shift(batch.old_gates.rows(rows_B), tape)
+            inputs = replace(inputs, router_shift_BT=shift_BT)
         terms, stale_B1 = loss_of(config.loss.kind)(inputs), None
         loss_BT = terms.loss_BT
         if config.loss.off_policy_limit is not None:
@@ -138,32 +243,35 @@ class Learner:
             loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
         loss_BT = loss_BT + penalties(batch, rows_B, look.logprobs_BT, look.entropy_BT, config.loss)
         total = (torch.where(inputs.mask_BT, loss_BT, 0.0) * weights_BT).sum()
-        return _Part(total, look.logprobs_BT.detach(), terms, stale_B1)
+        replayed = None
+        if tape is not None and batch.replay_BLDK is not None:
+            replayed = replay_counts(tape, batch.replay_BLDK[rows_B, :-1], weights_BT > 0)
+        return _Part(total, look.logprobs_BT, terms, stale_B1, replayed=replayed)
+
+    def _watched(
+        self, batch: LearnBatch, rows_B: Tensor
+    ) -> AbstractContextManager[Tape | None, bool | None]:
+        """Replay and record the routing of some responses, where the batch wants either."""
+        if self._routers is None or (batch.replay_BLDK is None and batch.old_gates is None):
+            return nullcontext()
+        replay_BLDK = batch.replay_BLDK
+        return self._routers.watched(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
 
     def _look(self, samples: Samples, config: TrainConfig) -> Look:
         mask_BT, temperature = samples.mask_BT, config.rollout.temperature
-        logits_NV = response_logits(
-            self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
-        ).flatten(0, 1)
+        with recomputing(self.model, enabled=config.model.gradient_checkpointing):
+            logits_NV = response_logits(
+                self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+            ).flatten(0, 1)
         ids_N = samples.response_BT.flatten()
         if config.loss.entropy_coefficient == 0:
-            logprobs_N = token_logprobs(logits_NV, ids_N, temperature)
-            return Look(torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0), None)
-        logprobs_N, entropy_N = token_logprobs(logits_NV, ids_N, temperature, with_entropy=True)
-        return Look(
-            torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
-            torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
-        )
-
-    def _step(self, loss: float, max_norm: float, learning_rate: float) -> tuple[float, bool]:
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
-        applied = math.isfinite(loss) and math.isfinite(norm)
-        if applied:
-            for group in self.optimiser.param_groups:
-                group["lr"] = learning_rate
-            self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        return norm, applied
+            logprobs_N, entropy_BT = token_logprobs(logits_NV, ids_N, temperature), None
+        else:
+            logprobs_N, entropy_N = token_logprobs(logits_NV, ids_N, temperature, with_entropy=True)
+            entropy_BT = torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0)
+        logprobs_BT = logprobs_N.view_as(mask_BT)
+        top = top_logprobs(samples, logits_NV, logprobs_BT, temperature)
+        return Look(torch.where(mask_BT, logprobs_BT, 0.0), entropy_BT, top)
 
 
 def _loss_inputs(
@@ -177,7 +285,14 @@ def _loss_inputs(
         mask_BT=batch.loss_mask_BT[rows_B],
         settings=config.loss,
         chosen_BT=chosen_BT,
+        top=look.top,
     )
+
+
+def _positive_nll(parts: Sequence[_Part], coefficient: float) -> float | None:
+    """-log p per token of the step's correct responses; None where the loss has no such part."""
+    there = [part.positive for part in parts if part.positive is not None]
+    return float(torch.stack(there).sum()) / coefficient if there else None
 
 
 def _join(parts: Sequence[Tensor | None]) -> Tensor | None:

@@ -2,7 +2,8 @@
 
 Simplifications, so that it can be read in one sitting:
 
-- One process, one device: the learner and the engine that samples take turns.
+- The learner and the engine that samples take turns. Several processes (`Ranks`) do all the same,
+  each with a share of the rows; what is gathered of them is what one process would have.
 - A response is one action with one advantage, unless a critic tells its tokens apart.
 - Prompts are drawn when they are needed; sampling never runs ahead of learning.
 - Dropout stays off, so that the ratio of the first update is one.
@@ -28,30 +29,55 @@ import torch
 
 from grpodoctor.errors import ConfigError, GrpodoctorError, RunError
 from grpodoctor.trainer import checkpoint
-from grpodoctor.trainer.advantages.base import AdvantageInputs, TokenInputs
+from grpodoctor.trainer.advantages.base import AdvantageInputs, TokenInputs, of_kept
 from grpodoctor.trainer.answers import answer
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.critic import ADVANTAGE, Critic, value_batch
 from grpodoctor.trainer.data import build_task
+from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.engines import build_engine
+from grpodoctor.trainer.entropy_controller import EntropyController
 from grpodoctor.trainer.evaluate import evaluate
+from grpodoctor.trainer.experts import (
+    old_gates,
+    replay_of,
+    replayed_in_scoring,
+    replayed_in_updates,
+    standing_readings,
+    steering_routers,
+    watch_experts,
+)
 from grpodoctor.trainer.journal import Journal
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.memory import explaining_shortage
-from grpodoctor.trainer.policy import load_policy
+from grpodoctor.trainer.pass_rates import watched
 from grpodoctor.trainer.positive_nll import refuse_unjudged
 from grpodoctor.trainer.record import StepFacts
 from grpodoctor.trainer.reference import Reference
 from grpodoctor.trainer.registry import advantage_of, correction_of
-from grpodoctor.trainer.rollout import Rollouts, collect
+from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
 from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.scoring import Scores, score
+from grpodoctor.trainer.scoring import Scores
+from grpodoctor.trainer.sharding import (
+    divide_weights,
+    gather_weights,
+    load_shared,
+    refuse_undivided,
+    shard,
+)
+from grpodoctor.trainer.sharing import score_shared
+from grpodoctor.trainer.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
 _log = logging.getLogger("grpodoctor")
+
+_NOTHING_TO_LEARN = (
+    "no update was taken: no group had variance in reward, and rollout.filter_groups leaves such "
+    "groups out"
+)
 
 
 class _Stream(IntEnum):
@@ -85,33 +111,47 @@ class Trainer:
         config: everything that decides its numbers.
         run_dir: where records and checkpoints go.
         resume: continue from the directory's newest checkpoint.
+        ranks: the processes that train together, each with a trainer; the first one alone writes.
 
     Raises:
         InputError: if the model, the task or the directory cannot be used.
     """
 
-    def __init__(self, config: TrainConfig, run_dir: Path, *, resume: bool = False) -> None:
+    def __init__(
+        self, config: TrainConfig, run_dir: Path, *, resume: bool = False, ranks: Ranks = ALONE
+    ) -> None:
         if config.threads:
             torch.set_num_threads(config.threads)
         if not resume:
-            checkpoint.refuse_used(run_dir)
-        self.config, self.run_dir = config, run_dir
-        self.task = build_task(config.task)
-        self.policy = load_policy(config, self.task)
-        self.learner = Learner(self.policy.model, config.optimiser)
+            ranks.first(lambda: checkpoint.refuse_used(run_dir))
+        self.config, self.run_dir, self.ranks = config, run_dir, ranks
+        refuse_undivided(config, ranks)
+        task = ranks.agree(lambda: build_task(config.task))
+        self.task = watched(task, config.difficulty)
+        self.policy = load_shared(config, task, ranks)
+        self.routers = steering_routers(config, self.policy.model)
+        divided = shard(self.policy.model, ranks)
+        self.learner = Learner(divided, config.optimiser, ranks, self.routers)
         self.critic = (
             Critic(self.policy.model, config) if config.advantage.kind == ADVANTAGE else None
         )
-        self.engine = build_engine(config, self.policy)
+        self.engine = ranks.agree(lambda: build_engine(config, self.policy, ranks))
+        self.entropy = EntropyController()
         self.done = 0
         """Steps taken."""
         if resume:
-            self.done = checkpoint.restore(run_dir, self._parts)
+            self.done = ranks.agree(lambda: checkpoint.restore(run_dir, self._parts))
+            divide_weights(self.policy.model, self.learner.model)
         else:
-            self.engine.sync(1)
-        self.reference = Reference(self.policy, lambda: load_policy(self.config, self.task))
+            ranks.agree(lambda: self.engine.sync(1))
+        self.reference = Reference(
+            self.policy, lambda: load_shared(self.config, task, ranks), ranks
+        )
         self._prepare(config)
-        self.journal = Journal(config, self.policy, run_dir, resume=resume)
+        self.journal = ranks.agree(
+            lambda: Journal(config, self.policy, run_dir, resume=resume, ranks=ranks)
+        )
+        self._standing = standing_readings(self.policy.model)
         self._stopping = False
         self._torn = False
         """Whether the weights are between two steps, of which no checkpoint may be written."""
@@ -132,7 +172,7 @@ class Trainer:
         step's updates are in the weights already.
         """
         try:
-            while self.done < self.config.steps and not self._stopping:
+            while self.done < self.config.steps and not self.ranks.any(self._stopping):
                 report = self.train_step()
                 if self.config.checkpoint.every and self.done % self.config.checkpoint.every == 0:
                     self._save()
@@ -140,7 +180,7 @@ class Trainer:
                     on_step(report)
             self._save()
         except GrpodoctorError as error:
-            if not self._torn:
+            if not self._torn and not self.ranks.lone(error):
                 self._save()
             self.journal.event("warning", self.done, {"message": f"training ended: {error}"})
             raise
@@ -161,13 +201,14 @@ class Trainer:
 
     def train_step(self) -> StepReport:
         """Sample one rollout batch and learn from it."""
-        step, stream = self.done + 1, self.task.state()
+        step, stream, entropy = self.done + 1, self.task.state(), self.entropy.state()
         try:
             with explaining_shortage(self.config, step):
                 return self._take_step(step)
         except GrpodoctorError:
             if self.done < step:
                 self.task.restore(stream)  # so that a resumed run draws this step's prompts again
+                self.entropy.restore(entropy)
                 self.learner.optimiser.zero_grad(set_to_none=True)
                 if self.critic is not None:
                     self.critic.optimiser.zero_grad(set_to_none=True)
@@ -177,36 +218,47 @@ class Trainer:
         began = time.perf_counter()
         changes = self._take_requests(step)
         config = self.config
-        self.engine.maybe_sync(step)
+        self.ranks.agree(lambda: self.engine.maybe_sync(step))
         rollouts = self._collect(step)
         sampled = time.perf_counter()
 
-        scores = score(
-            self.policy.model,
+        scores = score_shared(
+            self.learner.model,
             rollouts.samples,
             config.rollout.temperature,
             config.optimiser.micro_batch,
+            self.ranks,
+            routers=self.routers,
+            replay_BLDK=replayed_in_scoring(config, rollouts.samples),
         )
+        config = self.entropy.in_force(config, _mean_entropy(rollouts, scores))
         batch = self._learn_batch(rollouts, scores)
+        watch = watch_experts(config, step, self.policy.model, rollouts.samples)
         learning_rate = self._learning_rate(step)
         shuffle = self._generator(step, _Stream.SHUFFLING)
-        parts = list(mini_batches(rollouts.group_ids_B, config.optimiser, shuffle))
+        parts = list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, config.optimiser, shuffle))
         updates = []
         if not self._is_frozen:
             self.journal.before_updates(self.policy.model, step, config.record.weights_every)
             for rows in parts:
                 updates.append(self.learner.update(batch, rows, config, learning_rate))
                 self._torn = True
+            gather_weights(self.learner.model, self.policy.model)
         values = self._teach_critic(step, batch, parts)
         learnt = time.perf_counter()
         self.done, self._torn = step, False
 
         times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
         readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
-        readings |= values
+        readings |= values | self.task.readings() | self._standing | replay_of(updates)
+        if not parts:
+            self.journal.event("warning", step, {"message": _NOTHING_TO_LEARN})
         behind = self._policy_steps(step) - self._policy_steps(self.engine.synced_step)
         staleness = behind * config.optimiser.updates_per_batch
-        facts = StepFacts(step, config, rollouts, batch, scores, updates, learning_rate, staleness)
+        facts = StepFacts(
+            *(step, config, rollouts, batch, scores, updates, learning_rate, staleness),
+            experts=None if watch is None else watch.after(updated=bool(updates)),
+        )
         try:
             readings |= self._evaluate(step)
         finally:  # where the user's reward function fails now, the step was taken all the same
@@ -216,23 +268,26 @@ class Trainer:
     def _collect(self, step: int) -> Rollouts:
         rng = random.Random(self._seed(step, _Stream.PROMPTS))  # noqa: S311 - prompts, not secrets
         generator = self._generator(step, _Stream.SAMPLING)
-        drawn = collect(self.config, self.engine, self.task, self.policy.codec, rng, generator)
+        drawn = collect(
+            *(self.config, self.engine, self.task, self.policy.codec, rng, generator), self.ranks
+        )
         refuse_unjudged(drawn.rewards, self.config.loss.positive_nll)
         return drawn
 
     def _learn_batch(self, rollouts: Rollouts, scores: Scores) -> LearnBatch:
         config, samples = self.config, rollouts.samples
-        loss_mask_BT = samples.mask_BT
-        if config.overlong.kind == "mask":
-            loss_mask_BT = loss_mask_BT & ~samples.truncated_B[:, None]
+        loss_mask_BT = loss_mask(rollouts, config)
+        reference_logprobs_BT = self._reference_logprobs(rollouts)
+        kl_penalty_B = self._kl_penalty(samples, scores, reference_logprobs_BT)
+        rewards_B = rollouts.totals()
         inputs = AdvantageInputs(
-            rollouts.totals(),
+            rewards_B if kl_penalty_B is None else rewards_B - kl_penalty_B,
             rollouts.group_ids_B,
             config.advantage,
             rollouts.components(),
             self._token_inputs(samples, loss_mask_BT),
         )
-        advantages = advantage_of(config.advantage.kind)(inputs)
+        advantages = of_kept(advantage_of(config.advantage.kind), inputs, rollouts.kept_B)
         corrected = correction_of(config.correction.kind)(
             CorrectionInputs(
                 scores.logprobs_BT, samples.logprobs_BT, loss_mask_BT, config.correction
@@ -242,13 +297,17 @@ class Trainer:
         return LearnBatch(
             samples=samples,
             group_ids_B=rollouts.group_ids_B,
+            kept_B=rollouts.kept_B,
             advantages_BT=_per_token(advantages.float(), loss_mask_BT),
             loss_mask_BT=loss_mask_BT,
             old_logprobs_BT=samples.logprobs_BT if from_sampler else scores.logprobs_BT,
             corrected=corrected,
-            reference_logprobs_BT=self._reference_logprobs(rollouts),
+            reference_logprobs_BT=reference_logprobs_BT,
+            kl_penalty_B=kl_penalty_B,
             correct_B=rollouts.correct(),
             values=value_batch(samples, inputs, config, whole=self._is_frozen),
+            replay_BLDK=replayed_in_updates(config, samples, scores),
+            old_gates=old_gates(config, scores),
         )
 
     def _token_inputs(self, samples: Samples, loss_mask_BT: torch.Tensor) -> TokenInputs | None:
@@ -269,7 +328,7 @@ class Trainer:
             own = {"epochs": passes, "updates_per_batch": size * passes}
             division = config.optimiser.model_copy(update=own)
             shuffle = self._generator(step, _Stream.CRITIC)
-            parts = list(mini_batches(batch.group_ids_B, division, shuffle))
+            parts = list(mini_batches(batch.group_ids_B, batch.kept_B, division, shuffle))
         self._torn = True
         return self.critic.learn(batch.values, parts, config)
 
@@ -281,6 +340,17 @@ class Trainer:
     def _policy_steps(self, step: int) -> int:
         """Training steps before `step` in which the policy learnt."""
         return max(0, step - 1 - self.config.critic.pretrain_steps)
+
+    def _kl_penalty(
+        self, samples: Samples, scores: Scores, reference_logprobs_BT: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """What a KL penalty takes off each reward; None where it is in the loss, or there is none."""
+        loss = self.config.loss
+        if reference_logprobs_BT is None or loss.kl_placement == "loss":
+            return None
+        return kl_in_reward(
+            scores.logprobs_BT, reference_logprobs_BT, samples.mask_BT, loss.kl_coefficient
+        )
 
     def _reference_logprobs(self, rollouts: Rollouts) -> torch.Tensor | None:
         if self.config.loss.kl_coefficient == 0:
@@ -301,12 +371,12 @@ class Trainer:
         if not every or (step % every and step not in (1, self.config.steps)):
             return {}
         generator = self._generator(step, _Stream.EVALUATION)
-        return evaluate(self.config, self.policy, self.task, generator)
+        return evaluate(self.config, self.policy, self.task, generator, self.ranks)
 
     def _take_requests(self, step: int) -> dict[str, Setting]:
         """Do what the mailbox asks for; returns the knobs that changed."""
         changed: dict[str, Setting] = {}
-        for request in self.journal.requests():
+        for request in self.ranks.first(self.journal.requests):
             given = answer(request, self.config, step, self._prepare)
             self.config = given.config
             changed |= given.changed
@@ -327,12 +397,13 @@ class Trainer:
             )
         if config.loss.kl_coefficient > 0:
             self.reference.prepare()
-        self.engine.set(config.engine, config.rollout.temperature)
+        self.ranks.agree(lambda: self.engine.set(config.engine, config.rollout.temperature))
 
     @property
     def _parts(self) -> checkpoint.Checkpointed:
         return checkpoint.Checkpointed(
-            self.policy.model, self.learner.optimiser, self.engine, self.task, self.critic
+            *(self.policy.model, self.learner.optimiser, self.engine, self.task, self.entropy),
+            self.critic,
         )
 
     def _save(self) -> None:
@@ -343,10 +414,10 @@ class Trainer:
         if self.is_saved:
             return
         try:
-            checkpoint.save(self.run_dir, self.done, self.config, self._parts)
+            checkpoint.save(self.run_dir, self.done, self.config, self._parts, self.ranks)
             self._saved_at, self._save_failed = self.done, False
         except RunError as error:
-            if not self._save_failed:
+            if self.ranks.is_first and not self._save_failed:
                 _log.warning("%s", error)
                 self.journal.event("warning", self.done, {"message": str(error)})
             self._save_failed = True
@@ -356,6 +427,11 @@ class Trainer:
 
     def _generator(self, step: int, stream: _Stream) -> torch.Generator:
         return torch.Generator().manual_seed(self._seed(step, stream))
+
+
+def _mean_entropy(rollouts: Rollouts, scores: Scores) -> float:
+    """Of the batch's generated tokens, when it begins."""
+    return float(scores.entropy_BT.sum() / rollouts.samples.mask_BT.sum())
 
 
 def _per_token(advantages: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
@@ -371,6 +447,6 @@ def _report(facts: StepFacts, readings: dict[str, Reading], seconds: float) -> S
         reward=float(np.mean(rewards.total)),
         accuracy=None if rewards.correct is None else float(np.mean(rewards.correct)),
         heldout=None if heldout is None else scalar(heldout),
-        entropy=float(facts.scores.entropy_BT.sum() / mask_BT.sum()),
+        entropy=_mean_entropy(facts.rollouts, facts.scores),
         seconds=seconds,
     )

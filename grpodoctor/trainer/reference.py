@@ -11,7 +11,7 @@ from grpodoctor.trainer.adapters import adapter_layers, adapters_off
 from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.sharing import score_shared
 
 
 class Reference:
@@ -48,4 +48,6 @@ class Reference:
         model = (self.loaded or self._policy).model
         own = nullcontext() if self.loaded else adapters_off(model)
         with own:
-            return score(model, samples, temperature, micro_batch, self._ranks).logprobs_BT
+            return score_shared(
+                model, samples, temperature, micro_batch, self._ranks
+            ).logprobs_BT

@@ -12,13 +12,17 @@ from torch import Tensor
 from grpodoctor.trainer.advantages.base import varied_groups
 from grpodoctor.trainer.codec import Codec
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.engines import Engine
 from grpodoctor.trainer.sampler import Samples, concatenate
 from grpodoctor.trainer.sampling.active_sampling import active_sampling
+from grpodoctor.trainer.sampling.duplicates import duplicates
 from grpodoctor.trainer.sampling.dynamic_sampling import dynamic_sampling
 from grpodoctor.trainer.sampling.filter_groups import filter_groups
+from grpodoctor.trainer.sampling.overlong_mask import overlong_mask
 from grpodoctor.trainer.shaping.repetition import repetition
 from grpodoctor.trainer.shaping.soft_overlong import soft_overlong
+from grpodoctor.trainer.sharing import join_rewards, judge
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task, verdicts
 
 _REFILLS: Mapping[str, Callable[[int, int], int]] = {
@@ -37,7 +41,7 @@ class Rollouts:
     samples: Samples
     texts: list[str]
     rewards: Rewards
-    """With the punishment of overlong responses in the total and as a component of its own."""
+    """What the configuration adds to the task's is in the total and a component of its own."""
     group_ids_B: Tensor
     """0 .. number of groups - 1."""
     kept_B: Tensor
@@ -59,6 +63,11 @@ class Rollouts:
         """The rewards before a KL penalty, shape (B,), float64."""
         return torch.tensor(self.rewards.total, dtype=torch.float64, device=self.group_ids_B.device)
 
+    def correct(self) -> Tensor | None:
+        """Which responses are right, shape (B,), bool; None if nobody can tell."""
+        verdicts, device = self.rewards.correct, self.samples.mask_BT.device
+        return None if verdicts is None else torch.tensor(verdicts, device=device)
+
     def components(self) -> dict[str, Tensor]:
         """The parts of the reward by name, shape (B,) each, float64."""
         parts, device = self.rewards.components, self.group_ids_B.device
@@ -75,6 +84,7 @@ def collect(
     codec: Codec,
     rng: random.Random,
     generator: torch.Generator,
+    ranks: Ranks = ALONE,
 ) -> Rollouts:
     """Draw one rollout batch, resampled or filtered if the configuration asks for it.
 
@@ -83,13 +93,13 @@ def collect(
     """
     task.begin_step()
     settings, wanted = config.rollout, config.rollout.prompts_per_batch
-    rounds = [_draw(config, engine, task, codec, rng, generator, wanted)]
+    rounds = [_draw(config, engine, task, codec, rng, generator, ranks, wanted)]
     if not settings.dynamic_sampling:
         return _filtered(rounds[0]) if settings.filter_groups else rounds[0]
     varied = int(rounds[0].varied().sum())
     while varied < wanted and len(rounds) < settings.resample_limit:
         count = _REFILLS[settings.refill](wanted, varied)
-        rounds.append(_draw(config, engine, task, codec, rng, generator, count))
+        rounds.append(_draw(config, engine, task, codec, rng, generator, ranks, count))
         varied += int(rounds[-1].varied().sum())
     batch = rounds[0] if len(rounds) == 1 else _pick_varied(rounds, wanted)
     return replace(batch, limit_hit=varied < wanted)
@@ -106,6 +116,7 @@ def _draw(
     codec: Codec,
     rng: random.Random,
     generator: torch.Generator,
+    ranks: Ranks,
     count: int,
 ) -> Rollouts:
     drawn = task.problems(rng, count)
@@ -114,11 +125,12 @@ def _draw(
     prompts = [ids for ids in encoded for _ in range(config.rollout.group_size)]
     samples = engine.generate(prompts, generator, config.loss.sampler_top_tokens())
     texts = [codec.decode(ids) for ids in samples.response_ids()]
-    rewards = task.score(problems, texts)
+    rewards = judge(task, problems, texts, ranks)
     task.observe(problems, rewards)
     rewards = _shaped(rewards, samples, config)
-    group_ids_B = torch.arange(len(drawn)).repeat_interleave(config.rollout.group_size)
-    kept_B = torch.ones(len(problems), dtype=torch.bool)
+    groups_G = torch.arange(len(drawn), device=samples.tokens_BL.device)
+    group_ids_B = groups_G.repeat_interleave(config.rollout.group_size)
+    kept_B = torch.ones_like(group_ids_B, dtype=torch.bool)
     return Rollouts(problems, samples, texts, rewards, group_ids_B, kept_B, len(drawn))
 
 
@@ -136,6 +148,18 @@ def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
         repeated = [repetition(ids, repeating.ngram) for ids in samples.response_ids()]
         rewards = rewards.plus("repetition", repeated, repeating.penalty)
     return rewards
+
+
+def loss_mask(rollouts: Rollouts, config: TrainConfig) -> Tensor:
+    """The tokens that bear loss, bool, shape (B, T): of kept responses, less what is masked."""
+    samples = rollouts.samples
+    mask_BT = samples.mask_BT & rollouts.kept_B[:, None]
+    if config.overlong.kind == "mask":
+        mask_BT = overlong_mask(mask_BT, samples.truncated_B)
+    if config.rollout.drop_duplicates:
+        repeated_B = duplicates(samples.response_BT, samples.mask_BT, rollouts.group_ids_B)
+        mask_BT = mask_BT & ~repeated_B[:, None]
+    return mask_BT
 
 
 def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
@@ -162,26 +186,14 @@ def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
     )
 
 
-def _component(rollouts: Rollouts, name: str) -> Sequence[float]:
-    """A component's values; zeros where a user's function left it out, as in the total."""
-    return rollouts.rewards.components.get(name) or [0.0] * len(rollouts.texts)
-
-
 def _join(rounds: Sequence[Rollouts]) -> Rollouts:
     generated = [each.generated_groups for each in rounds]
     offsets = [sum(generated[:index]) for index in range(len(generated))]
-    names = dict.fromkeys(name for each in rounds for name in each.rewards.components)
-    judged = [each.rewards.correct for each in rounds]
-    correct = [flags for flags in judged if flags is not None]
     return Rollouts(
         problems=[problem for each in rounds for problem in each.problems],
         samples=concatenate([each.samples for each in rounds]),
         texts=[text for each in rounds for text in each.texts],
-        rewards=Rewards(
-            [reward for each in rounds for reward in each.rewards.total],
-            {name: [v for each in rounds for v in _component(each, name)] for name in names},
-            [flag for flags in correct for flag in flags] if len(correct) == len(rounds) else None,
-        ),
+        rewards=join_rewards([each.rewards for each in rounds]),
         group_ids_B=torch.cat(
             [each.group_ids_B + offset for each, offset in zip(rounds, offsets, strict=True)]
         ),

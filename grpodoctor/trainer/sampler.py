@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.codec import Codec
+from grpodoctor.trainer.decoding import Stepper, stepper_of
 from grpodoctor.trainer.forward import casting, pack_left, positions
 from grpodoctor.trainer.routing import ABSENT, RouteBook, Routers
 from grpodoctor.trainer.top_tokens import TopBook, TopK, concatenate_top
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-    from transformers.cache_utils import Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,18 @@ class Samples:
             pad_id=self.pad_id,
             experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK[chosen],
             top=None if self.top is None else self.top.rows(chosen),
+        )
+
+    def to(self, device: torch.device) -> Samples:
+        """The same on a device."""
+        return replace(
+            self,
+            tokens_BL=self.tokens_BL.to(device),
+            attention_BL=self.attention_BL.to(device),
+            logprobs_BT=self.logprobs_BT.to(device),
+            truncated_B=self.truncated_B.to(device),
+            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK.to(device),
+            top=None if self.top is None else self.top.to(device),
         )
 
 
@@ -257,13 +269,9 @@ class _Decoder:
     ) -> int:
         """Fill the buffers; returns the length of the longest response."""
         response_BT, logprobs_BT, mask_BT = buffers
-        logits_RV, cache = self._prefill(prompt_tokens, prompt_attention, origin_B)
+        logits_RV, stepper = self._prefill(prompt_tokens, prompt_attention, origin_B)
         rows_R = torch.arange(origin_B.shape[0], device=origin_B.device)
         running_R = torch.ones_like(rows_R, dtype=torch.bool)
-        width = prompt_tokens.shape[1]
-        attention_RL = torch.cat(
-            [prompt_attention[origin_B].long(), torch.ones_like(response_BT)], dim=1
-        )
         positions_R = prompt_attention.sum(dim=1)[origin_B]
         end_ids = torch.tensor(sorted(self._codec.end_ids), device=origin_B.device)
         for index in range(self._max_length):
@@ -280,47 +288,40 @@ class _Decoder:
             if left == 0 or index + 1 == self._max_length:
                 return index + 1
             if 2 * left <= running_R.shape[0]:
-                cache.batch_select_indices(kept := running_R.nonzero().squeeze(1))
+                stepper.keep(kept := running_R.nonzero().squeeze(1))
                 rows_R, tokens_R, positions_R = rows_R[kept], tokens_R[kept], positions_R[kept]
-                attention_RL, running_R = attention_RL[kept], running_R[kept]
-            logits_RV = self._forward(
-                tokens_R.unsqueeze(1),
-                attention_RL[:, : width + index + 1],
-                (positions_R + index).unsqueeze(1),
-                cache,
-            )
+                running_R = running_R[kept]
+            logits_RV = stepper.step(tokens_R, positions_R + index)
             if self._book:
                 self._book.note_token(rows_R, running_R, index)
         return self._max_length
 
     def _prefill(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
-    ) -> tuple[Tensor, Cache]:
+    ) -> tuple[Tensor, Stepper]:
         """Read each distinct prompt once and give every response its own row of the cache."""
         from grpodoctor.trainer.cache import roomy_cache  # imports transformers
 
         cache = roomy_cache(self._model, self._max_length)
-        logits = self._forward(
-            prompt_tokens, prompt_attention.long(), positions(prompt_attention), cache
-        )
-        if self._book:
-            self._book.note_prompt()
-        cache.batch_select_indices(origin_B)
-        return logits[origin_B], cache
-
-    def _forward(
-        self, tokens_RL: Tensor, attention_RL: Tensor, positions_RL: Tensor, cache: Cache
-    ) -> Tensor:
         output = self._model(
-            input_ids=tokens_RL,
-            attention_mask=attention_RL,
-            position_ids=positions_RL,
+            input_ids=prompt_tokens,
+            attention_mask=prompt_attention.long(),
+            position_ids=positions(prompt_attention),
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        logits: Tensor = output.logits[:, -1].float()
-        return logits
+        if self._book:
+            self._book.note_prompt()
+        cache.batch_select_indices(origin_B)
+        stepper = stepper_of(
+            self._model,
+            cache,
+            prompt_attention[origin_B],
+            self._max_length,
+            watched=self._book is not None,
+        )
+        return output.logits[:, -1].float()[origin_B], stepper
 
 
 _CHUNK_ELEMENTS = 1 << 20

@@ -20,6 +20,10 @@ class TopK(NamedTuple):
         """Those of the rows at `indices`, in that order."""
         return TopK(self.ids_BTK[indices], self.logprobs_BTK[indices])
 
+    def to(self, device: torch.device) -> TopK:
+        """The same on a device."""
+        return TopK(*(each.to(device) for each in self))
+
     def widened(self, right: int) -> TopK:
         """The same with so many more columns of padding."""
         pad = torch.nn.functional.pad
