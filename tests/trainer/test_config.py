@@ -47,6 +47,12 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("elsewhere=3", "no setting elsewhere; sections: advantage, "),
         ("optimiser.max_grad_norm=inf", "finite number"),
         ("seed=1\nsteps=3", "seed cannot be '1"),
+        ("steps=true", "steps cannot be 'True': it does not take true or false"),
+        ("engine.temperature=true", "does not take true or false"),
+        ("loss.clip_high=false", "does not take true or false"),
+        ("record.enabled=3", "record.enabled cannot be '3'"),
+        ("model.device=tpu", "model.device cannot be 'tpu'"),
+        ("model.lora_targets=[]", "no layer is named"),
         ("correction.kind=icepop", "without a floor"),
     ],
 )
