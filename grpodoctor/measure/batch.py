@@ -53,7 +53,9 @@ class RolloutBatch:
     """Reward components by name, unweighted, shape (B,) each."""
     correct_B: Flags | None = None
     advantages_B: Floats | None = None
-    """The final advantage of each response."""
+    """The final advantage of each response; the mean of its loss tokens where these differ."""
+    advantages_BT: Floats | None = None
+    """The final advantage of each token; None where those of a response are all alike."""
     learner_logprobs_BT: Floats | None = None
     """Under the learner when the batch began (π_old), at the sampling temperature."""
     sampler_logprobs_BT: Floats | None = None

@@ -20,6 +20,8 @@ from grpodoctor.vocabulary.values import (
 FORK_SHARE = 0.2
 """Share of the tokens, those of highest entropy, at which the policy really chooses (Beyond the
 80/20 Rule, arXiv 2506.01939)."""
+_ALONE = NotApplicable("every group has one response")
+_OF_TOKENS = NotApplicable("the advantages of a response's tokens differ: no deviation bounds them")
 _NO_CORRECT = "no response is correct"
 _NO_INCORRECT = "every response is correct"
 FIRST_RATIO_TOLERANCE = 1e-3
@@ -117,21 +119,30 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
     The bound sqrt(G-1) is that of a division by the population standard deviation; dividing by the
     sample's (ddof 1) gives (G-1)/sqrt(G), which is smaller, so that it is never wrongly exceeded.
     """
-    if batch.advantages_B is None:
+    mask_BT = batch.loss_tokens_BT
+    if batch.advantages_BT is not None:
+        magnitudes_B = np.where(mask_BT, np.abs(batch.advantages_BT), 0).max(axis=1)
+        per_token_N = batch.advantages_BT[mask_BT]
+        excess: Reading = _OF_TOKENS
+    elif batch.advantages_B is not None:
+        magnitudes_B = np.abs(batch.advantages_B)
+        per_token_N = np.repeat(batch.advantages_B, mask_BT.sum(axis=1))
+        excess = _bound_excess(magnitudes_B, groups)
+    else:
         return {}
-    magnitudes_B = np.abs(batch.advantages_B)
-    sizes_B = groups.sizes_G[groups.index_B]
-    several_B = sizes_B > 1
-    bounded_B = magnitudes_B[several_B] / np.sqrt(sizes_B[several_B] - 1)
-    per_token_N = np.repeat(batch.advantages_B, batch.loss_tokens_BT.sum(axis=1))
     return {
         "advantage/abs_max": Max.of(magnitudes_B, batch.sequence_ids),
-        "advantage/bound_excess": Mean.of([bounded_B.max()])
-        if bounded_B.size
-        else NotApplicable("every group has one response"),
+        "advantage/bound_excess": excess,
         "advantage/positive_rate": Rate.of(per_token_N > 0),
         "advantage/zero_rate": Rate.of(per_token_N == 0),
     }
+
+
+def _bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
+    sizes_B = groups.sizes_G[groups.index_B]
+    several_B = sizes_B > 1
+    bounded_B = magnitudes_B[several_B] / np.sqrt(sizes_B[several_B] - 1)
+    return Mean.of([bounded_B.max()]) if bounded_B.size else _ALONE
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import level_shift, step_noise
+from grpodoctor.vocabulary.values import NotApplicable
 
 RECENT = 10
 """Readings that make the present level; as many as make the run's own start."""
@@ -22,6 +23,16 @@ CEILING = 0.9
 
 _NOISE_STEPS = 30
 """Readings from which the noise of one reading is taken."""
+
+
+NEEDS_NO_VARIANCE = NotApplicable(
+    "with a critic's advantages a group whose rewards are all equal teaches like any other"
+)
+
+
+def has_critic(chart: Chart) -> bool:
+    """Whether the advantages stand on a critic's values, not on a comparison within groups."""
+    return chart.knobs.get("advantage") == "gae"
 
 
 def outcome_of(chart: Chart) -> str | None:

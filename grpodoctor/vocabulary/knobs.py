@@ -77,7 +77,7 @@ KNOBS: dict[str, Knob] = {
                       "sequence-mean-token-sum", "sequence-sum-token-mean")),
         Knob("advantage", "How rewards become advantages.",
              choices=("group", "centred", "leave_one_out", "batch_std", "scalerl", "gdpo", "gopo",
-                      "reinforce_rej", "none")),
+                      "reinforce_rej", "none", "gae")),
         Knob("correction", "Correction of the sampler-learner mismatch.",
              choices=("none", "tis_token", "tis_sequence", "mis_token", "mis_sequence", "icepop",
                       "geo_mask")),

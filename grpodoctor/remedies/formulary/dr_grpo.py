@@ -45,7 +45,12 @@ class DrGrpo(Remedy):
     paper = "Dr. GRPO, arXiv 2503.20783"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set `aggregation` and `advantage`, whichever differs; both must be known."""
+        """Set `aggregation` and `advantage`, whichever differs; both must be known.
+
+        A critic's advantages are divided by no group's deviation: there only the denominator is.
+        """
         if any(name not in knobs for name in _SETTINGS):
             return {}
-        return {name: wanted for name, wanted in _SETTINGS.items() if knobs[name] != wanted}
+        kept = {"advantage"} if knobs["advantage"] == "gae" else set[str]()
+        wanted = {name: setting for name, setting in _SETTINGS.items() if name not in kept}
+        return {name: setting for name, setting in wanted.items() if knobs[name] != setting}

@@ -19,7 +19,8 @@ class DynamicSampling(Remedy):
     What it costs:
         Sampling: at a share z of groups without variance, 1 / (1 - z) times as many groups are
         generated. It cannot help where hardly any group has variance: then the bound on the rounds
-        is reached and the batch is used as it is.
+        is reached and the batch is used as it is. With a critic as the baseline such groups teach
+        like any other, and nothing is changed.
 
     What it overlaps:
         Every other treatment of groups without signal: plain filtering, active sampling. Figures
@@ -46,5 +47,7 @@ class DynamicSampling(Remedy):
     paper = "DAPO, arXiv 2503.14476"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Switch `dynamic_sampling` on, where it is known to be off."""
+        """Switch `dynamic_sampling` on, where it is known to be off and groups are the baseline."""
+        if knobs.get("advantage") == "gae":  # a critic learns from every group
+            return {}
         return {"dynamic_sampling": True} if knobs.get("dynamic_sampling") is False else {}

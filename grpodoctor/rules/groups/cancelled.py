@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite, cite_all
-from grpodoctor.rules.outcome import RECENT
+from grpodoctor.rules.outcome import NEEDS_NO_VARIANCE, RECENT, has_critic
 from grpodoctor.runs.chart import Chart
 
 _CANCELLED = "groups/cancelled_rate"
@@ -37,7 +37,8 @@ class CancelledRewardComponents(Rule):
     When it is wrong:
         With few responses to a group, a group cancels by accident now and then; only a share of the
         signal that lasts is reported. A component of weight zero varies alone and cancels nothing:
-        a log that counts such groups as cancelled would raise this in any collapsed run.
+        a log that counts such groups as cancelled would raise this in any collapsed run. Where a
+        critic is the baseline only a total without spread over the whole batch counts.
 
     References:
         TRL issue 3857, where the components' deviations were not zero and the total's was.
@@ -63,9 +64,9 @@ class CancelledRewardComponents(Rule):
 
     def examine(self, chart: Chart) -> Verdict:
         """Take the share of the groups whose signal cancels, else the spread of the batch."""
-        if chart.is_fresh(_CANCELLED):
+        if chart.is_fresh(_CANCELLED) and not has_critic(chart):
             return self._by_groups(chart)
-        return self._by_batch(chart)
+        return self._by_batch(chart) if chart.is_fresh(_STD) else NEEDS_NO_VARIANCE
 
     def _by_groups(self, chart: Chart) -> Sighting | None:
         series = chart.series(_CANCELLED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT, why_no_variance
+from grpodoctor.rules.outcome import NEEDS_NO_VARIANCE, RECENT, has_critic, why_no_variance
 from grpodoctor.runs.chart import Chart
 
 _RIGHT = "groups/all_correct_rate"
@@ -38,7 +38,8 @@ class ZeroVarianceGroupsTooEasy(Rule):
     When it is wrong:
         The share grows with accuracy in every healthy run (from .08 at an accuracy of .55 to .37
         above .8 in small ones), so it is never a failure by itself. Without a split by correctness
-        the share is attributed by the accuracy, and not at all where that does not fit.
+        the share is attributed by the accuracy, and not at all where that does not fit. Where a
+        critic is the baseline such groups do teach, and the rule does not apply.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2.
@@ -62,6 +63,8 @@ class ZeroVarianceGroupsTooEasy(Rule):
 
     def examine(self, chart: Chart) -> Verdict:
         """Take the recent share of groups that are right throughout."""
+        if has_critic(chart):
+            return NEEDS_NO_VARIANCE
         name = _RIGHT if chart.is_fresh(_RIGHT) else _FLAT
         series = chart.series(name)
         if series.last < self.most / 2 or len(series) < self.readings:

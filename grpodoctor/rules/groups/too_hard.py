@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import has_improved, outcome_of, why_no_variance
+from grpodoctor.rules.outcome import has_critic, has_improved, outcome_of, why_no_variance
 from grpodoctor.runs.chart import Chart
 
 _WRONG = "groups/all_incorrect_rate"
@@ -40,7 +40,8 @@ class ZeroVarianceGroupsTooHard(Rule):
         A hard task begins like this and gets over it; that is why anything short of all groups
         needs twenty readings without progress. Prompts mixed in that nobody can solve keep the
         share up for ever; dynamic sampling is the right answer to those. In a run that collapses it
-        follows the cause by some twenty steps.
+        follows the cause by some twenty steps. Where a critic is the baseline such groups teach as
+        well, and only all of them are a finding: then there is nothing right anywhere to learn.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2.
@@ -94,6 +95,8 @@ class ZeroVarianceGroupsTooHard(Rule):
     def _judge(self, chart: Chart, share: float, *, long: bool) -> Severity | None:
         if share >= self.all_groups:
             return "critical" if long else "warning"
+        if has_critic(chart):
+            return None
         if not (long and share >= self.many) or has_improved(chart):
             return None
         return "warning" if share >= self.most else "info"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import is_solved
+from grpodoctor.rules.outcome import has_critic, is_solved
 from grpodoctor.runs.chart import Chart
 
 _LOSS = "optimiser/loss"
@@ -91,7 +91,8 @@ class ZeroLossOrGradient(Rule):
         if self._is_starved(chart):
             return self._starved(chart, "the gradient is zero")
         if self._has_signal(chart):
-            text = "the gradient is zero although groups vary in reward: a mask or plumbing fault"
+            alive = "advantages are not zero" if has_critic(chart) else "groups vary in reward"
+            text = f"the gradient is zero although {alive}: a mask or plumbing fault"
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
         text = "the gradient is zero; rewards per group would tell a fault from a lack of signal"
         return self._sighting(chart, "warning", text, ("recheck-reward", "check-loss-mask"))
@@ -125,13 +126,20 @@ class ZeroLossOrGradient(Rule):
         return "critical" if long else "warning"
 
     def _is_starved(self, chart: Chart) -> bool:
+        if has_critic(chart):  # a group without variance is no group without signal
+            return chart.value(_IDLE) == 1
         if any(map(chart.is_fresh, _FLAT_KINDS)):
             return self._flat_share(chart) >= self.all_groups
         none = any(chart.value(name) == 0 for name in (_ALIVE, _SPREAD, _BATCH_SPREAD))
         return none or chart.value(_IDLE) == 1
 
     def _has_signal(self, chart: Chart) -> bool:
-        """Whether groups are known to vary; a spread over the whole batch says nothing of it."""
+        """Whether groups are known to vary; a spread over the whole batch says nothing of it.
+
+        With a critic: whether some token has an advantage.
+        """
+        if has_critic(chart):
+            return (chart.value(_IDLE) or 0.0) < 1 and chart.is_fresh(_IDLE)
         if chart.is_fresh(_FLAT):
             return self._flat_share(chart) < self.all_groups
         return bool(chart.value(_ALIVE)) or bool(chart.value(_SPREAD))
