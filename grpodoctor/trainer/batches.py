@@ -35,12 +35,16 @@ class LearnBatch:
 
     samples: Samples
     group_ids_B: Tensor
+    kept_B: Tensor
+    """Which responses are learnt from, bool: whole groups."""
     advantages_BT: Tensor
     """Final: whatever weighs single tokens is in them."""
     loss_mask_BT: Tensor
     old_logprobs_BT: Tensor
     corrected: Corrected | None
     reference_logprobs_BT: Tensor | None
+    turn_BT: Tensor | None = None
+    """Where a batch is learnt from in several passes: the tokens that this one learns from."""
     kl_penalty_B: Tensor | None = None
     """What a KL penalty took off the rewards; None where it is in the loss, or there is none."""
     correct_B: Tensor | None = None
@@ -75,6 +79,10 @@ class Update:
     positive_nll: float | None = None
     """-log p per token of correct responses, without its weight; None where the loss has no such
     part or no response was correct."""
+    turn_MT: Tensor | None = None
+    """Which tokens it learnt from; None for all that bear loss."""
+    chosen_MT: Tensor | None = None
+    """What the loss singled out among the tokens; None for a loss without a choice."""
     replayed: ReplayCounts | None = None
     """How the replay of experts went; None where there was none."""
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from grpodoctor.trainer.critic import Critic
     from grpodoctor.trainer.engines import Engine
+    from grpodoctor.trainer.prompt_history import PromptHistory
     from grpodoctor.trainer.entropy_controller import EntropyController
     from grpodoctor.trainer.tasks.base import Task
 
@@ -46,7 +47,10 @@ _MODEL = "model.safetensors"
 _CRITIC = "critic.safetensors"
 _CRITIC_MOMENTS = "critic-optimiser.safetensors"
 _NAME = re.compile(r"step-(\d+)")
-_STATE = {"step": int, "config": dict, "engine": dict, "task": dict, "entropy": dict}
+_STATE = {
+    **{"step": int, "config": dict, "engine": dict, "task": dict},
+    **{"entropy": dict, "prompts": dict},
+}
 """What `state.json` holds."""
 
 
@@ -59,6 +63,7 @@ class Checkpointed:
     engine: Engine
     task: Task
     entropy: EntropyController
+    history: PromptHistory
     critic: Critic | None = None
 
 
@@ -166,6 +171,7 @@ def _write(
         "config": config.model_dump(mode="json"),
         "engine": engine,
         "task": parts.task.state(),
+        "prompts": parts.history.state(),
         "entropy": parts.entropy.state(),
     }
     (folder / "state.json").write_bytes(orjson.dumps(state))
@@ -248,6 +254,7 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
         weights = load_file(stale) if stale.exists() else None
         parts.engine.load_state_dict({**state["engine"], "weights": weights})
         parts.task.restore(state["task"])
+        parts.history.restore(state["prompts"])
         parts.entropy.restore(state["entropy"])
     except (OSError, SafetensorError) as error:
         raise _damaged(path) from error

@@ -16,6 +16,7 @@ too where there is one), evaluation, record.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import time
@@ -54,9 +55,11 @@ from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.memory import explaining_shortage
 from grpodoctor.trainer.pass_rates import watched
 from grpodoctor.trainer.positive_nll import refuse_unjudged
+from grpodoctor.trainer.passes import passes_over
+from grpodoctor.trainer.prompt_history import PromptHistory
 from grpodoctor.trainer.record import StepFacts
 from grpodoctor.trainer.reference import Reference
-from grpodoctor.trainer.registry import advantage_of, correction_of
+from grpodoctor.trainer.registry import advantage_of, correction_of, remembers_prompts
 from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.trainer.scoring import Scores
@@ -88,6 +91,7 @@ class _Stream(IntEnum):
     SHUFFLING = 2
     EVALUATION = 3
     CRITIC = 4
+    CHOICE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ class Trainer:
             Critic(self.policy.model, config) if config.advantage.kind == ADVANTAGE else None
         )
         self.engine = ranks.agree(lambda: build_engine(config, self.policy, ranks))
-        self.entropy = EntropyController()
+        self.entropy, self.history = EntropyController(), PromptHistory()
         self.done = 0
         """Steps taken."""
         if resume:
@@ -237,24 +241,27 @@ class Trainer:
         learning_rate = self._learning_rate(step)
         shuffle = self._generator(step, _Stream.SHUFFLING)
         parts = list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, config.optimiser, shuffle))
-        updates = []
+        passes = passes_over(batch, scores.entropy_BT, config.reweighting)
+        chance, updates = self._generator(step, _Stream.CHOICE), []
         if not self._is_frozen:
             self.journal.before_updates(self.policy.model, step, config.record.weights_every)
-            for rows in parts:
-                updates.append(self.learner.update(batch, rows, config, learning_rate))
+            for each, rows in itertools.product(passes.batches, parts):
+                updates.append(self.learner.update(each, rows, config, learning_rate, chance))
                 self._torn = True
             gather_weights(self.learner.model, self.policy.model)
         values = self._teach_critic(step, batch, parts)
         learnt = time.perf_counter()
         self.done, self._torn = step, False
+        self._remember(rollouts)
 
         times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
         readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
+        readings |= passes.readings
         readings |= values | self.task.readings() | self._standing | replay_of(updates)
         if not parts:
             self.journal.event("warning", step, {"message": _NOTHING_TO_LEARN})
         behind = self._policy_steps(step) - self._policy_steps(self.engine.synced_step)
-        staleness = behind * config.optimiser.updates_per_batch
+        staleness = behind * config.optimiser.updates_per_batch * config.reweighting.passes
         facts = StepFacts(
             *(step, config, rollouts, batch, scores, updates, learning_rate, staleness),
             experts=None if watch is None else watch.after(updated=bool(updates)),
@@ -286,6 +293,7 @@ class Trainer:
             config.advantage,
             rollouts.components(),
             self._token_inputs(samples, loss_mask_BT),
+            self.history.before(rollouts.prompt_ids()),
         )
         advantages = of_kept(advantage_of(config.advantage.kind), inputs, rollouts.kept_B)
         corrected = correction_of(config.correction.kind)(
@@ -309,6 +317,13 @@ class Trainer:
             replay_BLDK=replayed_in_updates(config, samples, scores),
             old_gates=old_gates(config, scores),
         )
+
+    def _remember(self, rollouts: Rollouts) -> None:
+        """Keep the batch's rewards for an advantage that looks back, once the batch is learnt."""
+        settings = self.config.advantage
+        if remembers_prompts(settings.kind):
+            rewards_B, limit = rollouts.totals(), settings.prompts_remembered
+            self.history.add(rollouts.prompt_ids(), rewards_B, rollouts.group_ids_B, limit)
 
     def _token_inputs(self, samples: Samples, loss_mask_BT: torch.Tensor) -> TokenInputs | None:
         if self.critic is None:
@@ -403,7 +418,7 @@ class Trainer:
     def _parts(self) -> checkpoint.Checkpointed:
         return checkpoint.Checkpointed(
             *(self.policy.model, self.learner.optimiser, self.engine, self.task, self.entropy),
-            self.critic,
+            *(self.history, self.critic),
         )
 
     def _save(self) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
+from grpodoctor.measure.experts import ExpertBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.records import Manifest
 from grpodoctor.trainer.batches import LearnBatch, Update
@@ -22,7 +23,7 @@ from grpodoctor.trainer.loss_settings import PpoClip
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.rollout import Rollouts
 from grpodoctor.trainer.scoring import Scores
-from grpodoctor.vocabulary.values import Mean, Rate, Reading
+from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class StepFacts:
     learning_rate: float
     staleness: int
     """Optimiser steps between sampling and use."""
+    experts: ExpertBatch | None = None
+    """What a look at the routers gave; None where nobody looked."""
 
 
 def manifest(config: TrainConfig, policy: Policy) -> Manifest:
@@ -84,6 +87,7 @@ def rollout_batch(facts: StepFacts) -> RolloutBatch:
         },
         correct_B=None if correct is None else np.asarray(correct, dtype=bool),
         advantages_B=_array(_of_response(batch.advantages_BT, batch.loss_mask_BT)),
+        advantages_BT=_array_if(_where_tokens_differ(batch.advantages_BT, batch.loss_mask_BT)),
         learner_logprobs_BT=_array(facts.scores.logprobs_BT),
         sampler_logprobs_BT=_array(samples.logprobs_BT),
         old_logprobs_BT=_array(batch.old_logprobs_BT),
@@ -102,22 +106,56 @@ def step_batch(facts: StepFacts, more: Mapping[str, Reading]) -> StepBatch:
     """
     rollouts = rollout_batch(facts)
     recomputed = facts.config.engine.old_logprobs == "recompute"
-    groups = int(rollouts.group_ids_B.max()) + 1
     return StepBatch(
         rollouts=rollouts,
         updates=[_update_batch(facts, rollouts, update) for update in facts.updates],
         on_policy=recomputed and len(facts.updates) == 1,
+        experts=facts.experts,
         readings={
-            "groups/generated_per_kept": Mean.of([facts.rollouts.generated_groups / groups]),
-            "optimiser/skipped_rate": Rate.of([not update.applied for update in facts.updates]),
+            **_sampling_readings(facts),
+            **_optimiser_readings(facts.updates),
             **more,
         },
     )
 
 
+def _sampling_readings(facts: StepFacts) -> dict[str, Reading]:
+    """What of all that was generated is learnt from, and with which penalties."""
+    rollouts, batch, loss = facts.rollouts, facts.batch, facts.config.loss
+    kept = rollouts.kept_groups()
+    readings: dict[str, Reading] = {
+        "groups/generated_per_kept": Mean.of([rollouts.generated_groups / kept])
+        if kept
+        else NotApplicable("no group is learnt from"),
+        "optimiser/left_out_rate": Rate.of(_array(~batch.loss_mask_BT.any(dim=1))),
+    }
+    if rollouts.limit_hit is not None:
+        readings["groups/limit_hit_rate"] = Rate.of([rollouts.limit_hit])
+    if batch.kl_penalty_B is not None:
+        readings["reward/kl_penalty"] = Mean.of(_array(batch.kl_penalty_B))
+    if loss.entropy_target is not None or loss.entropy_coefficient != 0:
+        readings["optimiser/entropy_coefficient"] = Mean.of([loss.entropy_coefficient])
+    return readings
+
+
+def _optimiser_readings(updates: Sequence[Update]) -> dict[str, Reading]:
+    """What only the learner knows; that there was no update while a critic learns alone."""
+    if not updates:
+        return {"updates_per_batch": Mean.of([0])}
+    readings: dict[str, Reading] = {
+        "optimiser/skipped_rate": Rate.of([not update.applied for update in updates])
+    }
+    likelihoods = [each.positive_nll for each in updates if each.positive_nll is not None]
+    if likelihoods:
+        readings["optimiser/positive_nll"] = Mean.of(likelihoods)
+    return readings
+
+
 def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> UpdateBatch:
     batch, loss, rows_M = facts.batch, facts.config.loss, _array(update.rows_M)
     mask_MT = _array(batch.loss_mask_BT)[rows_M]
+    if update.turn_MT is not None:
+        mask_MT = mask_MT & _array(update.turn_MT)
     corrected, reference_BT = batch.corrected, batch.reference_logprobs_BT
     return UpdateBatch(
         sequence_ids=[rollouts.sequence_ids[row] for row in rows_M],
@@ -136,6 +174,7 @@ def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> U
         clipped_low_BT=_array_if(update.clipped_low_MT),
         clipped_high_BT=_array_if(update.clipped_high_MT),
         gate_BT=_array_if(update.gate_MT),
+        chosen_BT=_array_if(update.chosen_MT),
         stale_B=None if update.stale_M1 is None else _array(update.stale_M1[:, 0]),
     )
 
@@ -148,6 +187,12 @@ def _of_response(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
     first_B = advantages_BT[:, 0]
     rest_BT = torch.where(mask_BT, advantages_BT - first_B[:, None], 0.0)
     return first_B + rest_BT.sum(dim=1) / mask_BT.sum(dim=1).clamp(min=1)
+
+
+def _where_tokens_differ(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor | None:
+    """The advantages if the loss tokens of some response have different ones, else None."""
+    differ = (advantages_BT != advantages_BT[:, :1]) & mask_BT
+    return advantages_BT if bool(differ.any()) else None
 
 
 def _array_if(tensor: Tensor | None) -> np.ndarray | None:

@@ -59,6 +59,11 @@ class Rollouts:
         """Groups that are learnt from."""
         return len(self.group_ids_B[self.kept_B].unique())
 
+    def prompt_ids(self) -> list[str]:
+        """Of each group."""
+        first = dict(zip(self.group_ids_B.tolist()[::-1], self.problems[::-1], strict=True))
+        return [first[group].id for group in sorted(first)]
+
     def totals(self) -> Tensor:
         """The rewards before a KL penalty, shape (B,), float64."""
         return torch.tensor(self.rewards.total, dtype=torch.float64, device=self.group_ids_B.device)

@@ -16,8 +16,8 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.advantages.base import AdvantageInputs, varied_groups
 from grpodoctor.trainer.registry import advantage_of, names
-from grpodoctor.trainer.rollout import soft_punishment
 from grpodoctor.trainer.sections import AdvantageConfig
+from grpodoctor.trainer.shaping.soft_overlong import soft_overlong
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
 GROUPS = VECTORS["advantages"]["groups"]
@@ -153,4 +153,4 @@ def test_dynamic_sampling_keeps_the_groups_with_variance() -> None:
 )
 def test_soft_overlong_punishment_is_dapos(table: str, limit: int, buffer: int) -> None:
     for length, expected in VECTORS[table].items():
-        assert soft_punishment(int(length), limit, buffer) == pytest.approx(expected)
+        assert soft_overlong(int(length), limit, buffer) == pytest.approx(expected)

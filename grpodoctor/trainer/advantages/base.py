@@ -25,6 +25,15 @@ class TokenInputs:
     rewards_BT: Tensor | None = None
     """What tokens earn beside the reward of their response; None where they earn nothing."""
 
+    def rows(self, kept_B: Tensor) -> TokenInputs:
+        """Of some responses alone."""
+        return TokenInputs(
+            self.values_BT[kept_B],
+            self.mask_BT[kept_B],
+            self.loss_mask_BT[kept_B],
+            None if self.rewards_BT is None else self.rewards_BT[kept_B],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AdvantageInputs:
@@ -42,9 +51,39 @@ class AdvantageInputs:
     visits: Visits | None = None
     """What earlier batches gave the groups' prompts; None where the advantage remembers nothing."""
 
+    def rows(self, kept_B: Tensor) -> AdvantageInputs:
+        """Some responses alone, whole groups of them."""
+        groups, group_ids_B = self.group_ids_B[kept_B].unique(return_inverse=True)
+        return AdvantageInputs(
+            self.rewards_B[kept_B],
+            group_ids_B,
+            self.settings,
+            {name: part_B[kept_B] for name, part_B in self.components.items()},
+            None if self.tokens is None else self.tokens.rows(kept_B),
+            None if self.visits is None else self.visits.groups(groups),
+        )
+
 
 Advantage = Callable[[AdvantageInputs], Tensor]
 """Returns advantages of shape (B,), or (B, T) where tokens of a response differ."""
+
+
+def of_kept(advantage: Advantage, inputs: AdvantageInputs, kept_B: Tensor) -> Tensor:
+    """The advantages where the kept responses are the whole batch; the others have zero.
+
+    Args:
+        advantage: a registered one.
+        inputs: of all responses.
+        kept_B: which are learnt from, bool: whole groups.
+    """
+    if bool(kept_B.all()):
+        return advantage(inputs)
+    if not bool(kept_B.any()):
+        return torch.zeros_like(inputs.rewards_B)
+    part = advantage(inputs.rows(kept_B))
+    whole = part.new_zeros(len(kept_B), *part.shape[1:])
+    whole[kept_B] = part
+    return whole
 
 
 def group_mean(values_B: Tensor, group_ids_B: Tensor) -> Tensor:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from grpodoctor.errors import DataError
+from grpodoctor.vocabulary.values import Reading
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -28,6 +31,31 @@ class Rewards:
     """The parts by name, unweighted, one number per response each."""
     correct: list[bool] | None = None
     """Whether the answer is right, whatever the reward says; None if nobody can tell."""
+
+    def plus(self, name: str, values: list[float], weight: float = 1.0) -> Rewards:
+        """These with one component more, recorded without its weight.
+
+        Rewards without components are a component from then on, `task`: so they stay to be seen.
+        """
+        total = [each + weight * more for each, more in zip(self.total, values, strict=True)]
+        components = self.components or {"task": self.total}
+        return Rewards(total, {**components, name: values}, self.correct)
+
+
+def verdicts(rewards: Rewards) -> list[bool]:
+    """Which responses are right.
+
+    Raises:
+        DataError: if nobody can tell.
+    """
+    if rewards.correct is None:
+        raise DataError(
+            "a setting needs to know which responses are right, and the reward does not say",
+            where="task.reward",
+            remedy="have it return a component `correct` of booleans, or leave difficulty and "
+            "overlong.only_correct alone",
+        )
+    return rewards.correct
 
 
 class Task(ABC):
@@ -61,6 +89,20 @@ class Task(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Changes with anything that changes the warm start's texts."""
+
+    def begin_step(self) -> None:  # noqa: B027  # most tasks do not care
+        """A training step is about to draw its problems."""
+
+    def observe(self, problems: Sequence[Problem], rewards: Rewards) -> None:  # noqa: B027  # nor here
+        """What training responses to `problems` were worth; evaluation is not told.
+
+        Raises:
+            DataError: if the task needs to know which are right and nobody can tell.
+        """
+
+    def readings(self) -> dict[str, Reading]:
+        """What the task has to say about the step that began last."""
+        return {}
 
     def state(self) -> dict[str, Any]:
         """Where the training stream stands, as JSON; tasks that only draw from `rng` have none."""

@@ -1,0 +1,1 @@
+"""What is drawn and what of it is learnt from, one file each."""

@@ -1,0 +1,37 @@
+"""A repetition penalty: what a response says again is taken off its reward.
+
+Formula
+    -penalty (1 - distinct n-grams / all n-grams) of the response's token ids, the end token among
+    them; nothing for a response shorter than n tokens.
+
+Denominator
+    The n-grams of the response. It is a part of the reward, recorded without its weight as the
+    component `repetition`.
+
+Settings
+    repetition.penalty, 0 by default and 1 where it is used; repetition.ngram 3.
+
+Moves
+    text/unique_ngram_rate rises and text/repetition_rate falls.
+
+Elsewhere
+    TRL's get_repetition_penalty_reward with max_penalty = -penalty. DAPO is said to have a penalty
+    named No Repeat: neither its paper nor its repository has one, nor does either reject responses
+    that repeat each other.
+
+Not with
+    Nothing. Tasks whose right answers repeat themselves are punished for it.
+
+Source
+    Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.03373.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def repetition(ids: Sequence[int], ngram: int) -> float:
+    """Minus the share of the n-grams of `ids` that came before, in [-1, 0]."""
+    grams = list(zip(*(ids[start:] for start in range(ngram)), strict=False))
+    return len(set(grams)) / len(grams) - 1 if grams else 0.0

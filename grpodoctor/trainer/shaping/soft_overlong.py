@@ -1,0 +1,34 @@
+"""Soft overlong punishment: a ramp before the length limit, added to the reward.
+
+Formula
+    0 up to limit - buffer tokens, then (limit - buffer - length) / buffer, -1 at the limit and
+    beyond. With `only_correct` nothing is added to the reward of a wrong response.
+
+Denominator
+    None: it is a part of the reward, recorded as the component `overlong`.
+
+Settings
+    overlong.kind = "soft-punishment"; overlong.buffer is the ramp's width in tokens, 4096 before
+    20480 in DAPO; overlong.only_correct is off in DAPO and on in ScaleRL.
+
+Moves
+    length/truncated_rate and length/p95 fall. Two wrong responses of different length get different
+    rewards, unless only correct ones are punished: so fewer groups lack variance.
+
+Elsewhere
+    TRL's get_soft_overlong_punishment is the same; verl and ms-swift lack the floor of -1, which
+    makes no difference where generation ends at the limit.
+
+Not with
+    overlong.kind = "mask", which answers truncation too: it is one setting.
+
+Source
+    DAPO, arXiv 2503.14476, Eq. 13; on correct responses only ScaleRL, arXiv 2510.13786, Eq. 9.
+"""
+
+from __future__ import annotations
+
+
+def soft_overlong(length: int, limit: int, buffer: int) -> float:
+    """0 up to `limit - buffer` tokens, then falling linearly to -1 at the limit and beyond."""
+    return max(-1.0, min(0.0, (limit - buffer - length) / buffer))
