@@ -129,6 +129,8 @@ class UpdateBatch:
     """The same for A > 0."""
     gate_BT: Floats | None = None
     """Which share of its gradient a soft gate leaves each token."""
+    chosen_BT: Flags | None = None
+    """Which tokens the loss singled out for their covariance."""
     stale_B: Flags | None = None
     """Which responses were left out as too far off-policy."""
 

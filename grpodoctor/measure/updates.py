@@ -45,6 +45,8 @@ def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Readin
     readings.update(_ratio_readings(update, ratio_N, log_ratio_N))
     if update.gate_BT is not None:
         readings["clip/gate_mean"] = Mean.of(update.gate_BT[mask_BT])
+    if update.chosen_BT is not None:
+        readings["clip/covariance_rate"] = Rate.of(update.chosen_BT[mask_BT])
     if on_policy:
         readings.update(dict.fromkeys(_CLIP_RATES, _ON_POLICY))
     elif not _clips(update):
@@ -96,7 +98,7 @@ def _clips(update: UpdateBatch) -> bool:
 
 
 def _clip_readings(update: UpdateBatch, ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
-    """Share of what the loss clips whose gradient is gone, by side."""
+    """Share of what the loss clips whose gradient is gone or bounded, by side."""
     mask_BT = update.loss_mask_BT
     advantages_N = update.advantages_BT[mask_BT]
     low = 0.0 if update.clip_low is None else 1 - update.clip_low

@@ -150,7 +150,7 @@ class Learner:
             grad_norm,
             applied,
             _positive_nll(parts, config.loss.positive_nll),
-            sum_counts([part.replayed for part in parts]),
+            replayed=sum_counts([part.replayed for part in parts]),
             turn_MT=None if turn_BT is None else turn_BT[rows_M],
             chosen_MT=chosen_MT,
         )

@@ -23,6 +23,10 @@ class Visits(NamedTuple):
     low_G: Tensor
     high_G: Tensor
 
+    def groups(self, indices: Tensor) -> Visits:
+        """Those of some groups, on their device."""
+        return Visits(*(each.to(indices.device)[indices] for each in self))
+
 
 _NEVER = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf)
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from grpodoctor.trainer.losses.base import LossInputs
@@ -34,8 +35,10 @@ def stale_responses(inputs: LossInputs[Any], limit: float) -> Tensor:
     """Which responses are left out, bool, (B, 1).
 
     Args:
-        inputs: with one advantage a response.
+        inputs: of single tokens; the mean of a response's advantages has the sign that counts.
         limit: of the mean log(sampler / new), in nats per token.
     """
     moved_B1 = -inputs.response_mean(inputs.log_ratio_to_sampler())
-    return (inputs.advantages_BT[:, :1] < 0) & (moved_B1 > limit)
+    # Not that of its first token, which a reweighting may have set to zero.
+    advantage_B1 = inputs.response_mean(torch.where(inputs.mask_BT, inputs.advantages_BT, 0.0))
+    return (advantage_B1 < 0) & (moved_B1 > limit)

@@ -165,7 +165,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("clip/covariance_rate", "rate", "share", "loss tokens",
            "Singled out because their log-probability and advantage vary together: without a "
            "gradient (Clip-Cov), or held to the old policy (KL-Cov).", "learner", 0, 1,
-           "arXiv 2505.22617"),
+           _CUI),
     Metric("clip/gate_mean", "mean", "share", "loss tokens",
            "Share of its gradient that a soft gate in place of the clip leaves a token.",
            "learner / old, learner / sampler", 0),
@@ -264,6 +264,8 @@ METRICS: tuple[Metric, ...] = (
            "Tokens with a positive advantage.", low=0, high=1),
     Metric("advantage/zero_rate", "rate", "share", "loss tokens",
            "Tokens with an advantage of exactly zero.", low=0, high=1),
+    Metric("advantage/token_weight", "mean", "1", "loss tokens",
+           "What a reweighting leaves of its response's advantage to a single token.", "old", 0, 1),
     Metric("advantage/lambda_mean", "mean", "1", "responses",
            "Lambda of generalised advantage estimation; 0 looks a single token ahead.", low=0,
            high=1, source="GAE, arXiv 1506.02438; by length, VAPO, arXiv 2504.05118"),

@@ -25,6 +25,7 @@ Source
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from grpodoctor.trainer.advantages.base import AdvantageInputs, divide, standardise
@@ -39,7 +40,8 @@ def dcpo_sas(inputs: AdvantageInputs) -> Tensor:
     new_B = standardise(rewards_B, ids_B, inputs.settings)
     if inputs.visits is None:
         return new_B
-    visits = pooled(inputs.visits, rewards_B, ids_B)
+    groups_G = torch.arange(len(inputs.visits.count_G), device=ids_B.device)
+    visits = pooled(inputs.visits.groups(groups_G), rewards_B, ids_B)
     fewer = 1 if inputs.settings.std == "unbiased" else 0
     deviation_G = (visits.squares_G / (visits.count_G - fewer)).sqrt()
     flat_B = (visits.low_G == visits.high_G)[ids_B]
