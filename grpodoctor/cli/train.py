@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpodoctor.errors import ConfigError, MissingExtraError
+from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from grpodoctor.trainer.config import TrainConfig
+    from grpodoctor.trainer.distributed import Ranks
     from grpodoctor.trainer.loop import StepReport, Trainer
 
 
@@ -50,24 +51,32 @@ def train(
     Without a configuration it trains the built-in model on the built-in task. Later settings win:
     preset, then file, then --set, then --steps and --seed. Ctrl-C ends after the step in progress
     and leaves a checkpoint; a second Ctrl-C ends at once.
+
+    Several processes share the work when torchrun starts them:
+    torchrun --nproc-per-node 2 -m grpodoctor train ...
     """
     _require_torch()
     from rich.console import Console
 
+    from grpodoctor.trainer.distributed import launched
+
+    ranks = launched()
     assignments = list(settings or ())
     assignments += [f"steps={steps}"] if steps is not None else []
     assignments += [f"seed={seed}"] if seed is not None else []
-    console = Console(stderr=True, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True, quiet=not ranks.is_first)
     if resume and (run_dir is None or preset is not None or config is not None):
         raise ConfigError(
             "--resume continues the configuration of a run directory",
             remedy="name it with --run-dir, and change single settings with --set",
         )
     directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    if resume:
-        _resume(console, directory, assignments)
-    else:
-        _run(console, _fresh_config(console, preset, config, assignments), directory, resume=False)
+    with _speaking_once(ranks):
+        if resume:
+            _resume(console, directory, assignments, ranks)
+        else:
+            fresh = _fresh_config(console, preset, config, assignments)
+            _run(console, fresh, directory, ranks, resume=False)
 
 
 def _require_torch() -> None:
@@ -76,14 +85,25 @@ def _require_torch() -> None:
             raise MissingExtraError("training", "torch")
 
 
-def _resume(console: Console, directory: Path, assignments: list[str]) -> None:
+@contextmanager
+def _speaking_once(ranks: Ranks) -> Iterator[None]:
+    """Leave it to the first of several ranks to tell an error that they share."""
+    try:
+        yield
+    except GrpodoctorError as error:
+        if ranks.is_first or ranks.lone(error):
+            raise
+        raise typer.Exit(error.exit_code) from None
+
+
+def _resume(console: Console, directory: Path, assignments: list[str], ranks: Ranks) -> None:
     from grpodoctor.trainer.checkpoint import saved_config, steps_done
 
     config, done = saved_config(directory, assignments), steps_done(directory)
     if done >= config.steps:
         console.print(f"{done} steps are done already; ask for more than that with --steps")
     else:
-        _run(console, config, directory, resume=True)
+        _run(console, config, directory, ranks, resume=True)
 
 
 def _fresh_config(
@@ -101,19 +121,23 @@ def _fresh_config(
     return load_config(recipe.settings, file=file, assignments=assignments)
 
 
-def _run(console: Console, config: TrainConfig, directory: Path, *, resume: bool) -> None:
+def _run(
+    console: Console, config: TrainConfig, directory: Path, ranks: Ranks, *, resume: bool
+) -> None:
     from grpodoctor.report.escape import plain
 
     for doubt in config.doubts():
         console.print(f"note: {doubt}", markup=False, highlight=False)
     console.print("loading the model", highlight=False)
+    from grpodoctor.trainer.distributed import process_group
     from grpodoctor.trainer.loop import Trainer
 
-    trainer = Trainer(config, directory, resume=resume)
-    for line in _introduction(trainer):
-        console.print(line, markup=False, highlight=False)
-    with _stop_on_signal(console, trainer), _progress(console, trainer) as show:
-        trainer.run(show)
+    with process_group(ranks, config.ranks.timeout):
+        trainer = Trainer(config, directory, resume=resume, ranks=ranks)
+        for line in _introduction(trainer):
+            console.print(line, markup=False, highlight=False)
+        with _stop_on_signal(console, trainer), _progress(console, trainer) as show:
+            trainer.run(show)
     name = plain(str(directory))
     console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
     if not trainer.is_saved:

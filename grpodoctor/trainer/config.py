@@ -41,6 +41,7 @@ from grpodoctor.trainer.sections import (
     ModelConfig,
     OptimiserConfig,
     OverlongConfig,
+    RanksConfig,
     RecordConfig,
     RepetitionConfig,
     ReweightingConfig,
@@ -74,6 +75,7 @@ class TrainConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+    ranks: RanksConfig = RanksConfig()
 
     @field_validator("loss", mode="before")
     @classmethod

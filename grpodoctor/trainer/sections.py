@@ -448,3 +448,14 @@ class RecordConfig(Section):
 
     Each costs two forward passes over 32 responses.
     """
+
+
+class RanksConfig(Section):
+    """Several processes that train together, as `torchrun` starts them."""
+
+    timeout: float = Field(1800.0, gt=0, le=86_400)
+    """Longest wait for another rank, in seconds; then the run ends.
+
+    It must be longer than loading the model, scoring a batch by the reward function or writing a
+    checkpoint takes.
+    """
