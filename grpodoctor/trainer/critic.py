@@ -233,6 +233,8 @@ def value_readings(batch: ValueBatch) -> dict[str, Reading]:
 
 
 def _update_readings(updates: Sequence[CriticUpdate]) -> dict[str, Reading]:
+    if not updates:
+        return {}
     return {
         "critic/loss": Mean.of([update.loss for update in updates]),
         "critic/grad_norm": Mean.of([update.grad_norm for update in updates]),

@@ -184,10 +184,7 @@ class Learner:
             joined([part.stale_B1 for part in parts]),
             self._ranks.total(torch.stack(positives).sum()) if positives else None,
         )
-        counts = sum_counts([part.replayed for part in parts])
-        if counts is not None:
-            counts = ReplayCounts(*(self._ranks.total(each_D) for each_D in counts))
-        return [whole._replace(replayed=counts)]
+        return [whole]
 
     @staticmethod
     def _token_weights(batch: LearnBatch, rows_M: Tensor, config: TrainConfig) -> Tensor:

@@ -161,7 +161,7 @@ def test_every_reading_has_a_row_of_its_kind_and_lies_in_its_range(real_batch, c
 def test_a_full_batch_leaves_no_rollout_metric_unmeasured(real_batch):
     families = ("reward/", "length/", "entropy/", "groups/", "mismatch/", "advantage/", "text/",
                 "staleness/")  # fmt: skip
-    elsewhere = {"reward/heldout", "groups/generated_per_kept"}
+    elsewhere = {"advantage/lambda_mean", "reward/heldout", "groups/generated_per_kept"}
     expected = {
         metric.name
         for metric in METRICS
