@@ -120,7 +120,8 @@ def _by_row(layers: list[Tensor | None], rows: int) -> Tensor:
     there = [layer for layer in layers if layer is not None]
     if len(there) != len(layers):
         raise RuntimeError("a router was not asked in this pass")
-    return torch.stack(there, dim=1).unflatten(0, (rows, -1))
+    stacked = torch.stack(there, dim=1)
+    return stacked.view(rows, -1, *stacked.shape[1:])
 
 
 class Routers:

@@ -29,7 +29,10 @@ Source
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from grpodoctor.trainer.loss_settings import Gmpo
 from grpodoctor.trainer.losses.base import LossInputs, LossTerms, clip_flags
@@ -37,9 +40,18 @@ from grpodoctor.trainer.losses.base import LossInputs, LossTerms, clip_flags
 
 def gmpo(inputs: LossInputs[Gmpo]) -> LossTerms:
     """-A times the geometric mean of ratios, each capped in the direction A rewards."""
-    width, advantages_BT = inputs.settings.log_clip, inputs.advantages_BT
-    log_ratio_BT = inputs.log_ratio()
-    low_BT, high_BT = clip_flags(log_ratio_BT, advantages_BT, -width, width)
-    capped_BT = torch.where(high_BT, width, torch.where(low_BT, -width, log_ratio_BT))
+    capped_BT, low_BT, high_BT = capped_log_ratio(inputs, inputs.settings.log_clip)
     mean_B1 = inputs.response_mean(torch.where(inputs.mask_BT, capped_BT, 0.0))
-    return LossTerms(-advantages_BT * torch.exp(mean_B1), low_BT, high_BT)
+    return LossTerms(-inputs.advantages_BT * torch.exp(mean_B1), low_BT, high_BT)
+
+
+def capped_log_ratio(inputs: LossInputs[Any], width: float) -> tuple[Tensor, Tensor, Tensor]:
+    """log(new / old) held to `width` in the direction that the advantage rewards, shape (B, T).
+
+    Returns:
+        With it the flags of `clip_flags`: where it was held from below, and where from above.
+    """
+    log_ratio_BT = inputs.log_ratio()
+    low_BT, high_BT = clip_flags(log_ratio_BT, inputs.advantages_BT, -width, width)
+    capped_BT = torch.where(high_BT, width, torch.where(low_BT, -width, log_ratio_BT))
+    return capped_BT, low_BT, high_BT
