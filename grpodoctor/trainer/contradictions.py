@@ -29,6 +29,8 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
     """All that hold in a configuration."""
     families = (
         _corrected_twice,
+        _drawn_twice,
+        _misplaced_kl,
         _clashing_sizes,
         _engine_of_another_kind,
         _judged_twice,
@@ -45,7 +47,20 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
 
 def doubts(config: TrainConfig) -> list[str]:
     """What is allowed and hardly meant, a line each."""
-    return [line for holds, line in (_wide_clip(config), *_mixed_exploration(config)) if holds]
+    every = (_wide_clip(config), *_mixed_exploration(config), *_without_effect(config))
+    return [line for holds, line in every if holds]
+
+
+def _without_effect(config: TrainConfig) -> Iterator[tuple[bool, str]]:
+    """Settings that wait for another one."""
+    yield (
+        config.rollout.refill == "missing" and not config.rollout.dynamic_sampling,
+        "rollout.refill is how dynamic sampling refills, and rollout.dynamic_sampling is off",
+    )
+    yield (
+        config.overlong.only_correct and config.overlong.kind != "soft-punishment",
+        "overlong.only_correct is about the soft punishment, and overlong.kind is not that",
+    )
 
 
 def _wide_clip(config: TrainConfig) -> tuple[bool, str]:
@@ -61,10 +76,11 @@ def _mixed_exploration(config: TrainConfig) -> Iterator[tuple[bool, str]]:
     """What is published side by side, or judged nowhere, and pulls on the same entropy."""
     loss, rare = config.loss, config.reweighting.alpha or config.reweighting.lopti_threshold
     higher = isinstance(loss, PpoClip | ClipCov) and loss.clip_high > loss.clip_low
+    bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None
     yield (
-        higher and (loss.entropy_coefficient > 0 or isinstance(loss, ClipCov)),
+        higher and (bonus or isinstance(loss, ClipCov)),
         "loss.clip_high above loss.clip_low keeps entropy up, and so does "
-        f"{'an entropy bonus' if loss.entropy_coefficient > 0 else loss.kind}: "
+        f"{'an entropy bonus' if bonus else loss.kind}: "
         "if the entropy runs away, take one of them back",
     )
     yield (
@@ -119,6 +135,12 @@ def _explored_twice(config: TrainConfig) -> Iterator[Contradiction]:
     by_covariance = isinstance(loss, ClipCov | KlCov)
     bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None
     yield Contradiction(
+        loss.entropy_target is not None and loss.entropy_coefficient != 0,
+        "the entropy coefficient cannot both be fixed and follow the entropy",
+        "loss.entropy_target and loss.entropy_coefficient",
+        "set loss.entropy_coefficient=0, and loss.entropy_coefficient_min for where it begins",
+    )
+    yield Contradiction(
         by_covariance and bonus,
         f"{loss.kind} and an entropy bonus both hold the entropy up",
         "loss.kind and loss.entropy_coefficient",
@@ -157,6 +179,43 @@ def _weighed_in_vain(config: TrainConfig) -> Iterator[Contradiction]:
     )
 
 
+def _drawn_twice(config: TrainConfig) -> Iterator[Contradiction]:
+    """What is done about groups without variance: one thing is enough."""
+    rollout = config.rollout
+    yield Contradiction(
+        rollout.filter_groups and rollout.dynamic_sampling,
+        "filtering leaves groups without variance out, and dynamic sampling replaces them: they "
+        "serve the same purpose",
+        "rollout.filter_groups and rollout.dynamic_sampling",
+        "use one of them",
+    )
+    yield Contradiction(
+        rollout.filter_groups and config.advantage.kind == "dcpo_sas",
+        "dcpo_sas learns from groups without variance, which filtering leaves out",
+        "advantage.kind and rollout.filter_groups",
+        "set rollout.filter_groups=false",
+    )
+
+
+def _misplaced_kl(config: TrainConfig) -> Iterator[Contradiction]:
+    """What a KL penalty in the reward does not go with."""
+    loss = config.loss
+    in_reward = loss.kl_placement == "reward"
+    yield Contradiction(
+        in_reward and loss.kl_estimator != "k1",
+        f"{loss.kl_estimator} is no estimator for the reward: it is never negative, so that it "
+        "would punish a response for tokens that became less likely, too",
+        "loss.kl_placement and loss.kl_estimator",
+        "set loss.kl_estimator=k1, or loss.kl_placement=loss",
+    )
+    yield Contradiction(
+        in_reward and loss.kl_coefficient > 0 and config.advantage.kind == "gdpo",
+        "gdpo standardises the components of the reward, and a penalty in the reward is none",
+        "loss.kl_placement and advantage.kind",
+        "set loss.kl_placement=loss",
+    )
+
+
 def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
     """Numbers that do not fit each other."""
     batches, left_over = divmod(config.optimiser.updates_per_batch, config.optimiser.epochs)
@@ -180,6 +239,18 @@ def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
         f"a buffer of {config.overlong.buffer} tokens is longer than the responses",
         "overlong.buffer and rollout.max_length",
         f"use at most {config.rollout.max_length}",
+    )
+    yield Contradiction(
+        config.difficulty.low > config.difficulty.high,
+        f"no pass rate lies between {config.difficulty.low} and {config.difficulty.high}",
+        "difficulty.low and difficulty.high",
+        "set the first below the second",
+    )
+    yield Contradiction(
+        config.loss.entropy_coefficient_min > config.loss.entropy_coefficient_max,
+        "the least entropy coefficient is above the largest",
+        "loss.entropy_coefficient_min and loss.entropy_coefficient_max",
+        "set the first below the second",
     )
     yield Contradiction(
         config.model.width % (2 * config.model.heads) != 0,

@@ -63,6 +63,7 @@ from grpodoctor.trainer.registry import advantage_of, correction_of, remembers_p
 from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.trainer.scoring import Scores
+from grpodoctor.trainer.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.trainer.sharding import (
     divide_weights,
     gather_weights,
@@ -71,7 +72,6 @@ from grpodoctor.trainer.sharding import (
     shard,
 )
 from grpodoctor.trainer.sharing import score_shared
-from grpodoctor.trainer.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
@@ -359,7 +359,7 @@ class Trainer:
     def _kl_penalty(
         self, samples: Samples, scores: Scores, reference_logprobs_BT: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """What a KL penalty takes off each reward; None where it is in the loss, or there is none."""
+        """What a KL penalty takes off each reward; None where there is none in the reward."""
         loss = self.config.loss
         if reference_logprobs_BT is None or loss.kl_placement == "loss":
             return None
@@ -455,7 +455,7 @@ def _per_token(advantages: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
 
 
 def _report(facts: StepFacts, readings: dict[str, Reading], seconds: float) -> StepReport:
-    rewards, mask_BT = facts.rollouts.rewards, facts.rollouts.samples.mask_BT
+    rewards = facts.rollouts.rewards
     heldout = readings.get("accuracy/heldout", readings.get("reward/heldout"))
     return StepReport(
         step=facts.step,

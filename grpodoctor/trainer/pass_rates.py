@@ -31,8 +31,7 @@ class _Known:
 
     def seen(self, correct: int, responses: int, settings: DifficultyConfig) -> _Known:
         passed, tried = counted(self.passed, self.tried, correct, responses)
-        retire_at = settings.retire_at
-        retired = self.retired or (retire_at is not None and passed >= retire_at * tried)
+        retired = self.retired or 0 < settings.retire_at <= passed / tried
         return replace(self, passed=passed, tried=tried, retired=retired)
 
 

@@ -276,13 +276,13 @@ class DifficultyConfig(Section):
     """Prompts with a higher pass rate are too easy."""
     explore: float = Field(0.1, ge=0, le=1)
     """Chance that a prompt outside is drawn all the same, so that its rate can recover."""
-    retire_at: float | None = Field(None, gt=0, le=1)
-    """Pass rate from which a prompt is never drawn again (ScaleRL: 0.9); none is by default."""
+    retire_at: float = Field(0.0, ge=0, le=1)
+    """Pass rate from which a prompt is never drawn again (ScaleRL: 0.9); 0 retires none."""
 
     @property
     def filters(self) -> bool:
         """Whether any prompt is ever left out."""
-        return self.every > 0 or self.retire_at is not None
+        return self.every > 0 or self.retire_at > 0
 
 
 class AdvantageConfig(Section):

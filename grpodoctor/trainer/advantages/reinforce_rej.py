@@ -5,7 +5,8 @@ Formula
 
 Settings
     None. The paper drops the prompts that are all right or all wrong, out of the denominator as
-    well; here they stay in it with an advantage of 0, unless dynamic sampling replaces them.
+    well: rollout.filter_groups does, and the preset sets it. Without it they stay in the
+    denominator, with an advantage of 0.
 
 Moves
     groups/effective_rate says how much is left; with rewards of 0 and 1 wrong answers push nothing

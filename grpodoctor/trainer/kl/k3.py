@@ -33,6 +33,6 @@ from grpodoctor.trainer.kl.base import KlInputs
 
 
 def k3(inputs: KlInputs) -> Tensor:
-    """reference / new - log(reference / new) - 1 per token, shape (B, T)."""
+    """Reference / new - log(reference / new) - 1 per token, shape (B, T)."""
     gap_BT = inputs.gap()
     return torch.expm1(gap_BT) - gap_BT

@@ -34,5 +34,5 @@ from grpodoctor.trainer.kl.k3 import k3
 
 
 def k3_ratio(inputs: KlInputs) -> Tensor:
-    """new / old times k3 per token, shape (B, T)."""
+    """New / old times k3 per token, shape (B, T)."""
     return torch.exp(inputs.new_logprobs_BT - inputs.old_logprobs_BT) * k3(inputs)

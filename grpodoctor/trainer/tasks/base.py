@@ -52,8 +52,8 @@ def verdicts(rewards: Rewards) -> list[bool]:
         raise DataError(
             "a setting needs to know which responses are right, and the reward does not say",
             where="task.reward",
-            remedy="have it return a component `correct` of booleans, or leave difficulty and "
-            "overlong.only_correct alone",
+            remedy="have it return a component `correct` of booleans, or set difficulty.every=0, "
+            "difficulty.retire_at=0 and overlong.only_correct=false",
         )
     return rewards.correct
 
