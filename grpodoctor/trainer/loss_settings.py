@@ -32,6 +32,8 @@ class LossConfig(Section):
     """Whether its ratio is learner / sampler, which corrects the engine's mismatch already."""
     of_responses: ClassVar[bool] = False
     """Whether a response has one term, so that weights of single tokens have no place."""
+    wants_router_shift: ClassVar[bool] = False
+    """Whether it asks how far the routers of a mixture of experts moved."""
     bounds_weights: ClassVar[bool] = False
     """Whether its bound holds a token's weight and leaves it a gradient, rather than stop it."""
 
@@ -124,6 +126,20 @@ class Gmpo(LossConfig):
     aggregation: Literal["sequence-mean"] = "sequence-mean"
     log_clip: float = Field(0.4, gt=0, le=5)
     """How far the logarithm of a token's ratio may move in the direction the advantage rewards."""
+
+
+class Rspo(LossConfig):
+    """RSPO: GMPO, less of it where the routers moved."""
+
+    of_responses: ClassVar[bool] = True
+    wants_router_shift: ClassVar[bool] = True
+
+    kind: Literal["rspo"] = "rspo"
+    aggregation: Literal["sequence-mean"] = "sequence-mean"
+    log_clip: float = Field(0.4, gt=0, le=5)
+    """How far the logarithm of a token's ratio may move in the direction the advantage rewards."""
+    shift_floor: float = Field(0.8, gt=0, le=1)
+    """Least weight of a token's ratio, however far its routing moved; 1 is GMPO."""
 
 
 class Cispo(LossConfig):
@@ -319,7 +335,7 @@ class MiniRl(LossConfig):
 _ALL: tuple[type[LossConfig], ...] = (
     *(PpoClip, Reinforce, Gspo, GspoToken, Gmpo, Cispo, ScaleRl, Sapo, Vespo),
     *(DppoBinaryTv, DppoBinaryKl, DppoTopkTv, DppoTopkKl, Dcpo, MiniRl),
-    *(ClipCov, KlCov, SequenceClip),
+    *(ClipCov, KlCov, SequenceClip, Rspo),
 )
 SETTINGS: Mapping[str, type[LossConfig]] = {
     each.model_fields["kind"].default: each for each in _ALL
