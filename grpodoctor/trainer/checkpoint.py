@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from grpodoctor.trainer.critic import Critic
     from grpodoctor.trainer.engines import Engine
-    from grpodoctor.trainer.prompt_history import PromptHistory
     from grpodoctor.trainer.entropy_controller import EntropyController
+    from grpodoctor.trainer.prompt_history import PromptHistory
     from grpodoctor.trainer.tasks.base import Task
 
 _FOLDER = "checkpoints"
@@ -48,8 +48,12 @@ _CRITIC = "critic.safetensors"
 _CRITIC_MOMENTS = "critic-optimiser.safetensors"
 _NAME = re.compile(r"step-(\d+)")
 _STATE = {
-    **{"step": int, "config": dict, "engine": dict, "task": dict},
-    **{"entropy": dict, "prompts": dict},
+    "step": int,
+    "config": dict,
+    "engine": dict,
+    "task": dict,
+    "entropy": dict,
+    "prompts": dict,
 }
 """What `state.json` holds."""
 

@@ -54,8 +54,8 @@ from grpodoctor.trainer.journal import Journal
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.memory import explaining_shortage
 from grpodoctor.trainer.pass_rates import watched
-from grpodoctor.trainer.positive_nll import refuse_unjudged
 from grpodoctor.trainer.passes import passes_over
+from grpodoctor.trainer.positive_nll import refuse_unjudged
 from grpodoctor.trainer.prompt_history import PromptHistory
 from grpodoctor.trainer.record import StepFacts
 from grpodoctor.trainer.reference import Reference
@@ -133,9 +133,8 @@ class Trainer:
         task = ranks.agree(lambda: build_task(config.task))
         self.task = watched(task, config.difficulty)
         self.policy = load_shared(config, task, ranks)
-        self.routers = steering_routers(config, self.policy.model)
         divided = shard(self.policy.model, ranks)
-        self.learner = Learner(divided, config.optimiser, ranks, self.routers)
+        self.learner = Learner(divided, config.optimiser, ranks)
         self.critic = (
             Critic(self.policy.model, config) if config.advantage.kind == ADVANTAGE else None
         )
@@ -232,7 +231,7 @@ class Trainer:
             config.rollout.temperature,
             config.optimiser.micro_batch,
             self.ranks,
-            routers=self.routers,
+            routers=self.learner.routers,
             replay_BLDK=replayed_in_scoring(config, rollouts.samples),
         )
         config = self.entropy.in_force(config, _mean_entropy(rollouts, scores))
@@ -403,7 +402,10 @@ class Trainer:
 
         Raises:
             ConfigError: if it needs a critic and there is none, or the other way round.
+            ModelError: if it needs routers and the model has none.
         """
+        refuse_undivided(config, self.ranks)
+        routers = steering_routers(config, self.learner.model)
         if (config.advantage.kind == ADVANTAGE) != (self.critic is not None):
             raise ConfigError(
                 "a critic neither begins nor ends in flight",
@@ -413,6 +415,7 @@ class Trainer:
         if config.loss.kl_coefficient > 0:
             self.reference.prepare()
         self.ranks.agree(lambda: self.engine.set(config.engine, config.rollout.temperature))
+        self.learner.routers = routers
 
     @property
     def _parts(self) -> checkpoint.Checkpointed:

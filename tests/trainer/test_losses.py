@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.aggregation import AGGREGATIONS, StepTokens, token_weights
 from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs
 from grpodoctor.trainer.kl.base import KlInputs
 from grpodoctor.trainer.loss_settings import SETTINGS, loss_config
-from grpodoctor.trainer.losses.base import LossInputs, LossTerms
-from grpodoctor.trainer.registry import Family, correction_of, kl_of, loss_of, names
+from grpodoctor.trainer.losses.base import LossInputs, LossTerms, TopTokens, coarsened, covariances
+from grpodoctor.trainer.registry import Family, choice_of, correction_of, kl_of, loss_of, names
 from grpodoctor.trainer.sections import CorrectionConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 from grpodoctor.vocabulary.knobs import KNOBS
@@ -42,7 +43,7 @@ def penalty_of(estimator: str, new_logprobs_BT: Tensor) -> Tensor:
     return kl_of(estimator)(KlInputs(new_logprobs_BT, logprobs("ref"), logprobs("old")))
 
 
-def terms_of(
+def inputs_of(
     new_logprobs_BT: Tensor,
     *,
     advantages: Any = ((1.0,), (-0.5,)),
@@ -50,19 +51,41 @@ def terms_of(
     sampler_logprobs_BT: Tensor | None = None,
     mask_BT: Tensor = MASK_BT,
     **settings: Any,
-) -> LossTerms:
-    """A loss on the core fixture; the sampler is the old policy unless it is given."""
+) -> LossInputs[Any]:
+    """The core fixture; the sampler is the old policy unless it is given.
+
+    Its likeliest tokens, where a loss wants them, are the sampled one and half of the rest.
+    """
     config = loss_config(settings)
     old_BT = logprobs("old") if old_logprobs_BT is None else old_logprobs_BT
+    sampler_BT = old_BT if sampler_logprobs_BT is None else sampler_logprobs_BT
     inputs = LossInputs(
         new_logprobs_BT,
         old_BT,
-        old_BT if sampler_logprobs_BT is None else sampler_logprobs_BT,
-        tensor(advantages).expand(new_logprobs_BT.shape),
+        sampler_BT,
+        torch.as_tensor(advantages, dtype=torch.float64).expand(new_logprobs_BT.shape),
         mask_BT,
         config,
+        router_shift_BT=torch.ones_like(new_logprobs_BT),
     )
-    return loss_of(config.kind)(inputs)
+    if not config.sampler_top_tokens():
+        return inputs
+    pairs = [
+        torch.stack([each_BT, torch.log(-torch.expm1(each_BT) / 2)], dim=-1)
+        for each_BT in (sampler_BT, new_logprobs_BT.detach())
+    ]
+    return replace(inputs, top=TopTokens(*pairs, torch.tensor([True, False]).expand(2, 3, 2)))
+
+
+def chosen_by(inputs: LossInputs[Any]) -> Tensor | None:
+    choose = choice_of(inputs.settings.kind)
+    return None if choose is None else choose(inputs, torch.Generator().manual_seed(0))
+
+
+def terms_of(new_logprobs_BT: Tensor, **given: Any) -> LossTerms:
+    """A loss on the core fixture."""
+    inputs = inputs_of(new_logprobs_BT, **given)
+    return loss_of(inputs.settings.kind)(replace(inputs, chosen_BT=chosen_by(inputs)))
 
 
 @dataclass
@@ -74,6 +97,7 @@ class Case:
     correction: str = "none"
     cap: float = 2.0
     floor: float = 0.0
+    of_response: str = "product"
 
     def terms(self, new_logprobs_BT: Tensor) -> LossTerms:
         return terms_of(
@@ -85,7 +109,9 @@ class Case:
         )
 
     def corrected(self) -> Corrected | None:
-        settings = CorrectionConfig(kind=self.correction, cap=self.cap, floor=self.floor)
+        settings = CorrectionConfig(
+            kind=self.correction, cap=self.cap, floor=self.floor, of_response=self.of_response
+        )
         inputs = CorrectionInputs(logprobs("old"), logprobs("mu"), MASK_BT, settings)
         return correction_of(self.correction)(inputs)
 
@@ -100,6 +126,7 @@ class Case:
 
 
 FLIPPED = ((-1.0,), (0.5,))
+CLIP_COV = {"kind": "clip_cov", "clip_low": 0.2, "clip_high": 0.2}
 GSPO_WIDE = {"clip_low": 0.2, "clip_high": 0.2}
 TV, TOKEN_SUM = {"kind": "dppo_binary_tv"}, "sequence-mean-token-sum"
 
@@ -136,6 +163,15 @@ CASES = {
     "dcpo_dac_otm_sum_over_responses": Case({"kind": "dcpo"}, "sequence-sum-token-mean"),
     "minirl_token_sum": Case({"kind": "minirl"}, TOKEN_SUM),
     "olmo3_grpo": Case({"clip_high": 0.272}, advantages=((0.5,), (-0.5,)), correction="tis_token"),
+    "two_sided_clip_delta4": Case({"dual_clip": 4.0}),
+    "rloo_trl_sequence_ratio_clip": Case(
+        {"kind": "sequence_clip"}, "sequence-mean", ((1.0,), (-1.0,))
+    ),
+    "clip_cov_all_eligible": Case({**CLIP_COV, "share": 1.0, "covariance_low": 0.35}),
+    "kl_cov_top2_coef1": Case({"kind": "kl_cov", "share": 0.4}),
+    "tis_sequence_geomean_C1.5_msswift_style": Case(
+        correction="tis_sequence", cap=1.5, of_response="geometric-mean"
+    ),
     "tis_token_C2": Case(correction="tis_token"),
     "tis_sequence_product_C3": Case(correction="tis_sequence", cap=3.0),
     "mis_token_C2": Case(correction="mis_token"),
@@ -260,8 +296,14 @@ def aggregated(loss_BT: Tensor, mask_BT: Tensor, kind: str) -> Tensor:
 @pytest.mark.parametrize("name", names("losses"))
 def test_on_policy_the_gradient_is_that_of_reinforce(name: str) -> None:
     new_logprobs_BT = logprobs("old").requires_grad_()
-    terms, kind = terms_of(new_logprobs_BT, kind=name), loss_config({"kind": name}).aggregation
+    # By design Clip-Cov leaves tokens out, and the product of ratios sums up a response's tokens.
+    none_chosen = {"share": 0, "fewest": 0} if name == "clip_cov" else {}
+    terms, kind = (
+        terms_of(new_logprobs_BT, kind=name, **none_chosen),
+        loss_config({"kind": name}).aggregation,
+    )
     gradient_BT = gradient_of(aggregated(terms.loss_BT, MASK_BT, kind), new_logprobs_BT)
+    kind = TOKEN_SUM if name == "sequence_clip" else kind
     plain_BT = -tensor([[1.0], [-0.5]]) * new_logprobs_BT
     wanted_BT = gradient_of(aggregated(plain_BT, MASK_BT, kind), new_logprobs_BT)
     torch.testing.assert_close(gradient_BT, wanted_BT, rtol=1e-6, atol=1e-12)
@@ -293,15 +335,20 @@ def test_what_stands_in_the_padding_reaches_neither_value_nor_gradient(
 @pytest.mark.parametrize("name", names("losses"))
 def test_a_response_is_weighed_alone_or_in_company_alike(name: str) -> None:
     whole = terms_of(logprobs("new"), sampler_logprobs_BT=logprobs("mu"), kind=name)
-    for row, advantage in enumerate((1.0, -0.5)):
+    inputs = inputs_of(logprobs("new"), sampler_logprobs_BT=logprobs("mu"), kind=name)
+    chosen_BT = chosen_by(inputs)  # among the tokens of both
+    for row in (0, 1):
         part = slice(row, row + 1)
-        alone = terms_of(
-            logprobs("new")[part],
-            advantages=((advantage,),),
-            old_logprobs_BT=logprobs("old")[part],
-            sampler_logprobs_BT=logprobs("mu")[part],
-            mask_BT=MASK_BT[part],
-            kind=name,
+        alone = loss_of(name)(
+            LossInputs(
+                *(logprobs(policy)[part] for policy in ("new", "old", "mu")),
+                advantages_BT=inputs.advantages_BT[part],
+                mask_BT=MASK_BT[part],
+                settings=inputs.settings,
+                chosen_BT=None if chosen_BT is None else chosen_BT[part],
+                top=inputs.top and TopTokens(*(each[part] for each in inputs.top)),
+                router_shift_BT=torch.ones(1, 3, dtype=torch.float64),
+            )
         )
         assert torch.equal(alone.loss_BT, whole.loss_BT[part])
         for flags_BT, all_BT in (
@@ -408,7 +455,7 @@ def test_every_loss_has_settings_of_its_own_and_every_settings_a_loss() -> None:
     assert set(SETTINGS) == set(names("losses"))
 
 
-FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections")
+FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections", "reweightings")
 
 
 @pytest.mark.parametrize(
@@ -420,6 +467,143 @@ def test_the_page_of_a_variant_says_what_one_must_know(family: Family, name: str
     wanted = ["Formula", "Settings", "Moves", "Elsewhere", "Not with", "Source"]
     if family == "losses":
         wanted.insert(1, "Denominator")
-    if family == "advantages":
+    if family == "advantages" and "Not with" not in titles:
         wanted.remove("Not with")
     assert titles == wanted
+
+
+@pytest.mark.parametrize("name", ["clip_cov_all_eligible", "kl_cov_top2_coef1"])
+def test_the_choice_is_made_among_the_tokens_of_the_step(name: str) -> None:
+    expected = VECTORS["losses"][name]
+    inputs = inputs_of(logprobs("new"), **CASES[name].settings)
+    chosen_BT = chosen_by(inputs)
+    assert chosen_BT is not None
+    wanted_BT = tensor(expected["eligible" if name.startswith("clip") else "selected"]).bool()
+    assert torch.equal(chosen_BT, wanted_BT)
+
+
+def test_the_covariance_is_that_of_the_paper() -> None:
+    wanted_BT = tensor(VECTORS["losses"]["clip_cov_all_eligible"]["cov"])
+    torch.testing.assert_close(
+        covariances(inputs_of(logprobs("new"))), wanted_BT, rtol=1e-6, atol=1e-9
+    )
+
+
+def many_tokens(**settings: Any) -> LossInputs[Any]:
+    """Two hundred responses of ten tokens, half of them with an advantage far below the others."""
+    generator = torch.Generator().manual_seed(3)
+    new_BT = -3 * torch.rand(200, 10, generator=generator, dtype=torch.float64)
+    mask_BT = torch.rand(200, 10, generator=generator) < 0.8
+    advantages = torch.where(torch.arange(200) % 2 == 0, 1.0, -1.0)[:, None]
+    return inputs_of(
+        new_BT, advantages=advantages, old_logprobs_BT=new_BT, mask_BT=mask_BT, **settings
+    )
+
+
+def test_clip_cov_draws_its_share_evenly_among_the_eligible_tokens() -> None:
+    inputs = many_tokens(kind="clip_cov", share=0.01, covariance_low=0.1)
+    choose, cov_BT, counts_BT = choice_of("clip_cov"), covariances(inputs), torch.zeros(200, 10)
+    assert choose is not None
+    eligible_BT = inputs.mask_BT & (cov_BT > 0.1)
+    share = int(0.01 * int(inputs.mask_BT.sum()))
+    for seed in range(300):
+        chosen_BT = choose(inputs, torch.Generator().manual_seed(seed))
+        assert chosen_BT.sum() == share
+        assert not (chosen_BT & ~eligible_BT).any()
+        counts_BT += chosen_BT
+    mean = 300 * share / int(eligible_BT.sum())
+    spread = counts_BT[eligible_BT].var() / mean
+    assert 0.8 < spread < 1.2  # of a Poisson count it is 1
+    again = [choose(inputs, torch.Generator().manual_seed(5)) for _ in range(2)]
+    assert torch.equal(*again)
+
+
+@pytest.mark.parametrize(("kind", "share"), [("clip_cov", 1e-6), ("kl_cov", 1e-6)])
+def test_a_choice_of_less_than_one_token_is_one_unless_none_is_asked_for(
+    kind: str, share: float
+) -> None:
+    wide = {"covariance_low": 0.0} if kind == "clip_cov" else {}
+    for fewest in (1, 0):
+        chosen_BT = chosen_by(many_tokens(kind=kind, share=share, fewest=fewest, **wide))
+        assert chosen_BT is not None
+        assert chosen_BT.sum() == fewest
+
+
+@pytest.mark.parametrize("kind", ["clip_cov", "kl_cov"])
+def test_a_step_without_loss_tokens_chooses_none(kind: str) -> None:
+    inputs = inputs_of(logprobs("new"), mask_BT=torch.zeros_like(MASK_BT), kind=kind)
+    chosen_BT = chosen_by(inputs)
+    assert chosen_BT is not None
+    assert not chosen_BT.any()
+
+
+def coarse(**settings: Any) -> LossInputs[Any]:
+    """One token of a vocabulary of five, of which the sampler tells its two likeliest."""
+    fixture = VECTORS["topk"]
+    mu, pi, action = tensor(fixture["mu"]).log(), tensor(fixture["pi"]).log(), fixture["action"]
+    likeliest = mu.topk(fixture["K"]).indices
+    assert sorted([*likeliest.tolist(), action]) == fixture["set"]
+    top = TopTokens(mu[likeliest][None, None], pi[likeliest][None, None], likeliest == action)
+    inputs = inputs_of(
+        pi[action].clone()[None, None].requires_grad_(),
+        advantages=1.0,
+        old_logprobs_BT=mu[action][None, None],
+        mask_BT=torch.ones(1, 1, dtype=torch.bool),
+        kind="dppo_binary_tv",
+    )
+    return replace(inputs, top=top, settings=loss_config(settings))
+
+
+def test_the_coarse_distributions_are_the_published_ones() -> None:
+    sampler_BTS, new_BTS = coarsened(coarse(kind="dppo_topk_tv"))
+    for found, key in ((sampler_BTS, "mu_reduced_last_is_other"), (new_BTS, "pi_reduced")):
+        torch.testing.assert_close(found[0, 0], tensor(VECTORS["topk"][key]), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [("dppo_topk_tv", "tv_topk"), ("dppo_topk_kl", "kl_topk")]
+)
+def test_a_coarse_divergence_stops_what_lies_beyond_its_limit(kind: str, key: str) -> None:
+    divergence, gradients = VECTORS["topk"][key], []
+    for factor in (1 + 1e-6, 1 - 1e-6):
+        inputs = coarse(kind=kind, divergence_limit=divergence * factor)
+        terms = loss_of(kind)(inputs)
+        gradients.append(gradient_of(terms.loss_BT.sum(), inputs.new_logprobs_BT).item())
+        assert terms.clipped_high_BT is not None
+        assert bool(terms.clipped_high_BT) == (gradients[-1] == 0)
+    assert gradients == [pytest.approx(-VECTORS["topk"]["ratio"], rel=1e-6), 0]
+
+
+def test_a_sampled_token_among_the_likeliest_counts_once() -> None:
+    inputs = inputs_of(logprobs("new"), sampler_logprobs_BT=logprobs("mu"), kind="dppo_topk_tv")
+    sampler_BTS, _ = coarsened(inputs)
+    assert (sampler_BTS[..., 2] == 0).all()
+    assert torch.allclose(sampler_BTS.sum(dim=-1), torch.ones(2, 3, dtype=torch.float64))
+    # The rest is shared out evenly in both, so that the divergence is the binary one.
+    binary = terms_of(
+        logprobs("new"), sampler_logprobs_BT=logprobs("mu"), kind="dppo_binary_tv"
+    ).loss_BT
+    assert torch.equal(loss_of("dppo_topk_tv")(inputs).loss_BT[MASK_BT], binary[MASK_BT])
+
+
+def test_an_engine_that_tells_no_likeliest_tokens_is_refused() -> None:
+    inputs = replace(coarse(kind="dppo_topk_kl"), top=None)
+    with pytest.raises(ConfigError, match="likeliest tokens"):
+        loss_of("dppo_topk_kl")(inputs)
+
+
+@pytest.mark.parametrize("jump", [-300.0, 300.0])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_a_response_that_jumped_is_clipped_and_not_a_nan(jump: float, advantage: float) -> None:
+    new_BT = (torch.full((1, 4), -1.0) + jump / 4).requires_grad_()
+    terms = terms_of(
+        new_BT,
+        advantages=advantage,
+        old_logprobs_BT=torch.full((1, 4), -1.0),
+        mask_BT=torch.ones(1, 4, dtype=torch.bool),
+        kind="sequence_clip",
+    )
+    gradient_BT = gradient_of(terms.loss_BT.sum(), new_BT)
+    assert gradient_BT.isfinite().all()
+    if (jump > 0) == (advantage > 0):
+        assert (gradient_BT == 0).all()

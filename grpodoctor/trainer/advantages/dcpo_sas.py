@@ -19,6 +19,9 @@ Elsewhere
     The authors' code has the unbiased deviation; its pooled formula is exact in the population form
     alone.
 
+Not with
+    Dynamic sampling or filtering of groups, which throw away what this learns from.
+
 Source
     arXiv 2509.02333, section 3.2.
 """
