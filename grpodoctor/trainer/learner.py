@@ -86,17 +86,14 @@ class Learner:
         model: in evaluation mode, so that dropout is off and the ratio starts at one.
         config: of the optimiser.
         ranks: who takes part; the model is then divided among them.
-        routers: the model's, where a batch may ask for their replay or their shift.
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        config: OptimiserConfig,
-        ranks: Ranks = ALONE,
-        routers: Routers | None = None,
+        self, model: PreTrainedModel, config: OptimiserConfig, ranks: Ranks = ALONE
     ) -> None:
-        self.model, self._ranks, self._routers = model, ranks, routers
+        self.model, self._ranks = model, ranks
+        self.routers: Routers | None = None
+        """The model's, while batches may ask for their replay or their shift."""
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         self.optimiser = build_adamw(self.parameters, config, config.learning_rate)
 
@@ -249,10 +246,10 @@ class Learner:
         self, batch: LearnBatch, rows_B: Tensor
     ) -> AbstractContextManager[Tape | None, bool | None]:
         """Replay and record the routing of some responses, where the batch wants either."""
-        if self._routers is None or (batch.replay_BLDK is None and batch.old_gates is None):
+        if self.routers is None or (batch.replay_BLDK is None and batch.old_gates is None):
             return nullcontext()
         replay_BLDK = batch.replay_BLDK
-        return self._routers.watched(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
+        return self.routers.watched(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
 
     def _look(self, samples: Samples, config: TrainConfig) -> Look:
         mask_BT, temperature = samples.mask_BT, config.rollout.temperature
