@@ -75,7 +75,7 @@ def build_engine(config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> E
         return RolloutEngine(config, policy, ranks)
     from grpodoctor.trainer.vllm_engine import open_vllm
 
-    return open_vllm(config, policy)
+    return open_vllm(config, policy, ranks)
 
 
 class RolloutEngine:

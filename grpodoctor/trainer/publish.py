@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from grpodoctor.errors import EngineError
+from grpodoctor.trainer.adapters import merged_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,20 +20,15 @@ if TYPE_CHECKING:
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
 
 
-def checkpoint_weights(
-    model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]] | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a model under the names that a saved checkpoint has, tied ones once.
+def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a model under the names that a saved checkpoint has.
 
-    Args:
-        model: says how its modules are named in a checkpoint.
-        weights: all of its weights by module name, where they are not its own as they are; with
-            adapters merged, or gathered from several processes.
+    Tied ones come once, and adapters are merged in.
     """
-    named = dict(model.state_dict() if weights is None else weights)
+    named = dict(merged_weights(model))
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for tied in every - {name for name, _ in model.named_parameters()}:
-        del named[tied]
+        named.pop(tied, None)
     for name, tensor in _renamed(model, named).items():
         yield name, tensor.detach()
 

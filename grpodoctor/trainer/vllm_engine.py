@@ -14,7 +14,7 @@ seeds, and what becomes of the responses. How to reach vLLM is a `Backend`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,11 +27,14 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, DataError, EngineError
 from grpodoctor.trainer.codec import Codec
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.forward import pack_left
 from grpodoctor.trainer.policy import Policy
 from grpodoctor.trainer.publish import WeightFiles, checkpoint_weights
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.trainer.sections import EngineConfig
+from grpodoctor.trainer.sharing import sample_in_shares
+from grpodoctor.trainer.top_tokens import TopK
 from grpodoctor.trainer.vllm_worker import SIZES
 from grpodoctor.treatment.requests import printable
 
@@ -43,6 +46,8 @@ class Ask(NamedTuple):
     """Responses wanted to one prompt."""
 
     prompt: Sequence[int]
+    first: int
+    """Number of the first response in the batch."""
     responses: int
     seed: int
 
@@ -53,6 +58,8 @@ class SamplingTerms(NamedTuple):
     temperature: float
     max_length: int
     end_ids: Sequence[int]
+    top_tokens: int
+    """How many of the likeliest tokens to tell at each position."""
 
 
 class Response(NamedTuple):
@@ -60,6 +67,8 @@ class Response(NamedTuple):
 
     ids: Sequence[int]
     logprobs: Sequence[float]
+    top: Sequence[Mapping[int, float]]
+    """Log-probabilities of the likeliest tokens, and perhaps the sampled one, by position."""
 
 
 class Served(BaseModel):
@@ -110,14 +119,21 @@ class VllmEngine:
         policy: the learner; it is read, never changed.
         files: where its weights are handed over.
         backend: the way to vLLM.
+        ranks: who shares the asking; the first hands over the weights.
 
     Raises:
         EngineError: if vLLM does not answer, or serves another model.
     """
 
     def __init__(
-        self, config: TrainConfig, policy: Policy, files: WeightFiles, backend: Backend
+        self,
+        config: TrainConfig,
+        policy: Policy,
+        files: WeightFiles,
+        backend: Backend,
+        ranks: Ranks = ALONE,
     ) -> None:
+        self._ranks = ranks
         self._policy, self._files, self._backend = policy, files, backend
         self._engine = config.engine
         self._max_length = config.rollout.max_length
@@ -144,11 +160,14 @@ class VllmEngine:
         self._hand_over(checkpoint_weights(self._policy.model), step)
 
     def _hand_over(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
+        self._ranks.first(lambda: self._deliver(weights, step))
+        self._due, self.synced_step = False, step
+
+    def _deliver(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
         path, count = self._files.publish(weights, step)
         for loaded in self._backend.load(str(path)):
             _refuse_partial(loaded, count, self._backend.name)
         self._backend.forget_prefixes()
-        self._due, self.synced_step = False, step
 
     def maybe_sync(self, step: int) -> bool:
         """Sync before the rollout of `step` if it is time; returns whether it was."""
@@ -173,23 +192,37 @@ class VllmEngine:
         self._due = self._due or engine.sync_every != self._engine.sync_every
         self._engine, self._temperature = engine, temperature
 
-    def generate(self, prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Samples:
-        """One response per prompt; a prompt that follows itself is read once.
+    def generate(
+        self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
+    ) -> Samples:
+        """One response per prompt, with so many of the likeliest tokens at each position.
 
         Raises:
             DataError: if a prompt and its response do not fit into what vLLM makes room for.
             EngineError: if vLLM does not answer, or not in the way that was asked for.
         """
         self._refuse_too_long(max(map(len, prompts)))
-        codec = self._policy.codec
-        terms = SamplingTerms(self.temperature, self._max_length, sorted(codec.end_ids))
+        codec, device = self._policy.codec, self._policy.model.device
+        top_tokens = min(top_tokens, self._vocabulary)
+        terms = SamplingTerms(self.temperature, self._max_length, sorted(codec.end_ids), top_tokens)
         asks = list(_asks(prompts, generator))
-        responses = [each for group in self._backend.sample(asks, terms) for each in group]
-        if len(responses) != len(prompts):
-            raise _unasked(f"{len(responses)} responses to {len(prompts)} prompts", self._backend)
+
+        def draw(rows: range) -> Samples:
+            responses = self._responses(list(_within(asks, rows)), terms)
+            own = prompts[rows.start : rows.stop]
+            return _samples(own, responses, codec, top_tokens).to(device)
+
+        return sample_in_shares(len(prompts), draw, device, self._ranks)
+
+    def _responses(self, asks: Sequence[Ask], terms: SamplingTerms) -> list[Response]:
+        answers = self._backend.sample(asks, terms)
+        for ask, answer in zip(asks, answers, strict=True):
+            if len(answer) != ask.responses:
+                raise _unasked(f"{len(answer)} responses and not {ask.responses}", self._backend)
+        responses = [response for answer in answers for response in answer]
         for response in responses:
             self._refuse_unusable(response, terms)
-        return _samples(prompts, responses, codec)
+        return responses
 
     def state_dict(self) -> dict[str, Any]:
         """What an exact resume needs: the step of the last sync, and the weights if they stay."""
@@ -209,6 +242,10 @@ class VllmEngine:
         """Let go of vLLM and of the weights handed over; a server goes on running."""
         self._backend.close()
         self._files.close()
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self._policy.model.config.get_text_config().vocab_size)
 
     def _refuse_other_logprobs(self, temperature: float) -> None:
         mode = self._served.logprobs_mode
@@ -232,22 +269,25 @@ class VllmEngine:
             )
 
     def _refuse_unusable(self, response: Response, terms: SamplingTerms) -> None:
-        ids, logprobs = response
+        ids, logprobs, top = response
         if not 0 < len(ids) == len(logprobs) <= terms.max_length:
             raise _unasked(
                 f"{len(ids)} tokens with {len(logprobs)} log-probabilities", self._backend
             )
+        if terms.top_tokens and [each for each in top if len(each) < terms.top_tokens]:
+            raise _unasked(f"fewer than {terms.top_tokens} likeliest tokens", self._backend)
         if len(ids) < terms.max_length and ids[-1] not in terms.end_ids:
             raise _unasked(
                 f"a response that ends after {len(ids)} of {terms.max_length} tokens without an "
                 "end token",
                 self._backend,
             )
-        if not 0 <= min(ids) <= max(ids) < self._policy.model.config.get_text_config().vocab_size:
+        named = [*ids, *(token for each in top for token in each)]
+        if not 0 <= min(named) <= max(named) < self._vocabulary:
             raise _unasked("a token that the learner does not have", self._backend)
 
 
-def open_vllm(config: TrainConfig, policy: Policy) -> VllmEngine:
+def open_vllm(config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> VllmEngine:
     """Open vLLM as `config.engine` says: started here, or reached at its address.
 
     Raises:
@@ -257,36 +297,54 @@ def open_vllm(config: TrainConfig, policy: Policy) -> VllmEngine:
     files = WeightFiles(config.engine.sync_dir)
     with ExitStack() as undo:
         undo.callback(files.close)
-        backend = _backend(config, policy, files)
+        backend = _backend(config, policy, files, ranks)
         undo.callback(backend.close)
-        engine = VllmEngine(config, policy, files, backend)
+        engine = VllmEngine(config, policy, files, backend, ranks)
         undo.pop_all()
     return engine
 
 
-def _backend(config: TrainConfig, policy: Policy, files: WeightFiles) -> Backend:
+def _backend(config: TrainConfig, policy: Policy, files: WeightFiles, ranks: Ranks) -> Backend:
     if config.engine.kind == "server":
         from grpodoctor.trainer.vllm_server import VllmServer
 
         return VllmServer(config.engine, config.model.name)
     from grpodoctor.trainer.vllm_local import LocalVllm
 
+    if ranks.world > 1:
+        raise EngineError(
+            "vLLM in process wants the process for itself, and this one is one of several",
+            where="engine.kind=vllm",
+            remedy="start a vLLM server and set engine.kind=server",
+        )
     return LocalVllm(config, policy, files.path)
 
 
 def _asks(prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Iterator[Ask]:
-    """Prompts that follow themselves are asked for at once, with a seed from the first's number."""
+    """One for each prompt and those like it that follow, with a seed from the first one's number.
+
+    The seed of each further response is one more, as in vLLM itself.
+    """
     base = int(torch.randint(2**62, (), generator=generator))
     row = 0
     for prompt, repeated in groupby(map(tuple, prompts)):
         count = sum(1 for _ in repeated)
         seed = int(np.random.SeedSequence((base, row)).generate_state(1, np.uint64)[0] >> 2)
-        yield Ask(prompt, count, seed)
+        yield Ask(prompt, row, count, seed)
         row += count
 
 
+def _within(asks: Sequence[Ask], rows: range) -> Iterator[Ask]:
+    """What is asked for some rows of the batch, so that they become what they are in the whole."""
+    for ask in asks:
+        first = max(ask.first, rows.start)
+        count = min(ask.first + ask.responses, rows.stop) - first
+        if count > 0:
+            yield Ask(ask.prompt, first, count, ask.seed + first - ask.first)
+
+
 def _samples(
-    prompts: Sequence[Sequence[int]], responses: Sequence[Response], codec: Codec
+    prompts: Sequence[Sequence[int]], responses: Sequence[Response], codec: Codec, top_tokens: int
 ) -> Samples:
     prompt_tokens, prompt_attention = pack_left(prompts, codec.pad_id)
     lengths_B1 = torch.tensor([[len(each.ids)] for each in responses])
@@ -303,7 +361,21 @@ def _samples(
         logprobs_BT=logprobs_BT,
         truncated_B=torch.tensor([each.ids[-1] not in codec.end_ids for each in responses]),
         pad_id=codec.pad_id,
+        top=_top(responses, mask_BT, top_tokens) if top_tokens else None,
     )
+
+
+def _top(responses: Sequence[Response], mask_BT: Tensor, count: int) -> TopK:
+    ids_BTK = torch.zeros(*mask_BT.shape, count, dtype=torch.long)
+    logprobs_BTK = torch.zeros(*mask_BT.shape, count)
+    likeliest = [
+        sorted(position.items(), key=lambda entry: -entry[1])[:count]
+        for response in responses
+        for position in response.top
+    ]
+    ids_BTK[mask_BT] = torch.tensor([[token for token, _ in each] for each in likeliest])
+    logprobs_BTK[mask_BT] = torch.tensor([[value for _, value in each] for each in likeliest])
+    return TopK(ids_BTK, logprobs_BTK)
 
 
 def _refuse_another_model(model: PreTrainedModel, served: Served, name: str) -> None:

@@ -50,7 +50,6 @@ class LocalVllm:
     def __init__(self, config: TrainConfig, policy: Policy, folder: Path) -> None:
         if find_spec("vllm") is None:
             raise MissingExtraError("engine.kind=vllm", "vllm")
-        _refuse_ranks()
         _write_config(policy.model, folder)
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
@@ -98,7 +97,7 @@ class LocalVllm:
                 temperature=terms.temperature,
                 max_tokens=terms.max_length,
                 stop_token_ids=list(terms.end_ids),
-                logprobs=0,
+                logprobs=terms.top_tokens,
                 detokenize=False,
             )
             for ask in asks
@@ -135,23 +134,15 @@ def _own_threads() -> Iterator[None]:
         set_threads(threads)
 
 
-def _refuse_ranks() -> None:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise EngineError(
-            "vLLM in process wants the process for itself, and this one is one of several",
-            where="engine.kind=vllm",
-            remedy="start a vLLM server and set engine.kind=server",
-        )
-
-
 def _cut(error: Exception) -> str:
     return printable(" ".join(str(error).split()), 300)
 
 
 def _response(output: Any) -> Response:
     ids = list(output.token_ids)
-    logprobs = [entry[token].logprob for entry, token in zip(output.logprobs, ids, strict=True)]
-    return Response(ids, logprobs)
+    top = [{token: one.logprob for token, one in entry.items()} for entry in output.logprobs]
+    logprobs = [entry[token] for entry, token in zip(top, ids, strict=True)]
+    return Response(ids, logprobs, top)
 
 
 def _settings(config: TrainConfig, policy: Policy, folder: Path) -> dict[str, Any]:
@@ -167,6 +158,7 @@ def _settings(config: TrainConfig, policy: Policy, folder: Path) -> dict[str, An
         "gpu_memory_utilization": engine.memory_share,
         "worker_extension_cls": EXTENSION,
         "logprobs_mode": "processed_logprobs",
+        "max_logprobs": config.loss.sampler_top_tokens(),
         "enforce_eager": not torch.cuda.is_available(),  # compiling takes a CPU minutes
         "seed": config.seed,
         "disable_log_stats": True,

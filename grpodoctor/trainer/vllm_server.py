@@ -25,6 +25,7 @@ _ATTEMPTS = 3
 _PAUSE = 1.0
 _CONNECTIONS = 64
 """Requests under way at once; vLLM batches them."""
+_NEWER = "use vLLM 0.10.2 or newer"
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -40,6 +41,7 @@ class _Models(BaseModel):
 
 class _Logprobs(BaseModel):
     token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
 
 
 class _Choice(BaseModel):
@@ -142,7 +144,7 @@ class VllmServer:
             "max_tokens": terms.max_length,
             "temperature": terms.temperature,
             "stop_token_ids": list(terms.end_ids),
-            "logprobs": 0,
+            "logprobs": terms.top_tokens,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,  # some tokens have no text of their own
             # Said, because a server takes what is left open from the model's generation_config.
@@ -156,7 +158,20 @@ class VllmServer:
         answer = self._request("POST", "/v1/completions", body)
         completion = self._parsed(_Completion, _json(answer))
         choices = sorted(completion.choices, key=lambda choice: choice.index)
-        return [Response(each.token_ids, each.logprobs.token_logprobs) for each in choices]
+        return [self._response(choice) for choice in choices]
+
+    def _response(self, choice: _Choice) -> Response:
+        """A response; vLLM writes a token whose text is not asked for as `token_id:17`."""
+        try:
+            top = [
+                {int(token.removeprefix("token_id:")): logprob for token, logprob in each.items()}
+                for each in choice.logprobs.top_logprobs
+            ]
+        except ValueError as error:
+            raise EngineError(
+                "it names the likeliest tokens by their text", where=self.name, remedy=_NEWER
+            ) from error
+        return Response(choice.token_ids, choice.logprobs.token_logprobs, top)
 
     def _await(self, longest: float) -> None:
         """Wait until the server has loaded its model."""
@@ -249,7 +264,7 @@ class VllmServer:
             raise EngineError(
                 f"its answer is not vLLM's: {key or 'all of it'}: {printable(first['msg'])}",
                 where=self.name,
-                remedy="use vLLM 0.10.2 or newer",
+                remedy=_NEWER,
             ) from error
 
 

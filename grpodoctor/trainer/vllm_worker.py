@@ -4,9 +4,8 @@ vLLM mixes this class into each of its workers when it is started with
 `--worker-extension-cls grpodoctor.trainer.vllm_worker.WeightSync`. Its methods are then reached by
 name through `collective_rpc`, in process or over HTTP; so they take and return plain JSON values.
 
-vLLM's own reload is not enough: where input and output embeddings are tied, it replaces the first
-and leaves the packed copy that the CPU's kernels made of the second (engines without such a copy
-lose nothing by what is done here about it).
+On a CPU vLLM's own reload is not enough, since the kernels there work on packed copies: where input
+and output embeddings are tied it leaves the copy made of the second, and it does not pack experts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ EXTENSION = "grpodoctor.trainer.vllm_worker.WeightSync"
 
 SIZES = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-    *("num_attention_heads", "num_key_value_heads", "num_experts", "tie_word_embeddings"),
+    *("num_attention_heads", "num_key_value_heads", "num_experts", "num_local_experts"),
+    *("moe_intermediate_size", "tie_word_embeddings"),
 )
 """What two models that can share weights have in common, by the names in their config.json."""
 
@@ -96,6 +96,7 @@ class WeightSync:
         model.load_weights = listening  # type: ignore[assignment]  # shadows the method
         try:
             with set_current_vllm_config(self.vllm_config):
+                _forget_packed_experts(model)
                 self.model_runner.reload_weights(weights_iterator=counted())
                 _refresh_embeddings(model)
         finally:
@@ -110,6 +111,22 @@ def _tensors(path: str) -> Iterator[tuple[str, Tensor]]:
     with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 - not a mapping: it cannot be iterated over
             yield name, file.get_tensor(name)
+
+
+def _forget_packed_experts(model: nn.Module) -> None:
+    """Have experts packed anew when they are loaded, as if for the first time.
+
+    Where a kernel stands already, vLLM loads them as they are, for the sake of recorded CUDA
+    graphs; the CPU's kernel would then read unpacked weights as packed ones.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        method: Any = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _refresh_embeddings(model: nn.Module) -> None:
