@@ -6,7 +6,7 @@ the rows still running; rows that ended are dropped once they are half of the ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -210,6 +210,13 @@ def _ends(response_BT: Tensor, mask_BT: Tensor, codec: Codec) -> Tensor:
     return torch.isin(response_BT, end_ids) & mask_BT
 
 
+def _flags(ids: Iterable[int], vocabulary: int, device: torch.device) -> Tensor:
+    """True at these ids, (V,); a look-up in it is several times as fast as `isin`."""
+    flags_V = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+    flags_V[[each for each in ids if each < vocabulary]] = True
+    return flags_V
+
+
 class _Dice:
     """One uniform number per row of the whole batch and position, whoever is still running.
 
@@ -273,17 +280,16 @@ class _Decoder:
         rows_R = torch.arange(origin_B.shape[0], device=origin_B.device)
         running_R = torch.ones_like(rows_R, dtype=torch.bool)
         positions_R = prompt_attention.sum(dim=1)[origin_B]
-        end_ids = torch.tensor(sorted(self._codec.end_ids), device=origin_B.device)
+        ends_V = _flags(self._codec.end_ids, logits_RV.shape[1], origin_B.device)
         for index in range(self._max_length):
             uniform_R = self._dice.throw().to(rows_R.device)[rows_R]
             tokens_R, chosen_R = draw_tokens(logits_RV, self._temperature, uniform_R)
-            live_R = rows_R[running_R]
-            response_BT[live_R, index] = tokens_R[running_R]
-            logprobs_BT[live_R, index] = chosen_R[running_R]
-            mask_BT[live_R, index] = True
+            response_BT[rows_R, index] = tokens_R.where(running_R, self._codec.pad_id)
+            logprobs_BT[rows_R, index] = chosen_R.where(running_R, 0.0)
+            mask_BT[rows_R, index] = running_R
             if self._tops:
-                self._tops.note(logits_RV[running_R], live_R, index)
-            running_R &= ~torch.isin(tokens_R, end_ids)
+                self._tops.note(logits_RV[running_R], rows_R[running_R], index)
+            running_R &= ~ends_V[tokens_R]
             left = int(running_R.sum())
             if left == 0 or index + 1 == self._max_length:
                 return index + 1
@@ -314,13 +320,7 @@ class _Decoder:
         if self._book:
             self._book.note_prompt()
         cache.batch_select_indices(origin_B)
-        stepper = stepper_of(
-            self._model,
-            cache,
-            prompt_attention[origin_B],
-            self._max_length,
-            watched=self._book is not None,
-        )
+        stepper = stepper_of(self._model, cache, prompt_attention[origin_B], self._max_length)
         return output.logits[:, -1].float()[origin_B], stepper
 
 
