@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from grpodoctor.errors import MissingExtraError, ModelError
+from grpodoctor.errors import MissingExtraError, ModelError, name_some
 from grpodoctor.trainer.sections import ModelConfig
 
 if TYPE_CHECKING:
@@ -51,31 +50,44 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig, seed: int) -> None
         raise MissingExtraError("training low-rank adapters", "train")
     from peft import LoraConfig
 
-    targets = config.lora_targets
     settings = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
         lora_dropout=0.0,
-        target_modules=targets if isinstance(targets, str) else list(targets),
+        target_modules=_chosen(model, config.lora_targets),
         task_type="CAUSAL_LM",
     )
-    try:
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            # peft adds settings of its own for fused experts, and warns that nobody targets them.
-            warnings.filterwarnings(
-                "ignore", "The following (rank|alpha)_pattern keys", RuntimeWarning
-            )
-            torch.manual_seed(seed)
-            model.add_adapter(settings, _NAME)  # type: ignore[no-untyped-call]  # of transformers
-    except ValueError as error:
-        raise ModelError(
-            f"the adapters do not fit the model: {str(error)[:200]}",
-            where="model.lora_targets",
-            remedy="name its linear layers, such as q_proj, or set all-linear",
-        ) from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model.add_adapter(settings, _NAME)  # type: ignore[no-untyped-call]  # of transformers
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+
+
+def _chosen(model: PreTrainedModel, targets: str | tuple[str, ...]) -> list[str]:
+    """The full names of the linear layers that `targets` means, but the output head's.
+
+    peft would take `all-linear` and short names for the fused experts and routers of some
+    mixture-of-experts models too, and not of others: full names mean the same everywhere.
+    """
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head
+    ]
+    if isinstance(targets, str):
+        return linear
+    kinds = sorted({name.rpartition(".")[2] for name in linear})
+    for target in targets:
+        if not any(f".{name}".endswith(f".{target}") for name in linear):
+            raise ModelError(
+                f"no linear layer is called {target[:60]!r}",
+                where="model.lora_targets",
+                remedy=f"the model has {name_some(kinds, 12)}; or set all-linear",
+            )
+    return [name for name in linear if f".{name}".endswith(tuple(f".{each}" for each in targets))]
 
 
 def adapter_layers(model: nn.Module) -> dict[str, LoraLayer]:

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from grpodoctor.errors import ConfigError, ModelError
-from grpodoctor.trainer.adapters import add_adapters, merged_weights
+from grpodoctor.trainer.adapters import add_adapters
 from grpodoctor.trainer.codec import CharCodec, Codec, HubCodec
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.forward import compute_in
-from grpodoctor.trainer.publish import checkpoint_weights
 from grpodoctor.trainer.sections import ModelConfig
 from grpodoctor.trainer.tasks.base import Task
 from grpodoctor.trainer.warmstart import warm_start
@@ -82,15 +80,6 @@ def device_of(name: str) -> torch.device:
             remedy="set model.device=auto",
         )
     return device
-
-
-def full_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """All weights as a saved checkpoint names them, adapters merged: what other engines load.
-
-    Tied weights come once; each tensor is the learner's own unless it was merged, so it holds
-    until the next optimiser step.
-    """
-    return checkpoint_weights(policy.model, merged_weights(policy.model))
 
 
 def _load_builtin(config: ModelConfig, task: Task) -> Policy:

@@ -135,7 +135,8 @@ def mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = next(_names)
     Path("settings.toml").write_text("")
     Path(f"{name}.py").write_text(
-        "def short(prompts, completions, answers):\n    return [float(len(c) < 4) for c in completions]\n"
+        "def short(prompts, completions, answers):\n"
+        "    return [float(len(c) < 4) for c in completions]\n"
         "def style(prompts, completions, answers):\n"
         "    return {'tone': [1, 2, 3], 'form': [0.5, 0.5, 0.5]}\n"
         "def broken(prompts, completions, answers):\n    return [float('nan')] * len(prompts)\n"
