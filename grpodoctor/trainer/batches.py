@@ -107,7 +107,7 @@ def mini_batches(
         config: how many steps, in how many passes.
         generator: shuffles.
     """
-    kept_G = group_ids_B[kept_B].unique().cpu()
+    kept_G = torch.unique(group_ids_B[kept_B]).cpu()
     for _ in range(config.epochs):
         order_G = kept_G[torch.randperm(len(kept_G), generator=generator)]
         for groups in order_G.tensor_split(config.updates_per_batch // config.epochs):

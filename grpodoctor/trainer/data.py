@@ -6,6 +6,7 @@ import codecs
 import difflib
 import hashlib
 import json
+import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from grpodoctor.trainer.rewards import RewardedTask, UserReward
 from grpodoctor.trainer.sections import TaskConfig
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.tasks.registry import TASKS
+
+_log = logging.getLogger("grpodoctor")
 
 _HELDOUT_SHARE = 10
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -68,9 +71,9 @@ class FileTask(Task):
         self, data: Path, heldout: Path | None = None, judge: MathJudge | None = None
     ) -> None:
         self.name, self._judge = data.stem, judge
-        rows = read_problems(data)
+        rows = _distinct(read_problems(data), data)
         if heldout is not None:
-            self._train, self._heldout = rows, read_problems(heldout)
+            self._train, self._heldout = rows, _distinct(read_problems(heldout), heldout)
         else:
             self._train, self._heldout = _split(rows, data)
         self._seed: int | None = None
@@ -122,6 +125,20 @@ class FileTask(Task):
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`."""
         self._seed, self._drawn, self._epoch = state["seed"], state["drawn"], -1
+
+
+def _distinct(rows: list[Problem], path: Path) -> list[Problem]:
+    """The first row of each prompt; how many others there were is logged."""
+    first: dict[str, Problem] = {}
+    for row in rows:
+        first.setdefault(row.prompt, row)
+    if len(first) < len(rows):
+        differing = sum(first[row.prompt].answer != row.answer for row in rows)
+        _log.warning(
+            "%s: %d rows repeat an earlier prompt and are left out, %d of them with another answer",
+            *(path, len(rows) - len(first), differing),
+        )
+    return list(first.values())
 
 
 def _split(rows: list[Problem], path: Path) -> tuple[list[Problem], list[Problem]]:

@@ -57,7 +57,7 @@ class Rollouts:
 
     def kept_groups(self) -> int:
         """Groups that are learnt from."""
-        return len(self.group_ids_B[self.kept_B].unique())
+        return len(torch.unique(self.group_ids_B[self.kept_B]))
 
     def prompt_ids(self) -> list[str]:
         """Of each group."""

@@ -53,7 +53,7 @@ class AdvantageInputs:
 
     def rows(self, kept_B: Tensor) -> AdvantageInputs:
         """Some responses alone, whole groups of them."""
-        groups, group_ids_B = self.group_ids_B[kept_B].unique(return_inverse=True)
+        groups, group_ids_B = torch.unique(self.group_ids_B[kept_B], return_inverse=True)
         return AdvantageInputs(
             self.rewards_B[kept_B],
             group_ids_B,
