@@ -76,7 +76,7 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(output.weight.shape[1], 1, device=policy.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.requires_grad_(requires_grad=True)
+        self.requires_grad_(requires_grad=True).train(mode=False)  # dropout stays off
 
     def forward(self, samples: Samples) -> Tensor:
         """The value before each token of the responses, shape (B, T), float32."""
