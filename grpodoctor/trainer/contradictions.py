@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 _WIDE = 0.05
 """A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
 
+_FAR = 2.0
+"""Tokens that generalised advantage estimation looks ahead, below which the critic is nearly all:
+1 / (1 - lambda)."""
+
 
 class Contradiction(NamedTuple):
     """Settings that exclude each other."""
@@ -47,7 +51,10 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
 
 def doubts(config: TrainConfig) -> list[str]:
     """What is allowed and hardly meant, a line each."""
-    every = (_wide_clip(config), *_mixed_exploration(config), *_without_effect(config))
+    every = (
+        *(_wide_clip(config), _short_sighted(config)),
+        *(*_mixed_exploration(config), *_without_effect(config)),
+    )
     return [line for holds, line in every if holds]
 
 
@@ -69,6 +76,18 @@ def _wide_clip(config: TrainConfig) -> tuple[bool, str]:
     return wide, (
         f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
         "the ratio of whole responses, whose paper uses 0.0003 and 0.0004"
+    )
+
+
+def _short_sighted(config: TrainConfig) -> tuple[bool, str]:
+    advantage, longest = config.advantage, config.rollout.max_length
+    if advantage.kind != "gae" or advantage.gae_alpha is None:
+        return False, ""
+    reach = advantage.gae_alpha * longest
+    return reach < _FAR, (
+        f"advantage.gae_alpha={advantage.gae_alpha:g} is meant for longer responses: with the "
+        f"longest, {longest} tokens, lambda is {max(0.0, 1 - 1 / reach):.2g}, and the critic is "
+        "believed a token or two ahead"
     )
 
 

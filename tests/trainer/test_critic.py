@@ -374,6 +374,13 @@ def test_what_a_critic_does_not_go_with_is_refused(
     assert reason in config_error(*assignments)
 
 
+def test_a_lambda_for_long_responses_is_doubted_where_they_are_short() -> None:
+    (doubt,) = small("steps=20", preset="vapo").doubts()
+    assert "28 tokens, lambda is 0.29" in doubt
+    assert small("rollout.max_length=40", "steps=20", preset="vapo").doubts() == []
+    assert small(preset="ppo").doubts() == []
+
+
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())
 
 
