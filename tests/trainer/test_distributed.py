@@ -1,0 +1,362 @@
+"""Two processes under torchrun train what one process trains, and end together, whatever ends them.
+
+Everything here is the real thing: torchrun, gloo and FSDP2 on the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, MissingExtraError, RankError
+from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
+from grpodoctor.trainer.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.distributed import ALONE, Ranks, launched, watching
+from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.sharding import refuse_undivided
+from grpodoctor.trainer.sharing import join_rewards
+from grpodoctor.trainer.tasks.base import Rewards
+from grpodoctor.treatment.mailbox import Mailbox
+from grpodoctor.treatment.requests import Request
+from grpodoctor.vocabulary.values import Mean, Reading
+from tests.trainer.families import save
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
+
+SMALL = (
+    *("threads=1", "model.warm_start_steps=30", "evaluation.prompts=3", "evaluation.every=2"),
+    *("rollout.prompts_per_batch=5", "rollout.group_size=3", "optimiser.updates_per_batch=3"),
+    # A reward for short responses, so that there is a gradient however bad the answers are.
+    *("overlong.kind=soft-punishment", "overlong.buffer=28"),
+)
+"""Neither the rows of a batch nor those of a mini-batch, 3 or 6, divide evenly into pieces of 2."""
+
+DAPO = (
+    *("rollout.dynamic_sampling=true", "rollout.resample_limit=2", "optimiser.micro_batch=2"),
+    "overlong.buffer=3",
+    *("loss.kl_coefficient=0.1", "loss.entropy_coefficient=0.01", "loss.aggregation=token-mean"),
+)
+STALE = (
+    *("engine.sync_every=2", "correction.kind=tis_token"),
+    *("loss.kind=clip_cov", "loss.aggregation=prompt-mean", "evaluation.samples=2"),
+)
+
+
+@contextmanager
+def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """torchrun in a session of its own, of which nothing is left in the end."""
+    process = subprocess.Popen(
+        [sys.executable, *TORCHRUN, *command],
+        cwd=cwd,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+        for rank in children(process):
+            os.kill(rank, signal.SIGKILL)
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """The ranks, which torchrun starts in sessions of their own."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process.pid:
+            found.append(int(status.parent.name))
+    return found
+
+
+def train(run_dir: Path, *assignments: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Train with two ranks; returns the exit code and what was said."""
+    settings = [part for each in assignments for part in ("--set", each)]
+    command = (*TRAIN, str(run_dir), *options, *settings)
+    with started(*command, cwd=run_dir.parent) as process:
+        _, said = process.communicate(timeout=150)
+    return process.returncode, said
+
+
+def alone(run_dir: Path, *assignments: str) -> Path:
+    Trainer(load_config(assignments=assignments), run_dir).run()
+    return run_dir
+
+
+def saved(run_dir: Path) -> dict[str, Tensor]:
+    """All tensors of the newest checkpoint."""
+    newest = checkpoints(run_dir)[-1]
+    files = {path.name: load_file(path) for path in newest.glob("*.safetensors")}
+    return {f"{file}/{name}": each for file, all_ in files.items() for name, each in all_.items()}
+
+
+def assert_same_weights(left: Path, right: Path) -> None:
+    """The weights to 1e-5, and the mean gradients to 1e-5 of the largest.
+
+    The gradients are the stricter test: AdamW divides each by its own size.
+    """
+    one, other = saved(left), saved(right)
+    assert one.keys() == other.keys()
+    largest = max(float(each.abs().max()) for name, each in one.items() if "exp_avg" in name)
+    assert largest > 0
+    for name, tensor in one.items():
+        bound = 1e-5 * largest if "exp_avg" in name else 1e-5
+        assert float((tensor.float() - other[name].float()).abs().max()) < bound, name
+
+
+def numbers(values: Mapping[str, Reading]) -> dict[str, float]:
+    """The means of a step that do not depend on the clock."""
+    return {
+        name: float(value.value)
+        for name, value in values.items()
+        if isinstance(value, Mean) and not name.startswith("time/")
+    }
+
+
+def assert_same_records(left: Path, right: Path) -> None:
+    one, other = read_run(left), read_run(right)
+    mine, theirs = ({step.step: step.values for step in run.steps} for run in (one, other))
+    assert mine.keys() == theirs.keys() != set()
+    for step, values in mine.items():
+        assert values.keys() == theirs[step].keys()
+        assert numbers(values) == pytest.approx(numbers(theirs[step]), rel=1e-3, abs=1e-5)
+        drawn = [run.rollouts(step).select(["text", "reward"]) for run in (one, other)]
+        assert drawn[0].equals(drawn[1])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of one process and the same run of two, four steps and a checkpoint at the second."""
+    folder = tmp_path_factory.mktemp("pair")
+    settings = (*SMALL, *DAPO, "steps=4", "checkpoint.every=2")
+    code, said = train(folder / "two", *settings)
+    assert code == 0, said
+    assert said.count("4 steps done") == 1  # the first rank alone speaks
+    return alone(folder / "one", *settings), folder / "two"
+
+
+def test_two_ranks_train_the_weights_of_one_process(pair: tuple[Path, Path]) -> None:
+    assert_same_weights(*pair)
+
+
+def test_two_ranks_sample_and_record_what_one_process_does(pair: tuple[Path, Path]) -> None:
+    assert_same_records(*pair)
+    groups = [step.values["groups/generated_per_kept"] for step in read_run(pair[1]).steps]
+    assert max(each.value for each in groups) > 1  # dynamic sampling had something to do
+
+
+def without_newest(run_dir: Path, to: Path) -> Path:
+    shutil.copytree(run_dir, to)
+    shutil.rmtree(checkpoints(to)[-1])
+    assert checkpoints(to)[-1].name == "step-000002"
+    return to
+
+
+def test_one_process_goes_on_with_a_checkpoint_of_two(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    part = without_newest(pair[1], tmp_path / "part")
+    Trainer(saved_config(part), part, resume=True).run()
+    assert_same_weights(pair[0], part)
+    assert_same_records(pair[0], part)
+
+
+def test_two_ranks_go_on_with_a_checkpoint_of_one_process(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    part = without_newest(pair[0], tmp_path / "part")
+    code, said = train(part, options=("--resume",))
+    assert code == 0, said
+    assert_same_weights(pair[0], part)
+    assert_same_records(pair[0], part)
+
+
+def test_a_stale_engine_and_a_choice_among_all_tokens(tmp_path: Path) -> None:
+    settings = (*SMALL, *STALE, "steps=3")
+    code, said = train(tmp_path / "two", *settings)
+    assert code == 0, said
+    assert_same_weights(alone(tmp_path / "one", *settings), tmp_path / "two")
+    assert_same_records(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_mixture_of_experts_with_recomputed_layers(tmp_path: Path) -> None:
+    model = save("qwen3_moe", tmp_path / "model")
+    settings = (
+        *(*SMALL, f"model.name={model}", "model.gradient_checkpointing=true", "steps=2"),
+        *("rollout.max_length=12", "overlong.buffer=12"),
+    )
+    code, said = train(tmp_path / "two", *settings)
+    assert code == 0, said
+    assert_same_weights(alone(tmp_path / "one", *settings), tmp_path / "two")
+    assert_same_records(tmp_path / "one", tmp_path / "two")
+
+
+REWARD = """
+import os
+calls = 0
+
+def fail_on_the_second_rank(prompts, completions, answers):
+    global calls
+    calls += 1
+    if calls == 4 and os.environ["RANK"] == "1":
+        raise ValueError("no such answer")
+    return [float(len(each) % 2) for each in completions]
+"""
+
+
+def test_a_reward_that_fails_on_one_rank_ends_all_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(REWARD)
+    began = time.monotonic()
+    code, said = train(
+        tmp_path / "run",
+        *(*SMALL, "evaluation.every=0", "steps=50", "task.reward=judge:fail_on_the_second_rank"),
+    )
+    assert time.monotonic() - began < 120
+    assert code != 0
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert "judge:fail_on_the_second_rank raised ValueError: no such answer" in line
+    assert 'File "' not in said.partition("error: ")[0]  # torchrun's own report comes after it
+    assert checkpoints(tmp_path / "run")[-1].name == "step-000003"
+    events = list(read_run(tmp_path / "run").events)
+    assert any("no such answer" in str(event.body.get("message")) for event in events)
+
+
+def wait_until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def has(path: Path, text: bytes = b"") -> bool:
+    return path.exists() and path.stat().st_size > 0 and text in path.read_bytes()
+
+
+def test_requests_reach_all_ranks_and_a_signal_ends_them_with_a_checkpoint(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    settings = [part for each in (*SMALL, "steps=100000") for part in ("--set", each)]
+    with started(*TRAIN, str(run_dir), *settings, cwd=tmp_path) as process:
+        wait_until(process, lambda: has(run_dir / STEPS))
+        # A KL penalty makes each rank load a reference in the midst of the run.
+        request = Request("r1", "apply", "t1", "by-hand", {"kl_coefficient": 0.2})
+        Mailbox(run_dir).send(request)
+        wait_until(process, lambda: has(run_dir / EVENTS, b"treatment-applied"))
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert "go on with: grpodoctor train --run-dir" in said
+    run = read_run(run_dir)
+    last = max(step.step for step in run.steps)
+    assert checkpoints(run_dir)[-1].name == f"step-{last:06d}"
+    assert list(run.events)[-1].kind == "finished"
+    assert saved_config(run_dir).loss.kl_coefficient == 0.2
+    with_penalty = [step for step in run.steps if mean_of(step, "kl/reference/k3") is not None]
+    assert 0 < len(with_penalty) < last
+
+
+def mean_of(step: StepRecord, name: str) -> float | None:
+    value = step.values.get(name)
+    return value.value if isinstance(value, Mean) else None
+
+
+def test_a_rank_that_is_killed_ends_the_others(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    settings = [part for each in (*SMALL, "steps=100000") for part in ("--set", each)]
+    with started(*TRAIN, str(run_dir), *settings, cwd=tmp_path) as process:
+        wait_until(process, lambda: has(run_dir / STEPS))
+        second = [rank for rank in children(process) if environment_of(rank)[b"RANK"] == b"1"]
+        os.kill(second[0], signal.SIGKILL)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert "another rank of this run has ended or no longer answers (rank 0)" in line
+
+
+def environment_of(pid: int) -> dict[bytes, bytes]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("engine.kind=vllm",),
+        ("advantage.kind=gae",),
+        ("engine.routing_replay=R2", "model.experts=4"),
+    ],
+)
+def test_what_ranks_cannot_share_is_refused(settings: tuple[str, ...]) -> None:
+    config = load_config(assignments=settings)
+    refuse_undivided(config, ALONE)
+    with pytest.raises(ConfigError, match=r"2 ranks cannot share .*without torchrun"):
+        refuse_undivided(config, Ranks(0, 2))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8])
+def test_shares_cover_a_batch_once_and_are_equally_long(count: int) -> None:
+    everyone = [Ranks(rank, 3) for rank in range(3)]
+    assert [row for ranks in everyone for row in ranks.rows(count)] == list(range(count))
+    shares = [ranks.share(count) for ranks in everyone]
+    assert len({len(share.rows) for share in shares}) == 1
+    assert torch.cat([share.rows[share.real] for share in shares]).tolist() == list(range(count))
+
+
+def test_torchrun_says_who_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert launched() == ALONE
+    monkeypatch.setenv("RANK", "1")  # of a scheduler, without torchrun
+    assert launched() == ALONE
+    for name, value in (("WORLD_SIZE", "4"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    assert launched() == Ranks(1, 4)
+    assert not launched().is_first
+
+
+@pytest.mark.parametrize(
+    "error", [DataError("a", where="b", remedy="c"), MissingExtraError("training", "torch")]
+)
+def test_an_error_can_be_told_to_another_process(error: GrpodoctorError) -> None:
+    told = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(told), str(told), told.remedy) == (type(error), str(error), error.remedy)
+
+
+def test_a_lost_connection_is_told_from_other_failures() -> None:
+    with pytest.raises(RankError, match="no longer answers"), watching():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection closed by peer")
+    with pytest.raises(RuntimeError, match="shape"), watching():
+        raise RuntimeError("a shape does not fit")
+
+
+def test_rewards_of_several_lots_are_those_of_one() -> None:
+    lots = [
+        Rewards([1.0], {"a": [1.0]}, [True]),
+        Rewards([2.0, 3.0], {"b": [2.0, 3.0]}, [False] * 2),
+    ]
+    joined = join_rewards(lots)
+    assert joined.total == [1, 2, 3]
+    assert joined.components == {"a": [1, 0, 0], "b": [0, 2, 3]}
+    assert joined.correct == [True, False, False]
+    assert join_rewards([lots[0], Rewards([0.0])]).correct is None
