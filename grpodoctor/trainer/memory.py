@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,8 +19,8 @@ _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "bad_al
 def explaining_shortage(config: TrainConfig, step: int) -> Iterator[None]:
     """Turn a failed allocation into an error that says what to lower.
 
-    What torch raised holds all tensors of the frames that it passed through; it is let go of, so
-    that there is memory again for what has to be saved.
+    What torch raised holds all tensors of the frames that it passed through, also as the context of
+    another error; the frames are cleared, so that there is memory again for what has to be saved.
 
     Raises:
         OutOfMemoryError: in the place of a failed allocation.
@@ -29,6 +30,7 @@ def explaining_shortage(config: TrainConfig, step: int) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not _is_shortage(error):
             raise
+        traceback.clear_frames(error.__traceback__)
         where = "on the GPU" if isinstance(error, torch.OutOfMemoryError) else "for the process"
     else:
         return
