@@ -161,7 +161,10 @@ def test_every_reading_has_a_row_of_its_kind_and_lies_in_its_range(real_batch, c
 def test_a_full_batch_leaves_no_rollout_metric_unmeasured(real_batch):
     families = ("reward/", "length/", "entropy/", "groups/", "mismatch/", "advantage/", "text/",
                 "staleness/")  # fmt: skip
-    elsewhere = {"advantage/lambda_mean", "reward/heldout", "groups/generated_per_kept"}
+    elsewhere = {
+        *("advantage/lambda_mean", "advantage/token_weight", "reward/heldout", "reward/kl_penalty"),
+        *("groups/generated_per_kept", "groups/limit_hit_rate"),
+    }
     expected = {
         metric.name
         for metric in METRICS
@@ -209,3 +212,14 @@ def test_arrays_that_do_not_fit_are_refused_by_name(real_batch, field, value):
     named = {"components": "format", "tokens_BT": "token array"}.get(field, field)
     with pytest.raises(DataError, match=named):
         replace(real_batch, **{field: value})
+
+
+def test_advantages_of_single_tokens_are_counted_token_by_token(core_batch):
+    groups = groups_of(core_batch.group_ids_B)
+    advantages_BT = np.array([[2.0, -3.0, 0.0], [-0.5, 1.0, 9.0]])  # the 9 stands in the padding
+    batch = replace(core_batch, advantages_B=np.array([-1 / 3, 0.25]), advantages_BT=advantages_BT)
+    readings = advantage_readings(batch, groups)
+    assert readings["advantage/abs_max"] == Max(3.0, core_batch.sequence_ids[0])
+    assert readings["advantage/positive_rate"] == Rate(2, 5)
+    assert readings["advantage/zero_rate"] == Rate(1, 5)
+    assert isinstance(readings["advantage/bound_excess"], NotApplicable)

@@ -224,3 +224,10 @@ def test_what_changes_the_objective_is_not_called_safe() -> None:
         "sync-sampler",
         "tis",
     }
+
+
+def test_what_compares_within_groups_leaves_a_critic_alone() -> None:
+    knobs = {"advantage": "gae", "aggregation": "token-mean", "dynamic_sampling": False}
+    assert remedy_of("dynamic-sampling").change(knobs) == {}
+    assert remedy_of("dr-grpo").change(knobs) == {"aggregation": "constant"}
+    assert remedy_of("dr-grpo").change({**knobs, "aggregation": "constant"}) == {}

@@ -176,3 +176,32 @@ def test_absent_zero_and_not_applicable(code: str) -> None:
     assert patient.findings(code) == []
     patient = run(dict.fromkeys(names, NotApplicable("one response per prompt")))
     assert patient.why_not(code) == "one response per prompt"
+
+
+def with_critic(curves: dict[str, Curve]) -> Patient:
+    return Patient(steps(60, {**healthy(1), **curves}), knobs={"advantage": "gae"})
+
+
+def test_where_a_critic_is_the_baseline_groups_without_variance_are_no_finding() -> None:
+    flat = {**split(0.4, 0.55), **outcome(0.42)}
+    assert run(flat).findings("GRP002") != []
+    assert with_critic(flat).findings("GRP002") == []
+    easy = {**split(0.9, 0.0), **outcome(0.97)}
+    assert run(easy).findings("GRP001") != []
+    patient = with_critic(easy)
+    assert patient.findings("GRP001") == []
+    reasons = {each.code: each.why for each in patient.engine.diagnosis().not_applicable}
+    assert "critic" in reasons["GRP001"]
+
+
+def test_even_a_critic_learns_nothing_where_everything_is_wrong() -> None:
+    finding = with_critic({**split(0.0, 1.0), **outcome(0.0)}).finding("GRP002")
+    assert finding.severity == "critical"
+
+
+def test_with_a_critic_components_cancel_only_over_the_whole_batch() -> None:
+    parts = {f"reward/component/{name}/std": 0.4 for name in ("correct", "format")}
+    lost = {**split(0.1, 0.1, cancelled=0.5), **parts}
+    assert run(lost).findings("GRP003") != []
+    assert with_critic(lost).findings("GRP003") == []
+    assert with_critic({**lost, "reward/std": 0.0}).findings("GRP003") != []

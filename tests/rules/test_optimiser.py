@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from grpodoctor.rules.base import Finding
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
@@ -159,3 +160,14 @@ def test_absent_zero_and_not_applicable() -> None:
     assert patient.why_not("OPT001") == patient.why_not("OPT002") == "evaluation only"
     patient = run(dict.fromkeys(names, 0))
     assert patient.findings("OPT002") == patient.findings("OPT003") == []
+
+
+def test_with_a_critic_the_advantages_tell_starved_from_broken() -> None:
+    def finding(idle: float) -> Finding:
+        curves = {**healthy(1), GRADIENT: 0.0, FLAT: 1.0, RIGHT: 0.5, WRONG: 0.5}
+        records = steps(60, {**curves, "advantage/zero_rate": idle})
+        return Patient(records, knobs={"advantage": "gae"}).finding("OPT001")
+
+    assert "advantages are not zero" in finding(0.0).summary
+    assert finding(0.0).remedies == ("check-loss-mask",)
+    assert "no token has an advantage: there is nothing" in finding(1.0).summary

@@ -110,7 +110,8 @@ class ZeroLossOrGradient(Rule):
         if is_solved(chart):
             text = f"{symptom} because the training prompts are solved: saturation, not failure"
             return self._sighting(chart, "info", text, ("stop-training", "harder-prompts"))
-        text = f"{symptom} because no group varies in reward: there is nothing to learn from"
+        cause = "no token has an advantage" if has_critic(chart) else "no group varies in reward"
+        text = f"{symptom} because {cause}: there is nothing to learn from"
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
         return self._sighting(chart, self._weight_of_starving(chart), text, remedies)
 
