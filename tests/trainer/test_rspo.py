@@ -51,9 +51,7 @@ def outcome(terms: LossTerms, new_logprobs_BT: Tensor) -> tuple[Tensor, Tensor]:
 
 def test_value_and_gradient_are_the_published_ones() -> None:
     new_BT = tensor(CORE["p_new"]).log().requires_grad_()
-    settings = Rspo(
-        log_clip=VECTOR["params"]["log_eps"], shift_floor=VECTOR["params"]["gamma_min"]
-    )
+    settings = Rspo(log_clip=VECTOR["params"]["log_eps"], shift_floor=VECTOR["params"]["gamma_min"])
     raw_BT = torch.where(MASK_BT, tensor(VECTOR["gamma_raw"]), float("nan"))
     loss, gradient_BT = outcome(rspo(inputs_of(new_BT, settings, raw_BT)), new_BT)
     assert loss.item() == pytest.approx(VECTOR["loss"], rel=1e-6)
@@ -135,6 +133,6 @@ def test_a_dense_model_is_refused_in_one_line(tmp_path: Path) -> None:
         load_config(preset_of("rspo").settings, assignments=["model.experts=0"])
     own = save("qwen2", tmp_path / "model")
     config = load_config(preset_of("rspo").settings, assignments=[f"model.name={own}"])
-    with pytest.raises(ModelError, match="loss.kind=rspo needs a mixture of experts") as error:
+    with pytest.raises(ModelError, match=r"loss\.kind=rspo needs a mixture of experts") as error:
         Trainer(config, tmp_path / "run")
     assert "\n" not in str(error.value)
