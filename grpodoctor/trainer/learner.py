@@ -46,8 +46,7 @@ class Look(NamedTuple):
     """
 
     logprobs_BT: Tensor
-    entropy_BT: Tensor | None
-    """None where the loss does not want it."""
+    entropy_BT: Tensor
     top: TopTokens | None = None
     """None where the sampler was not asked for its likeliest tokens."""
 
@@ -97,6 +96,17 @@ class Learner:
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         self.optimiser = build_adamw(self.parameters, config, config.learning_rate)
 
+    def look_ahead(self, samples: Samples, config: TrainConfig) -> Look | None:
+        """The forward pass of the only update that a batch will see; None if that is not known.
+
+        It looks at the weights that score the batch: one pass serves both, its graph is kept.
+        """
+        sizes, alone = config.optimiser, self._ranks.world == 1 and self.routers is None
+        updates = sizes.updates_per_batch * config.reweighting.passes
+        if updates > 1 or not alone or 0 < sizes.micro_batch < len(samples):
+            return None
+        return self._look(samples, config)
+
     def update(
         self,
         batch: LearnBatch,
@@ -104,6 +114,7 @@ class Learner:
         config: TrainConfig,
         learning_rate: float,
         chance: torch.Generator,
+        ahead: Look | None = None,
     ) -> Update:
         """Take one optimiser step on some responses of a batch.
 
@@ -113,6 +124,7 @@ class Learner:
             config: in force.
             learning_rate: of this step.
             chance: for what a loss chooses among the tokens; the same on every rank.
+            ahead: what `look_ahead` gave for the batch.
 
         The loss is divided by the whole step's denominators, and what a loss chooses among the
         step's tokens it chooses before the first micro-batch: splitting changes nothing. Each rank
@@ -121,12 +133,15 @@ class Learner:
         weights_MT = self._token_weights(batch, rows_M, config)
         chosen_MT = self._choose(batch, rows_M, config, chance)
         positive_MT = positive_weights(batch, rows_M, config.loss.positive_nll)
+        ahead = ahead if len(rows_M) == len(batch.samples) else None
         parts = []
         for rows, real_B1 in self._micro_batches(rows_M, config):
             chosen_BT = None if chosen_MT is None else chosen_MT[rows]
             weights_BT = torch.where(real_B1, weights_MT[rows], 0.0)
             with self._watched(batch, rows_M[rows]) as tape:
-                part = self._forward(batch, rows_M[rows], weights_BT, chosen_BT, tape, config)
+                part = self._forward(
+                    batch, rows_M[rows], weights_BT, chosen_BT, tape, config, ahead
+                )
                 if positive_MT is not None:
                     part = part.with_positive(torch.where(real_B1, positive_MT[rows], 0.0))
                 torch.autograd.backward(part.loss)
@@ -211,8 +226,8 @@ class Learner:
                 with self._watched(batch, rows_M[rows]):
                     looks.append(self._look(batch.samples.rows(rows_M[rows]), config))
         logprobs_MT = torch.cat([each.logprobs_BT for each in looks])
-        look = Look(self._ranks.join(logprobs_MT, len(rows_M)), None)
-        return choose(_loss_inputs(batch, rows_M, look, None, config), chance)
+        logprobs_MT = self._ranks.join(logprobs_MT, len(rows_M))
+        return choose(_loss_inputs(batch, rows_M, logprobs_MT, config), chance)
 
     def _forward(
         self,
@@ -222,9 +237,11 @@ class Learner:
         chosen_BT: Tensor | None,
         tape: Tape | None,
         config: TrainConfig,
+        ahead: Look | None,
     ) -> _Part:
-        look = self._look(batch.samples.rows(rows_B), config)
-        inputs = _loss_inputs(batch, rows_B, look, chosen_BT, config)
+        look = ahead or self._look(batch.samples.rows(rows_B), config)
+        inputs = _loss_inputs(batch, rows_B, look.logprobs_BT, config)
+        inputs = replace(inputs, chosen_BT=chosen_BT, top=look.top)
         if tape is not None and batch.old_gates is not None:
             shift_BT = router_shift(batch.old_gates.rows(rows_B), tape)
             inputs = replace(inputs, router_shift_BT=shift_BT)
@@ -235,7 +252,8 @@ class Learner:
             loss_BT = torch.where(stale_B1, 0.0, loss_BT)
         if batch.corrected is not None:
             loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
-        loss_BT = loss_BT + penalties(batch, rows_B, look.logprobs_BT, look.entropy_BT, config.loss)
+        entropy_BT = look.entropy_BT if config.loss.entropy_coefficient else None
+        loss_BT = loss_BT + penalties(batch, rows_B, look.logprobs_BT, entropy_BT, config.loss)
         total = (torch.where(inputs.mask_BT, loss_BT, 0.0) * weights_BT).sum()
         replayed = None
         if tape is not None and batch.replay_BLDK is not None:
@@ -257,29 +275,30 @@ class Learner:
             logits_NV = response_logits(
                 self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
             ).flatten(0, 1)
-        ids_N = samples.response_BT.flatten()
-        if config.loss.entropy_coefficient == 0:
-            logprobs_N, entropy_BT = token_logprobs(logits_NV, ids_N, temperature), None
-        else:
-            logprobs_N, entropy_N = token_logprobs(logits_NV, ids_N, temperature, with_entropy=True)
-            entropy_BT = torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0)
-        logprobs_BT = logprobs_N.view_as(mask_BT)
+        logprobs_BT, entropy_BT = (
+            each.view_as(mask_BT)
+            for each in token_logprobs(
+                logits_NV, samples.response_BT.flatten(), temperature, with_entropy=True
+            )
+        )
         top = top_logprobs(samples, logits_NV, logprobs_BT, temperature)
-        return Look(torch.where(mask_BT, logprobs_BT, 0.0), entropy_BT, top)
+        return Look(
+            torch.where(mask_BT, logprobs_BT, 0.0), torch.where(mask_BT, entropy_BT, 0.0), top
+        )
 
 
 def _loss_inputs(
-    batch: LearnBatch, rows_B: Tensor, look: Look, chosen_BT: Tensor | None, config: TrainConfig
+    batch: LearnBatch, rows_B: Tensor, logprobs_BT: Tensor, config: TrainConfig
 ) -> LossInputs[LossConfig]:
+    mask_BT = batch.loss_mask_BT[rows_B]
     return LossInputs(
-        new_logprobs_BT=look.logprobs_BT,
+        new_logprobs_BT=logprobs_BT,
         old_logprobs_BT=batch.old_logprobs_BT[rows_B],
         sampler_logprobs_BT=batch.samples.logprobs_BT[rows_B],
-        advantages_BT=batch.advantages_BT[rows_B],
-        mask_BT=batch.loss_mask_BT[rows_B],
+        # Not even a gradient of zero may meet what stands outside the mask: 0 * NaN is NaN.
+        advantages_BT=torch.where(mask_BT, batch.advantages_BT[rows_B], 0.0),
+        mask_BT=mask_BT,
         settings=config.loss,
-        chosen_BT=chosen_BT,
-        top=look.top,
     )
 
 
