@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,27 +240,53 @@ def steps_done(run_dir: Path) -> int:
     return int(_read_state(latest(run_dir))["step"])
 
 
-def restore(run_dir: Path, parts: Checkpointed) -> int:
+def restore(run_dir: Path, parts: Checkpointed, ranks: Ranks = ALONE) -> int:
     """Load the newest checkpoint into `parts`; returns the number of steps done.
+
+    Each rank must call it, and reads the files for itself.
 
     Raises:
         RunError: if there is no checkpoint, it is damaged, or it does not fit the model.
     """
-    from safetensors import SafetensorError
+    path = ranks.agree(lambda: latest(run_dir))
+    step, engine = ranks.agree(lambda: _read(path, parts))
+    with _fitting(path):
+        parts.engine.load_state_dict(engine)
+    return step
+
+
+def _read(path: Path, parts: Checkpointed) -> tuple[int, dict[str, Any]]:
+    """Load all but the engine; returns the step and the engine's state.
+
+    Raises:
+        RunError: as `restore`.
+    """
     from safetensors.torch import load_file
 
-    path = latest(run_dir)
     state = _read_state(path)
-    try:
+    with _fitting(path):
         _load_weights(parts.model, path)
         _load_moments(parts.optimiser, load_file(path / "optimiser.safetensors"))
         _load_critic(parts.critic, path)
         stale = path / "engine.safetensors"
         weights = load_file(stale) if stale.exists() else None
-        parts.engine.load_state_dict({**state["engine"], "weights": weights})
         parts.task.restore(state["task"])
         parts.history.restore(state["prompts"])
         parts.entropy.restore(state["entropy"])
+    return int(state["step"]), {**state["engine"], "weights": weights}
+
+
+@contextmanager
+def _fitting(path: Path) -> Iterator[None]:
+    """Say in one line why a checkpoint cannot be loaded.
+
+    Raises:
+        RunError: if the body finds it damaged or made for something else.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except (OSError, SafetensorError) as error:
         raise _damaged(path) from error
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
@@ -268,7 +295,6 @@ def restore(run_dir: Path, parts: Checkpointed) -> int:
             where=str(path),
             remedy="resume with the model and task that wrote it",
         ) from error
-    return int(state["step"])
 
 
 def _load_weights(model: PreTrainedModel, path: Path) -> None:

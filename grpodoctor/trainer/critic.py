@@ -35,6 +35,7 @@ from grpodoctor.trainer.advantages.base import AdvantageInputs
 from grpodoctor.trainer.advantages.gae import generalised_advantages, policy_lambda, token_rewards
 from grpodoctor.trainer.batches import ValueBatch, chunks
 from grpodoctor.trainer.config import TrainConfig
+from grpodoctor.trainer.distributed import ALONE, Ranks
 from grpodoctor.trainer.forward import casting, compute_in, positions, recomputing
 from grpodoctor.trainer.sampler import Samples
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
@@ -109,15 +110,18 @@ class Critic:
     Args:
         policy: what it is a copy of.
         config: of the run.
+        ranks: who shares the work; the critic is whole on each, and its gradients are summed.
 
     Raises:
         ModelError: if the policy's body cannot be told from its head.
     """
 
-    def __init__(self, policy: PreTrainedModel, config: TrainConfig) -> None:
-        self.model = ValueModel(policy, config)
-        parameters = list(self.model.parameters())
-        self.optimiser = build_adamw(parameters, config.optimiser, config.critic.learning_rate)
+    def __init__(self, policy: PreTrainedModel, config: TrainConfig, ranks: Ranks = ALONE) -> None:
+        self.model, self._ranks = ValueModel(policy, config), ranks
+        self._parameters = list(self.model.parameters())
+        self.optimiser = build_adamw(
+            self._parameters, config.optimiser, config.critic.learning_rate
+        )
 
     @torch.no_grad()
     def values(self, samples: Samples, micro_batch: int = 0) -> Tensor:
@@ -127,8 +131,10 @@ class Critic:
             samples: B responses.
             micro_batch: responses per forward pass; 0 takes all at once.
         """
-        parts = [self.model(samples.rows(rows)) for rows in chunks(len(samples), micro_batch)]
-        return torch.where(samples.mask_BT, torch.cat(parts), 0.0)
+        own = samples.rows(self._ranks.share(len(samples)).rows)
+        parts = [self.model(own.rows(rows)) for rows in chunks(len(own), micro_batch)]
+        values_BT = self._ranks.join(torch.cat(parts), len(samples))
+        return torch.where(samples.mask_BT, values_BT, 0.0)
 
     def learn(
         self, batch: ValueBatch, mini_batches: Iterable[Tensor], config: TrainConfig
@@ -151,13 +157,17 @@ class Critic:
 
         Each token's loss is divided by the tokens of the whole step: splitting changes nothing.
         """
-        share = 1 / max(1, int(batch.mask_BT[rows_M].sum()))
-        losses = []
-        for rows in chunks(len(rows_M), config.optimiser.micro_batch):
-            loss = self._loss(batch, rows_M[rows], config) * share
+        weight = 1 / max(1, int(batch.mask_BT[rows_M].sum()))
+        share = self._ranks.rows(len(rows_M))
+        own = rows_M[share.start : share.stop]
+        losses = [torch.zeros((), device=rows_M.device)]
+        for rows in chunks(len(own), config.optimiser.micro_batch) if share else ():
+            loss = self._loss(batch, own[rows], config) * weight
             torch.autograd.backward(loss)
             losses.append(loss.detach())
-        loss_sum, settings = float(torch.stack(losses).sum()), config.critic
+        self._ranks.sum_gradients(self._parameters)
+        loss_sum = float(self._ranks.total(torch.stack(losses).sum()))
+        settings = config.critic
         norm, applied = take_step(
             self.optimiser, loss_sum, settings.max_grad_norm, settings.learning_rate
         )

@@ -13,7 +13,7 @@ that they exchange goes through `Ranks`; one process alone is the `Ranks` that e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -64,7 +64,7 @@ class Ranks:
         for each in self._exchange(error):
             if each is not None:
                 raise each
-        return cast(_T, value)
+        return cast("_T", value)
 
     def gather(self, act: Callable[[], _T]) -> list[_T]:
         """Act on each rank; returns what came of it, rank by rank, and raises as `agree` does."""
@@ -72,7 +72,7 @@ class Ranks:
         for _, error in outcomes:
             if error is not None:
                 raise error
-        return [cast(_T, value) for value, _ in outcomes]
+        return [cast("_T", value) for value, _ in outcomes]
 
     def first(self, act: Callable[[], _T]) -> _T:
         """Act on the first rank alone; all of them return what came of it, or raise it."""
@@ -83,7 +83,7 @@ class Ranks:
         value, error = outcome[0]
         if error is not None:
             raise error
-        return cast(_T, value)
+        return cast("_T", value)
 
     def lone(self, error: GrpodoctorError) -> bool:
         """Whether an error may be this rank's alone, so that no other one waits for it."""
@@ -101,8 +101,16 @@ class Ranks:
             distributed.all_reduce(numbers)
         return numbers
 
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Give every rank the sum of the gradients that they have of whole parameters."""
+        if self.world == 1:
+            return
+        for each in parameters:
+            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+            self.total(each.grad)
+
     def rows(self, count: int) -> range:
-        """This rank's part of `count` rows: contiguous, as even as can be, empty if they are few."""
+        """This rank's part of `count` rows: contiguous, as even as can be, maybe empty."""
         return range(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
     def share(self, count: int) -> Share:
@@ -122,9 +130,12 @@ class Ranks:
         """
         if self.world == 1:
             return part
-        parts = [torch.empty_like(part) for _ in range(self.world)]
+        # As bytes: gloo knows only some of the types of numbers.
+        own = part.contiguous().flatten().view(torch.uint8)
+        everyone = [torch.empty_like(own) for _ in range(self.world)]
         with watching():
-            distributed.all_gather(parts, part.contiguous())
+            distributed.all_gather(everyone, own)
+        parts = [each.view(part.dtype).view_as(part) for each in everyone]
         sizes = [len(Ranks(rank, self.world).rows(count)) for rank in range(self.world)]
         return torch.cat([each[:size] for each, size in zip(parts, sizes, strict=True)])
 

@@ -42,16 +42,15 @@ from grpodoctor.trainer.engines import build_engine
 from grpodoctor.trainer.entropy_controller import EntropyController
 from grpodoctor.trainer.evaluate import evaluate
 from grpodoctor.trainer.experts import (
+    experts_to_replay,
     old_gates,
-    replay_of,
-    replayed_in_scoring,
-    replayed_in_updates,
+    replay_rates,
     standing_readings,
     steering_routers,
     watch_experts,
 )
 from grpodoctor.trainer.journal import Journal
-from grpodoctor.trainer.learner import Learner
+from grpodoctor.trainer.learner import Learner, Look
 from grpodoctor.trainer.memory import explaining_shortage
 from grpodoctor.trainer.pass_rates import watched
 from grpodoctor.trainer.passes import passes_over
@@ -68,7 +67,6 @@ from grpodoctor.trainer.sharding import (
     divide_weights,
     gather_weights,
     load_shared,
-    refuse_undivided,
     shard,
 )
 from grpodoctor.trainer.sharing import score_shared
@@ -129,21 +127,22 @@ class Trainer:
         if not resume:
             ranks.first(lambda: checkpoint.refuse_used(run_dir))
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
-        refuse_undivided(config, ranks)
         task = ranks.agree(lambda: build_task(config.task))
         self.task = watched(task, config.difficulty)
         self.policy = load_shared(config, task, ranks)
         divided = shard(self.policy.model, ranks)
         self.learner = Learner(divided, config.optimiser, ranks)
         self.critic = (
-            Critic(self.policy.model, config) if config.advantage.kind == ADVANTAGE else None
+            Critic(self.policy.model, config, ranks)
+            if config.advantage.kind == ADVANTAGE
+            else None
         )
         self.engine = ranks.agree(lambda: build_engine(config, self.policy, ranks))
         self.entropy, self.history = EntropyController(), PromptHistory()
         self.done = 0
         """Steps taken."""
         if resume:
-            self.done = ranks.agree(lambda: checkpoint.restore(run_dir, self._parts))
+            self.done = checkpoint.restore(run_dir, self._parts, ranks)
             divide_weights(self.policy.model, self.learner.model)
         else:
             ranks.agree(lambda: self.engine.sync(1))
@@ -225,15 +224,8 @@ class Trainer:
         rollouts = self._collect(step)
         sampled = time.perf_counter()
 
-        scores = score_shared(
-            self.learner.model,
-            rollouts.samples,
-            config.rollout.temperature,
-            config.optimiser.micro_batch,
-            self.ranks,
-            routers=self.learner.routers,
-            replay_BLDK=replayed_in_scoring(config, rollouts.samples),
-        )
+        ahead = None if self._is_frozen else self.learner.look_ahead(rollouts.samples, config)
+        scores = self._score(rollouts.samples, ahead)
         config = self.entropy.in_force(config, _mean_entropy(rollouts, scores))
         batch = self._learn_batch(rollouts, scores)
         watch = watch_experts(config, step, self.policy.model, rollouts.samples)
@@ -245,7 +237,9 @@ class Trainer:
         if not self._is_frozen:
             self.journal.before_updates(self.policy.model, step, config.record.weights_every)
             for each, rows in itertools.product(passes.batches, parts):
-                updates.append(self.learner.update(each, rows, config, learning_rate, chance))
+                updates.append(
+                    self.learner.update(each, rows, config, learning_rate, chance, ahead)
+                )
                 self._torn = True
             gather_weights(self.learner.model, self.policy.model)
         values = self._teach_critic(step, batch, parts)
@@ -256,7 +250,7 @@ class Trainer:
         times = {"step": learnt - began, "rollout": sampled - began, "learn": learnt - sampled}
         readings: dict[str, Reading] = {f"time/{name}": Mean.of([t]) for name, t in times.items()}
         readings |= passes.readings
-        readings |= values | self.task.readings() | self._standing | replay_of(updates)
+        readings |= values | self.task.readings() | self._standing | replay_rates(updates)
         if not parts:
             self.journal.event("warning", step, {"message": _NOTHING_TO_LEARN})
         behind = self._policy_steps(step) - self._policy_steps(self.engine.synced_step)
@@ -280,6 +274,19 @@ class Trainer:
         refuse_unjudged(drawn.rewards, self.config.loss.positive_nll)
         return drawn
 
+    def _score(self, samples: Samples, ahead: Look | None) -> Scores:
+        if ahead is not None:
+            return Scores(ahead.logprobs_BT.detach(), ahead.entropy_BT.detach())
+        return score_shared(
+            self.learner.model,
+            samples,
+            self.config.rollout.temperature,
+            self.config.optimiser.micro_batch,
+            self.ranks,
+            routers=self.learner.routers,
+            replay_BLDK=experts_to_replay(self.config, samples),
+        )
+
     def _learn_batch(self, rollouts: Rollouts, scores: Scores) -> LearnBatch:
         config, samples = self.config, rollouts.samples
         loss_mask_BT = loss_mask(rollouts, config)
@@ -292,7 +299,7 @@ class Trainer:
             config.advantage,
             rollouts.components(),
             self._token_inputs(samples, loss_mask_BT),
-            self.history.before(rollouts.prompt_ids()),
+            self.history.before(rollouts.prompt_ids(), rewards_B.device),
         )
         advantages = of_kept(advantage_of(config.advantage.kind), inputs, rollouts.kept_B)
         corrected = correction_of(config.correction.kind)(
@@ -313,7 +320,7 @@ class Trainer:
             kl_penalty_B=kl_penalty_B,
             correct_B=rollouts.correct(),
             values=value_batch(samples, inputs, config, whole=self._is_frozen),
-            replay_BLDK=replayed_in_updates(config, samples, scores),
+            replay_BLDK=experts_to_replay(config, samples, scores),
             old_gates=old_gates(config, scores),
         )
 
@@ -404,7 +411,6 @@ class Trainer:
             ConfigError: if it needs a critic and there is none, or the other way round.
             ModelError: if it needs routers and the model has none.
         """
-        refuse_undivided(config, self.ranks)
         routers = steering_routers(config, self.learner.model)
         if (config.advantage.kind == ADVANTAGE) != (self.critic is not None):
             raise ConfigError(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.distributed import Ranks, watching
 from grpodoctor.trainer.policy import Policy, load_policy
@@ -25,28 +24,6 @@ from grpodoctor.trainer.tasks.base import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-def refuse_undivided(config: TrainConfig, ranks: Ranks) -> None:
-    """Refuse what only one process can do.
-
-    Raises:
-        ConfigError: if there are several.
-    """
-    if ranks.world == 1:
-        return
-    alone = {
-        "engine.kind": config.engine.kind != "builtin",
-        "advantage.kind": config.advantage.kind == "gae",
-        "engine.routing_replay": config.engine.routing_replay != "none",
-        "loss.kind": config.loss.wants_router_shift,
-    }
-    for key in (key for key, wanted in alone.items() if wanted):
-        raise ConfigError(
-            f"{ranks.world} ranks cannot share the work of this setting",
-            where=key,
-            remedy="start one process, without torchrun, or change it",
-        )
 
 
 def load_shared(config: TrainConfig, task: Task, ranks: Ranks) -> Policy:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.distributed import ALONE, Ranks
-from grpodoctor.trainer.routing import Routers
+from grpodoctor.trainer.routing import Gates, Routers, Routes
 from grpodoctor.trainer.sampler import Samples, concatenate
 from grpodoctor.trainer.scoring import Scores, score
 from grpodoctor.trainer.tasks.base import Problem, Rewards, Task
@@ -54,17 +54,24 @@ def score_shared(
         temperature: divides the logits.
         micro_batch: responses per forward pass; 0 takes a rank's share at once.
         ranks: who takes part.
-        routers: as for `score`, of one process alone.
-        replay_BLDK: the same.
+        routers: the model's, to have the routes too.
+        replay_BLDK: experts to force on the routers; None leaves them free.
     """
-    if ranks.world == 1:
-        return score(
-            *(model, samples, temperature, micro_batch), routers=routers, replay_BLDK=replay_BLDK
-        )
-    own = score(model, samples.rows(ranks.share(len(samples)).rows), temperature, micro_batch)
-    return Scores(
-        ranks.join(own.logprobs_BT, len(samples)), ranks.join(own.entropy_BT, len(samples))
+    count, rows = len(samples), ranks.share(len(samples)).rows
+    replay = None if replay_BLDK is None else replay_BLDK[rows]
+    own = score(
+        *(model, samples.rows(rows), temperature, micro_batch), routers=routers, replay_BLDK=replay
     )
+    return Scores(
+        ranks.join(own.logprobs_BT, count),
+        ranks.join(own.entropy_BT, count),
+        None if own.routes is None else _join_routes(own.routes, count, ranks),
+    )
+
+
+def _join_routes(own: Routes, count: int, ranks: Ranks) -> Routes:
+    gates = Gates(*(ranks.join(each, count) for each in own.gates))
+    return Routes(ranks.join(own.experts_BLDK, count), gates)
 
 
 def judge(

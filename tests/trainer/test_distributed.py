@@ -21,20 +21,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, MissingExtraError, RankError
+from grpodoctor.errors import DataError, GrpodoctorError, MissingExtraError, RankError
 from grpodoctor.runs.follower import read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 from grpodoctor.trainer.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.config import load_config
 from grpodoctor.trainer.distributed import ALONE, Ranks, launched, watching
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.sharding import refuse_undivided
 from grpodoctor.trainer.sharing import join_rewards
 from grpodoctor.trainer.tasks.base import Rewards
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading
-from tests.trainer.families import save
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
@@ -47,15 +45,47 @@ SMALL = (
 )
 """Neither the rows of a batch nor those of a mini-batch, 3 or 6, divide evenly into pieces of 2."""
 
-DAPO = (
-    *("rollout.dynamic_sampling=true", "rollout.resample_limit=2", "optimiser.micro_batch=2"),
-    "overlong.buffer=3",
-    *("loss.kl_coefficient=0.1", "loss.entropy_coefficient=0.01", "loss.aggregation=token-mean"),
+MIXTURE = (
+    *("model.experts=4", "model.warm_start_steps=0", "steps=2"),
+    *("rollout.max_length=12", "overlong.buffer=12"),
 )
-STALE = (
-    *("engine.sync_every=2", "correction.kind=tis_token"),
-    *("loss.kind=clip_cov", "loss.aggregation=prompt-mean", "evaluation.samples=2"),
-)
+PAIRS = {
+    "dapo": (
+        *("rollout.dynamic_sampling=true", "rollout.resample_limit=2", "optimiser.micro_batch=2"),
+        *("loss.kl_coefficient=0.1", "loss.entropy_coefficient=0.01", "overlong.buffer=3"),
+        *("loss.aggregation=token-mean", "steps=4", "checkpoint.every=2"),
+    ),
+    "a stale engine and a choice among all tokens": (
+        *("engine.sync_every=2", "correction.kind=tis_token", "loss.kind=clip_cov", "steps=3"),
+        *("loss.aggregation=prompt-mean", "evaluation.samples=2"),
+    ),
+    "adapters": (
+        *("model.lora_rank=4", "loss.kl_coefficient=0.1", "loss.aggregation=prompt-mean"),
+        *("model.gradient_checkpointing=true", "steps=2"),
+    ),
+    "a critic": (
+        *("advantage.kind=gae", "critic.pretrain_steps=1", "optimiser.micro_batch=2"),
+        *("overlong.buffer=27", "loss.positive_nll=0.1", "steps=3"),
+    ),
+    "replay of the learner's experts": (*MIXTURE, "engine.routing_replay=R2"),
+    "replay of the sampler's experts": (*MIXTURE, "engine.routing_replay=R3"),
+    "a loss that compares routers": (*MIXTURE, "loss.kind=rspo"),
+}
+"""What one process and two must train alike."""
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.distributed import launched, process_group
+from grpodoctor.trainer.loop import Trainer
+
+ranks = launched()
+with process_group(ranks, 120):
+    for line in Path(sys.argv[1]).read_text().splitlines():
+        name, *settings = line.split("|")
+        Trainer(load_config(assignments=settings), Path(name), ranks=ranks).run()
+"""
 
 
 @contextmanager
@@ -146,25 +176,39 @@ def assert_same_records(left: Path, right: Path) -> None:
         assert drawn[0].equals(drawn[1])
 
 
+Both = Callable[[str], tuple[Path, Path]]
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A run of one process and the same run of two, four steps and a checkpoint at the second."""
-    folder = tmp_path_factory.mktemp("pair")
-    settings = (*SMALL, *DAPO, "steps=4", "checkpoint.every=2")
-    code, said = train(folder / "two", *settings)
-    assert code == 0, said
-    assert said.count("4 steps done") == 1  # the first rank alone speaks
-    return alone(folder / "one", *settings), folder / "two"
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """The runs of one process and of two ranks, by the name in `PAIRS`."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    for name, settings in PAIRS.items():
+        alone(folder / "one" / name, *SMALL, *settings)
+    (folder / "program.py").write_text(PROGRAM)
+    lines = ["|".join((name, *SMALL, *settings)) for name, settings in PAIRS.items()]
+    (folder / "runs").write_text("\n".join(lines))
+    with started("../program.py", "../runs", cwd=folder / "two") as process:
+        _, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    return lambda name: (folder / "one" / name, folder / "two" / name)
 
 
-def test_two_ranks_train_the_weights_of_one_process(pair: tuple[Path, Path]) -> None:
-    assert_same_weights(*pair)
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_ranks_train_the_weights_of_one_process(both: Both, name: str) -> None:
+    assert_same_weights(*both(name))
 
 
-def test_two_ranks_sample_and_record_what_one_process_does(pair: tuple[Path, Path]) -> None:
-    assert_same_records(*pair)
-    groups = [step.values["groups/generated_per_kept"] for step in read_run(pair[1]).steps]
-    assert max(each.value for each in groups) > 1  # dynamic sampling had something to do
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_ranks_sample_and_record_what_one_process_does(both: Both, name: str) -> None:
+    assert_same_records(*both(name))
+
+
+def test_dynamic_sampling_had_something_to_do(both: Both) -> None:
+    drawn = [mean_of(step, "groups/generated_per_kept") for step in read_run(both("dapo")[1]).steps]
+    assert max(each or 0 for each in drawn) > 1
 
 
 def without_newest(run_dir: Path, to: Path) -> Path:
@@ -174,43 +218,19 @@ def without_newest(run_dir: Path, to: Path) -> Path:
     return to
 
 
-def test_one_process_goes_on_with_a_checkpoint_of_two(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    part = without_newest(pair[1], tmp_path / "part")
+def test_one_process_goes_on_with_a_checkpoint_of_two(both: Both, tmp_path: Path) -> None:
+    part = without_newest(both("dapo")[1], tmp_path / "part")
     Trainer(saved_config(part), part, resume=True).run()
-    assert_same_weights(pair[0], part)
-    assert_same_records(pair[0], part)
+    assert_same_weights(both("dapo")[0], part)
+    assert_same_records(both("dapo")[0], part)
 
 
-def test_two_ranks_go_on_with_a_checkpoint_of_one_process(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    part = without_newest(pair[0], tmp_path / "part")
+def test_two_ranks_go_on_with_a_checkpoint_of_one_process(both: Both, tmp_path: Path) -> None:
+    part = without_newest(both("dapo")[0], tmp_path / "part")
     code, said = train(part, options=("--resume",))
     assert code == 0, said
-    assert_same_weights(pair[0], part)
-    assert_same_records(pair[0], part)
-
-
-def test_a_stale_engine_and_a_choice_among_all_tokens(tmp_path: Path) -> None:
-    settings = (*SMALL, *STALE, "steps=3")
-    code, said = train(tmp_path / "two", *settings)
-    assert code == 0, said
-    assert_same_weights(alone(tmp_path / "one", *settings), tmp_path / "two")
-    assert_same_records(tmp_path / "one", tmp_path / "two")
-
-
-def test_a_mixture_of_experts_with_recomputed_layers(tmp_path: Path) -> None:
-    model = save("qwen3_moe", tmp_path / "model")
-    settings = (
-        *(*SMALL, f"model.name={model}", "model.gradient_checkpointing=true", "steps=2"),
-        *("rollout.max_length=12", "overlong.buffer=12"),
-    )
-    code, said = train(tmp_path / "two", *settings)
-    assert code == 0, said
-    assert_same_weights(alone(tmp_path / "one", *settings), tmp_path / "two")
-    assert_same_records(tmp_path / "one", tmp_path / "two")
+    assert_same_weights(both("dapo")[0], part)
+    assert_same_records(both("dapo")[0], part)
 
 
 REWARD = """
@@ -297,21 +317,6 @@ def test_a_rank_that_is_killed_ends_the_others(tmp_path: Path) -> None:
 def environment_of(pid: int) -> dict[bytes, bytes]:
     entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("engine.kind=vllm",),
-        ("advantage.kind=gae",),
-        ("engine.routing_replay=R2", "model.experts=4"),
-    ],
-)
-def test_what_ranks_cannot_share_is_refused(settings: tuple[str, ...]) -> None:
-    config = load_config(assignments=settings)
-    refuse_undivided(config, ALONE)
-    with pytest.raises(ConfigError, match=r"2 ranks cannot share .*without torchrun"):
-        refuse_undivided(config, Ranks(0, 2))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8])
