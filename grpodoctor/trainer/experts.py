@@ -17,6 +17,8 @@ from grpodoctor.measure.experts import ExpertBatch, replay_readings
 from grpodoctor.trainer.batches import Update
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.forward import response_logits
+from grpodoctor.trainer.registry import replay_of
+from grpodoctor.trainer.replays.base import KnownExperts
 from grpodoctor.trainer.routing import (
     Gates,
     Routers,
@@ -53,16 +55,19 @@ def steering_routers(config: TrainConfig, model: PreTrainedModel) -> Routers | N
     return None
 
 
-def replayed_in_scoring(config: TrainConfig, samples: Samples) -> Tensor | None:
-    """The experts to force on the old policy; None leaves its routers free."""
-    return samples.experts_BLDK if config.engine.routing_replay == "R3" else None
+def experts_to_replay(
+    config: TrainConfig, samples: Samples, scores: Scores | None = None
+) -> Tensor | None:
+    """The experts to force on the learner; None leaves its routers free.
 
-
-def replayed_in_updates(config: TrainConfig, samples: Samples, scores: Scores) -> Tensor | None:
-    """The experts to force in the updates; None leaves the routers free."""
-    if config.engine.routing_replay == "R2" and scores.routes is not None:
-        return scores.routes.experts_BLDK
-    return replayed_in_scoring(config, samples)
+    Args:
+        config: names the replay.
+        samples: of the batch.
+        scores: the old policy's, once there are any.
+    """
+    routes = None if scores is None else scores.routes
+    known = KnownExperts(samples.experts_BLDK, None if routes is None else routes.experts_BLDK)
+    return replay_of(config.engine.routing_replay.lower())(known)
 
 
 def old_gates(config: TrainConfig, scores: Scores) -> Gates | None:
@@ -159,7 +164,7 @@ def watch_experts(
     routers = routers_of(model)
     if routers is None:
         return None
-    return ExpertWatch(model, routers, samples, replayed_in_scoring(config, samples))
+    return ExpertWatch(model, routers, samples, experts_to_replay(config, samples))
 
 
 def standing_readings(model: PreTrainedModel) -> dict[str, Reading]:
@@ -169,7 +174,7 @@ def standing_readings(model: PreTrainedModel) -> dict[str, Reading]:
     return dict.fromkeys(_NAMES, NotApplicable("the model is dense"))
 
 
-def replay_of(updates: Sequence[Update]) -> dict[str, Reading]:
+def replay_rates(updates: Sequence[Update]) -> dict[str, Reading]:
     """`experts/replay_*` of a step's updates; nothing where nothing was replayed."""
     counts = sum_counts([update.replayed for update in updates])
     return {} if counts is None else replay_readings(*map(_array, counts))

@@ -189,12 +189,14 @@ class Learner:
             name: joined([getattr(part.terms, name) for part in parts]) for name in flags
         }
         positives = [part.positive for part in parts if part.positive is not None]
+        counts = sum_counts([part.replayed for part in parts])
         whole = _Part(
             self._ranks.total(torch.stack([part.loss for part in parts]).sum()),
             self._ranks.join(torch.cat([part.new_logprobs_BT for part in parts]), count),
             replace(parts[0].terms, **terms),
             joined([part.stale_B1 for part in parts]),
             self._ranks.total(torch.stack(positives).sum()) if positives else None,
+            None if counts is None else ReplayCounts(*map(self._ranks.total, counts)),
         )
         return [whole]
 

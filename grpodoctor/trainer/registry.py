@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.corrections.base import Correction
     from grpodoctor.trainer.kl.base import KlEstimator
     from grpodoctor.trainer.losses.base import Choice, Loss
+    from grpodoctor.trainer.replays.base import Replay
     from grpodoctor.trainer.reweightings.base import Reweighting
 
-Family = Literal["advantages", "corrections", "kl", "losses", "reweightings"]
+Family = Literal["advantages", "corrections", "kl", "losses", "replays", "reweightings"]
 
 _SINGULAR: dict[Family, str] = {
     "advantages": "advantage",
     "corrections": "correction",
     "kl": "KL estimator",
     "losses": "loss",
+    "replays": "routing replay",
     "reweightings": "reweighting",
 }
 _SHARED = "base"
@@ -107,6 +109,15 @@ def remembers_prompts(name: str) -> bool:
     """
     check_variant("advantages", name)
     return hasattr(import_module(f"grpodoctor.trainer.advantages.{name}"), "REMEMBERS_PROMPTS")
+
+
+def replay_of(name: str) -> Replay:
+    """The routing replay of that name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    return _variant("replays", name)
 
 
 def check_variant(family: Family, name: str) -> None:

@@ -3,10 +3,8 @@
 A router gives each token logits over the experts; the K largest are activated, weighted by their
 gate probabilities. Two passes over the same tokens may activate others: in an engine of another
 precision, or after an optimiser step. Routing replay forces given experts in place of the router's
-own; their gate weights are recomputed from the current logits, so that the router keeps a gradient.
-
-    R2 (arXiv 2507.18071, section 5.3)   the old policy's experts, as the learner scored the batch
-    R3 (arXiv 2510.11370)                the sampler's experts, forced in scoring and in updates
+own (`replays` says which); their gate weights are recomputed from the current logits, so that the
+router keeps a gradient.
 
 Everything works through hooks that exist only while a pass is watched; a dense model has none.
 Shape suffixes beside the usual: D layers with a router, E experts, K experts of a token.

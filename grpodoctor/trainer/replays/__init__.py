@@ -1,0 +1,1 @@
+"""Routing replay in mixtures of experts, one variant a file."""
