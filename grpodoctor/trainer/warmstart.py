@@ -130,7 +130,10 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
 
 
 def _divide(model: PreTrainedModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The matrices of hidden layers, and the rest: embeddings, norms and biases."""
+    """The matrices of hidden layers, and the rest: embeddings, norms, biases and stacked experts.
+
+    Muon would take the experts' matrices one by one: a quarter more time for the same accuracy.
+    """
     embedding = next(model.get_input_embeddings().parameters())
     parameters = list(model.parameters())
     hidden = [each.ndim == 2 and each is not embedding for each in parameters]

@@ -301,6 +301,18 @@ def test_samples_carry_their_experts_wherever_they_go(mixture: Policy) -> None:
     assert concatenate([long, bare]).experts_BLDK is None
 
 
+def test_a_coarse_engine_rounds_the_experts_and_not_the_routers(mixture: Policy) -> None:
+    config = load_config(assignments=[*MIXTURE, "engine.precision=int4"])
+    engine, learner = RolloutEngine(config, mixture).model, mixture.model
+    for ours, coarse in zip(learner.model.layers, engine.model.layers, strict=True):
+        assert torch.equal(ours.mlp.gate.weight, coarse.mlp.gate.weight)
+        for name in ("gate_up_proj", "down_proj"):
+            stacked = getattr(coarse.mlp.experts, name)
+            assert not torch.equal(stacked, getattr(ours.mlp.experts, name))
+            # Each expert has a scale of its own: sixteen levels at most.
+            assert all(len(each.unique()) <= 16 for each in stacked)
+
+
 # --- learning
 
 

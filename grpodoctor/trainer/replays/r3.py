@@ -23,7 +23,7 @@ Elsewhere
     not read here, so that R3 needs the built-in engine.
 
 Not with
-    A dense model; vLLM; GSPO, RSPO and R2, as in r2. Several ranks. It is orthogonal to DPPO.
+    A dense model; vLLM; GSPO, RSPO and R2, as in r2. It is orthogonal to DPPO.
 
 Source
     arXiv 2510.11370, known from its abstract and from code; compared in arXiv 2512.01374: no gain
