@@ -34,6 +34,7 @@ VITALS: tuple[tuple[str, str], ...] = (
     ("length, incorrect", "length/incorrect"),
     ("KL, old policy", "kl/old_policy/k3"),
     ("KL, reference", "kl/reference/k3"),
+    ("critic explains", "critic/explained_variance"),
     ("held-out reward", "reward/heldout"),
     ("learning rate", "optimiser/learning_rate"),
     ("seconds per step", "time/step"),
