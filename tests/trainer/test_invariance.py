@@ -44,7 +44,7 @@ EXTRAS = ("loss.kl_coefficient=0.1",)
 REWEIGHTINGS = {
     "none": (),
     "advantage_reweighting": ("reweighting.alpha=0.5",),
-    "lopti": ("reweighting.alpha=0.3", "reweighting.lopti_threshold=0.5"),
+    "lopti": ("reweighting.alpha=0.3", "reweighting.lopti_threshold=0.08"),
     "forking_tokens": ("reweighting.forking_share=0.3",),
 }
 CORRECTIONS = {
@@ -280,8 +280,9 @@ def test_the_variants_are_many_and_every_one_of_a_family_is_among_them() -> None
 
 def test_two_passes_together_have_the_gradient_of_one(bench: Bench) -> None:
     """Lopti shares the tokens out: where nothing moves in between, no token is lost or doubled."""
-    split = config_of(*EXTRAS, "reweighting.lopti_threshold=0.5")
+    split = config_of(*EXTRAS, "reweighting.lopti_threshold=0.08")
     parts = [bench.gradient(batch, split) for batch in bench.passes(split)]
     whole = config_of(*EXTRAS)
     assert all(part.norm() > 0 for part in parts)
-    assert_same(sum(parts), bench.gradient(bench.batch, whole))
+    gap = torch.stack(parts).sum(dim=0) - bench.gradient(bench.batch, whole)
+    assert gap.norm() <= 1e-6 * sum(part.norm() for part in parts)
