@@ -1,0 +1,88 @@
+"""One forward pass that scores a batch and is the only update's own."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.learner import Learner
+from grpodoctor.trainer.loop import Trainer
+
+TIMES = "time/"
+REWARD = "def count(prompts, completions, answers): return [len(set(text)) for text in completions]"
+
+
+@pytest.fixture(autouse=True)
+def _reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Different for nearly every response, so that there is something to learn."""
+    (tmp_path / "look_ahead_reward.py").write_text(REWARD, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], list[dict], int]:
+    """Weights, recorded readings, and forward passes over whole responses, after three steps."""
+    small = [
+        *("steps=3", "model.warm_start_steps=0", "model.width=32", "model.heads=2", "threads=1"),
+        *("rollout.prompts_per_batch=3", "rollout.group_size=4", "rollout.max_length=9"),
+        "task.reward=look_ahead_reward:count",
+        *("optimiser.updates_per_batch=1", "optimiser.learning_rate=0.003", "evaluation.every=0"),
+    ]
+    trainer = Trainer(load_config(assignments=[*small, *assignments]), run_dir)
+    passes = 0
+
+    def count(_module: object, _inputs: object, output: torch.Tensor) -> None:
+        nonlocal passes
+        passes += output.shape[1] > 1
+
+    before = {name: each.clone() for name, each in trainer.policy.model.state_dict().items()}
+    trainer.policy.model.get_output_embeddings().register_forward_hook(count)
+    trainer.run()
+    lines = [json.loads(line) for line in (run_dir / "steps.jsonl").read_text().splitlines()]
+    readings = [
+        {name: value for name, value in line["values"].items() if not name.startswith(TIMES)}
+        for line in lines
+    ]
+    weights = trainer.policy.model.state_dict()
+    assert not any(weights[name].equal(before[name]) for name in before if "weight" in name)
+    return weights, readings, passes
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["loss.entropy_coefficient=0.05", "loss.kl_coefficient=0.1"],
+        ["correction.kind=tis_token", "engine.precision=int8"],
+        ["loss.kind=clip_cov"],
+    ],
+    ids=["plain", "penalties", "corrected", "with a choice"],
+)
+def test_a_pass_that_serves_twice_changes_no_number(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, readings, passes = trained(tmp_path / "ahead", *settings)
+    monkeypatch.setattr(Learner, "look_ahead", lambda *_: None)
+    expected, expected_readings, more_passes = trained(tmp_path / "twice", *settings)
+    assert more_passes == passes + 3
+    assert all(weights[name].equal(expected[name]) for name in expected)
+    assert readings == expected_readings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["optimiser.updates_per_batch=3"],
+        ["optimiser.micro_batch=5"],
+        ["reweighting.lopti_threshold=0.5"],
+    ],
+    ids=["updates", "micro-batches", "passes"],
+)
+def test_no_pass_is_kept_where_it_could_not_serve_twice(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, passes = trained(tmp_path / "run", *settings)
+    monkeypatch.setattr(Learner, "look_ahead", lambda *_: None)
+    _, _, as_many = trained(tmp_path / "twice", *settings)
+    assert passes == as_many
