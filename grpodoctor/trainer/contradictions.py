@@ -52,7 +52,7 @@ def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
 def doubts(config: TrainConfig) -> list[str]:
     """What is allowed and hardly meant, a line each."""
     every = (
-        *(_wide_clip(config), _short_sighted(config)),
+        *(_wide_clip(config), _short_sighted(config), _rounded_away(config), _unweighed(config)),
         *(*_mixed_exploration(config), *_without_effect(config)),
     )
     return [line for holds, line in every if holds]
@@ -67,6 +67,22 @@ def _without_effect(config: TrainConfig) -> Iterator[tuple[bool, str]]:
     yield (
         config.overlong.only_correct and config.overlong.kind != "soft-punishment",
         "overlong.only_correct is about the soft punishment, and overlong.kind is not that",
+    )
+
+
+def _rounded_away(config: TrainConfig) -> tuple[bool, str]:
+    model = config.model
+    return model.dtype == "bfloat16" and model.name != "builtin" and not model.lora_rank, (
+        "updates smaller than about 1/256 of a weight are rounded away in bfloat16 weights: "
+        "model.dtype=float32 with model.compute=bfloat16 keeps them, and so do low-rank adapters"
+    )
+
+
+def _unweighed(config: TrainConfig) -> tuple[bool, str]:
+    weighed = any(term.weight != 1 for term in config.task.rewards.values())
+    return config.advantage.kind == "gdpo" and weighed, (
+        "gdpo weighs the components of the reward by advantage.component_weights alone: the "
+        "weights of task.rewards have no part in it"
     )
 
 

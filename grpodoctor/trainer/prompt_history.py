@@ -68,10 +68,11 @@ class PromptHistory:
         self._of: dict[str, tuple[float, ...]] = {}
         """A row of `Visits` by prompt id, those visited last at the end."""
 
-    def before(self, prompt_ids: Sequence[str]) -> Visits:
-        """What is known of the prompts of some groups."""
+    def before(self, prompt_ids: Sequence[str], device: torch.device | str = "cpu") -> Visits:
+        """What is known of the prompts of some groups, on the device of what it is joined with."""
         rows = [self._of.get(prompt_id, _NEVER) for prompt_id in prompt_ids]
-        return Visits(*torch.tensor(rows, dtype=torch.float64).reshape(-1, len(_NEVER)).T)
+        table = torch.tensor(rows, dtype=torch.float64, device=device)
+        return Visits(*table.reshape(-1, len(_NEVER)).T)
 
     def add(
         self, prompt_ids: Sequence[str], rewards_B: Tensor, group_ids_B: Tensor, limit: int
