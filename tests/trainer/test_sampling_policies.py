@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def small(*assignments: str, preset: str | None = None) -> TrainConfig:
 
 
 @pytest.fixture
-def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A reward of 1 for responses of odd length: about half of the groups of two lack variance."""
     (tmp_path / "parities.py").write_text(
         "def reward(prompts, completions, answers):\n"
@@ -58,7 +58,7 @@ def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "task.reward=parities:reward"
+    return "task.reward=parities:reward"
 
 
 def values(run_dir: Path) -> list[dict[str, Reading]]:

@@ -14,8 +14,8 @@ Denominator
 
 Settings
     difficulty.every, 0 and thus off by default; difficulty.low 0.2, high 0.8, explore 0.1;
-    difficulty.retire_at, 0 and thus off by default, 0.9 in ScaleRL. The band from 20 to 80 % is a convention:
-    no paper measured it, and neither is there one for how often to estimate anew.
+    difficulty.retire_at, 0 and thus off by default, 0.9 in ScaleRL. The band from 20 to 80 % is a
+    convention: no paper measured it, nor how often to estimate anew.
 
 Moves
     groups/zero_variance_rate falls; accuracy/train goes to the middle of the band, so that held-out

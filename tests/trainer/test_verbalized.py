@@ -1,0 +1,178 @@
+"""Verbalized sampling: any reply is read; log-probabilities are under the prompt really used."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpodoctor.errors import DataError
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.data import build_task
+from grpodoctor.trainer.policy import Policy, load_policy
+from grpodoctor.trainer.sampler import sample
+from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.verbalized import (
+    choose,
+    parse,
+    rows_of,
+    sample_rows,
+    verbalized_prompt,
+    write_rows,
+)
+
+
+def entry(text: str, probability: str) -> str:
+    return f"<response><text>{text}</text><probability>{probability}</probability></response>"
+
+
+def listed(reply: str) -> dict[str, float]:
+    return {each.text: each.probability for each in parse(reply).candidates}
+
+
+def test_probabilities_are_divided_by_their_sum() -> None:
+    reply = entry("a", "0.6") + " and " + entry(" b c ", "0.9") + entry("d", "50%")
+    found = parse(reply)
+    assert listed(reply) == pytest.approx({"a": 0.3, "b c": 0.45, "d": 0.25})
+    assert [each.stated for each in found.candidates] == pytest.approx([0.6, 0.9, 0.5])
+    assert all(reply[each.start : each.end] == each.text for each in found.candidates)
+    assert found.malformed == 0
+
+
+def test_what_is_listed_twice_has_the_sum_of_both() -> None:
+    assert listed(entry("a", "0.2") + entry("b", "0.6") + entry("a", "0.2")) == pytest.approx(
+        {"a": 0.4, "b": 0.6}
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *(entry("a", each) for each in ("nan", "inf", "-1", "0", "", "often", "1e999", "0x1", "%")),
+        *(entry("", "0.5"), entry("  ", "0.5"), "<response>a 0.5</response>", "<response>"),
+        "<response><text>a</text></response>",
+        "<response><text>a<probability>0.5</probability></response>",
+        "<response><probability>0.5</probability></text></response>",
+    ],
+)
+def test_an_entry_that_says_nothing_is_counted_and_left_out(bad: str) -> None:
+    found = parse(bad + entry("good", "0.1"))
+    assert [(each.text, each.probability) for each in found.candidates] == [("good", 1.0)]
+    assert found.malformed == 1
+
+
+def test_an_entry_that_is_not_closed_ends_where_the_next_begins() -> None:
+    open_ended = entry("a", "0.5").removesuffix("</response>")
+    assert listed(open_ended + entry("b", "0.5")) == {"a": 0.5, "b": 0.5}
+
+
+@given(st.lists(st.sampled_from(
+    ["<response>", "</response>", "<text>", "</text>", "<probability>", "</probability>",
+     "0.5", "%", "a", " ", "\x1b[2J", "\ud7ff", "9" * 400]
+), max_size=60))  # fmt: skip
+def test_any_reply_is_read_and_sums_to_one(parts: list[str]) -> None:
+    reply = "".join(parts)
+    candidates = parse(reply).candidates
+    assert all(reply[each.start : each.end] == each.text for each in candidates)
+    assert all(0 <= each.probability <= 1 for each in candidates)
+    assert not candidates or sum(each.probability for each in candidates) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("flood", ["<response>", "<response><text>", "</text>", entry("a", "9")])
+def test_a_flood_of_tags_takes_no_time(flood: str) -> None:
+    began = time.process_time()
+    parse(flood * (5_000_000 // len(flood)))
+    assert time.process_time() - began < 5
+
+
+def test_one_is_drawn_by_the_probabilities_that_are_stated() -> None:
+    candidates = parse(entry("a", "3") + entry("b", "1")).candidates
+    rng = random.Random(0)
+    drawn = Counter(choose(candidates, rng).text for _ in range(4000))
+    assert drawn["a"] / 4000 == pytest.approx(0.75, abs=0.03)
+    with pytest.raises(DataError, match="lists no response"):
+        choose(parse("no list").candidates, rng)
+
+
+def test_a_list_of_one_is_refused() -> None:
+    with pytest.raises(DataError, match="ask for two or more"):
+        verbalized_prompt("Name a number.", 1)
+
+
+QUESTION = "7+?"
+REPLY = entry("12", "0.5") + entry("9", "0.3")
+
+
+@pytest.fixture(scope="module")
+def reciting() -> Policy:
+    """The built-in model, taught to answer one question's verbalized prompt with a list."""
+    config = load_config(assignments=["model.warm_start_steps=0"])
+    policy = load_policy(config, build_task(config.task))
+    codec = policy.codec
+    prompt, end = codec.encode(verbalized_prompt(QUESTION, 2)), min(codec.end_ids)
+    ids = torch.tensor([prompt + codec.encode(REPLY) + [end]])
+    labels = ids.clone()
+    labels[:, : len(prompt)] = -100
+    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-3)
+    for _ in range(400):
+        loss = policy.model(input_ids=ids, labels=labels).loss
+        if loss < 0.003:
+            break
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    assert loss < 0.003
+    return policy
+
+
+def test_log_probabilities_are_those_under_the_prompt_really_used(reciting: Policy) -> None:
+    temperature, limit = 0.8, len(REPLY) + 10
+    rows = sample_rows(
+        reciting,
+        [QUESTION] * 12,
+        2,
+        max_length=limit,
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(1),
+    )
+    assert {row.text for row in rows} >= {"12", "9"}
+    used = verbalized_prompt(QUESTION, 2)
+    again = sample(
+        reciting.model,
+        [reciting.codec.encode(used)] * 12,
+        max_length=limit,
+        temperature=temperature,
+        codec=reciting.codec,
+        generator=torch.Generator().manual_seed(1),
+    )
+    logprobs_BT = score(reciting.model, again, temperature).logprobs_BT
+    replies = [reciting.codec.decode(ids) for ids in again.response_ids()]
+    for row in rows:
+        assert row.prompt == used
+        assert row.temperature == temperature
+        line = logprobs_BT[replies.index(row.reply)]
+        # One token a character: the text's own, in the place where the reply has it.
+        start = row.reply.index(f"<text>{row.text}</text>") + len("<text>")
+        own = line[start : start + len(row.text)].sum().item()
+        assert row.logprob == pytest.approx(own, abs=1e-3)
+        assert row.reply_logprob == pytest.approx(line.sum().item(), abs=1e-2)
+        assert row.reply_logprob <= row.logprob <= 0
+
+
+def test_rows_are_written_as_json_lines(tmp_path: Path) -> None:
+    rows = rows_of(QUESTION, verbalized_prompt(QUESTION, 2), REPLY)
+    write_rows(rows, tmp_path / "rows.jsonl")
+    lines = [orjson.loads(line) for line in (tmp_path / "rows.jsonl").read_bytes().splitlines()]
+    assert [line["text"] for line in lines] == ["12", "9"]
+    assert [line["probability"] for line in lines] == pytest.approx([0.625, 0.375])
+    assert all(line["prompt"] == verbalized_prompt(QUESTION, 2) for line in lines)
+    assert all(line["logprob"] is None for line in lines)
+    with pytest.raises(DataError, match="cannot be written"):
+        write_rows(rows, tmp_path / "nowhere" / "rows.jsonl")
