@@ -1,18 +1,20 @@
 # Everything runs in .venv, which the first target that needs it makes from the pinned versions.
+# vLLM and the trainer do not want the same versions: it has .venv-vllm, from its own pins.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM_VENV := .venv-vllm
 PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test venv check bench constraints clean
+.PHONY: demo test venv venv-vllm check bench constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
 	$(BIN)/grpodoctor demo --dir demo --again
 
-test: venv  ## every test
+test: venv venv-vllm  ## every test
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 venv: $(VENV)/.installed  ## the environment alone
@@ -24,6 +26,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev -e '.[torch]'
 	touch $@
 
+venv-vllm: $(VLLM_VENV)/.installed  ## the environment of vLLM, on the CPU
+
+# The pins are the whole of it: resolved anew, vLLM would bring CUDA builds of torchvision and others,
+# which fail beside a CPU build of torch.
+$(VLLM_VENV)/.installed: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install -q --no-deps -r constraints-vllm.txt
+	$(VLLM_VENV)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
 check: venv  ## lint, format, types and the order of the floors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,8 +45,9 @@ check: venv  ## lint, format, types and the order of the floors
 bench: venv  ## every figure that README and docs quote, printed
 	$(BIN)/python -m tests.benchmarks
 
-constraints: venv  ## pin what is installed now
+constraints: venv venv-vllm  ## pin what is installed now
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt
+	$(VLLM_VENV)/bin/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints-vllm.txt
 
 clean:
-	rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

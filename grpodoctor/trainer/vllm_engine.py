@@ -203,16 +203,20 @@ class VllmEngine:
         """
         self._refuse_too_long(max(map(len, prompts)))
         codec, device = self._policy.codec, self._policy.model.device
-        top_tokens = min(top_tokens, self._vocabulary)
-        terms = SamplingTerms(self.temperature, self._max_length, sorted(codec.end_ids), top_tokens)
+        terms = self._terms(top_tokens)
         asks = list(_asks(prompts, generator))
 
         def draw(rows: range) -> Samples:
             responses = self._responses(list(_within(asks, rows)), terms)
             own = prompts[rows.start : rows.stop]
-            return _samples(own, responses, codec, top_tokens).to(device)
+            return _samples(own, responses, codec, terms.top_tokens).to(device)
 
         return sample_in_shares(len(prompts), draw, device, self._ranks)
+
+    def _terms(self, top_tokens: int) -> SamplingTerms:
+        ends = sorted(self._policy.codec.end_ids)
+        likeliest = min(top_tokens, self._vocabulary)
+        return SamplingTerms(self.temperature, self._max_length, ends, likeliest)
 
     def _responses(self, asks: Sequence[Ask], terms: SamplingTerms) -> list[Response]:
         answers = self._backend.sample(asks, terms)

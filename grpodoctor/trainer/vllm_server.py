@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -97,11 +97,9 @@ class VllmServer:
             limits=httpx2.Limits(max_connections=_CONNECTIONS),
             trust_env=False,  # a proxy is for what lies outside
         )
-        with ExitStack() as undo:
-            undo.callback(self._client.close)
-            self._await(engine.wait)
-            self._model = self._served_name(engine.served_model)
-            undo.pop_all()
+        self._close = weakref.finalize(self, self._client.close)
+        self._await(engine.wait)
+        self._model = self._served_name(engine.served_model)
 
     def describe(self) -> Sequence[Served]:
         """What each worker serves."""
@@ -133,7 +131,7 @@ class VllmServer:
 
     def close(self) -> None:
         """Close the connections; the server goes on running."""
-        self._client.close()
+        self._close()
 
     def _complete(self, ask: Ask, terms: SamplingTerms) -> Sequence[Response]:
         body = {

@@ -10,7 +10,7 @@ and output embeddings are tied it leaves the copy made of the second, and it doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class WeightSync:
 
         try:
             tensors, missing = self._load(path)
-        # Whatever the model's own loading code does not understand. Raised, it would reach the
-        # trainer as a bare "500".
+        # Whatever vLLM's loading code makes of a file that does not fit. Told, it is one line;
+        # raised, it is a page in the server's log.
         except (
             OSError,
             SafetensorError,
@@ -74,17 +74,12 @@ class WeightSync:
         return {"tensors": tensors, "missing": missing, "error": ""}
 
     def _load(self, path: str) -> tuple[int, list[str]]:
+        from safetensors import safe_open
         from vllm.config import set_current_vllm_config
 
         model: nn.Module = self.model_runner.get_model()
         parameters = {name for name, _ in model.named_parameters()}
-        count, loaded = 0, set()
-
-        def counted() -> Iterator[tuple[str, Tensor]]:
-            nonlocal count
-            for entry in _tensors(path):
-                count += 1
-                yield entry
+        loaded: set[str] = set()
 
         def listening(weights: Iterable[tuple[str, Tensor]]) -> set[str]:
             """`load_weights` returns what it set; vLLM's reload only logs it."""
@@ -95,22 +90,18 @@ class WeightSync:
         load_weights: Any = model.load_weights
         model.load_weights = listening  # type: ignore[assignment]  # shadows the method
         try:
-            with set_current_vllm_config(self.vllm_config):
+            # The file is opened first: a reload that fails half-way leaves a model without weights.
+            with safe_open(path, "pt") as file, set_current_vllm_config(self.vllm_config):
+                names = list(file.keys())
                 _forget_packed_experts(model)
-                self.model_runner.reload_weights(weights_iterator=counted())
+                self.model_runner.reload_weights(
+                    weights_iterator=((name, file.get_tensor(name)) for name in names)
+                )
                 _refresh_embeddings(model)
         finally:
             del model.load_weights
         quantised = self.vllm_config.model_config.quantization is not None
-        return count, [] if quantised else sorted(parameters - loaded)[:3]
-
-
-def _tensors(path: str) -> Iterator[tuple[str, Tensor]]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118 - not a mapping: it cannot be iterated over
-            yield name, file.get_tensor(name)
+        return len(names), [] if quantised else sorted(parameters - loaded)[:3]
 
 
 def _forget_packed_experts(model: nn.Module) -> None:

@@ -1,0 +1,233 @@
+"""What a vLLM server may do wrong is one line each; a made-up one does it, as no vLLM would."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError, EngineError, MissingExtraError
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.vllm_worker import EXTENSION
+from tests.trainer.vllm_helpers import (
+    SMALL,
+    VOCABULARY,
+    free_port,
+    opened,
+    save_model,
+    small,
+    trained,
+)
+
+NAME = "policy"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+SERVED = {
+    "version": "0.32.0",
+    "sizes": {"vocab_size": VOCABULARY},
+    "logprobs_mode": "raw_logprobs",
+    "max_model_len": 256,
+}
+LOADED = {"tensors": 26, "missing": [], "error": ""}
+Answer = tuple[int, object]
+
+
+def choice(*ids: int, index: int = 0) -> dict[str, object]:
+    top = [{f"token_id:{each}": -1.0} for each in ids]
+    logprobs = {"token_logprobs": [-1.0] * len(ids), "top_logprobs": top}
+    return {"index": index, "token_ids": list(ids), "logprobs": logprobs}
+
+
+def answers(**changes: Answer) -> dict[str, Answer]:
+    """What a server that does all that is asked of it answers, by the last part of the path."""
+    return {
+        "health": (200, None),
+        "models": (200, {"data": [{"id": NAME}]}),
+        "grpodoctor_describe": (200, {"results": [SERVED]}),
+        "grpodoctor_load": (200, {"results": [LOADED]}),
+        "reset_prefix_cache": (200, {"success": True}),
+        "completions": (200, {"choices": [choice(1, index=i) for i in range(4)]}),
+        **changes,
+    }
+
+
+@contextmanager
+def pretender(told: dict[str, Answer]) -> Iterator[str]:
+    """A server that answers as it is told; None for a status is silence."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.reply(self.path.rpartition("/")[2])
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "{}")
+            self.reply(body.get("method") or self.path.rpartition("/")[2])
+
+        def reply(self, key: str) -> None:
+            status, content = told[key]
+            if status is None:
+                over.wait(30)
+                self.close_connection = True
+                return
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def test_the_pretender_passes_where_it_answers_as_vllm_does(model: Path, tmp_path: Path) -> None:
+    with pretender(answers()) as url:
+        assert len(trained(small(model, url, "steps=1"), tmp_path)) == 1
+
+
+OTHER = {**SERVED, "logprobs_mode": "raw_logits"}
+FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
+    "not vLLM": (
+        {"health": (404, b"")},
+        "no vLLM server answers within 1 s: /health gives HTTP 404",
+    ),
+    "silent": ({"models": (None, b"")}, "it was silent for 2 s after /v1/models"),
+    "silent later": ({"completions": (None, b"")}, "it was silent for 2 s after /v1/completions"),
+    "no development mode": (
+        {"grpodoctor_describe": (404, {"detail": "Not Found"})},
+        "without VLLM_SERVER_DEV_MODE=1.*start it so: VLLM_SERVER_DEV_MODE=1 python",
+    ),
+    "no extension": (
+        {
+            "grpodoctor_describe": (
+                500,
+                {"error": "'Worker' object has no attribute 'grpodoctor_x'"},
+            )
+        },
+        f"without the extension of its workers.*--worker-extension-cls {EXTENSION}",
+    ),
+    "no models": ({"models": (200, {"data": []})}, "it serves no model"),
+    "several models": (
+        {"models": (200, {"data": [{"id": "a"}, {"id": "b"}, {"id": "c", "parent": "a"}]})},
+        "it serves a, b, of which engine.served_model is none",
+    ),
+    "not JSON": ({"models": (200, b"<html>")}, "its answer is not vLLM's"),
+    "hostile": (
+        {"completions": (500, b"\x1b[31m[red]\nTraceback")},
+        r"/v1/completions gives HTTP 500: \?\[31m\[red\]\?Traceback",
+    ),
+    "other log-probabilities": (
+        {"grpodoctor_describe": (200, {"results": [OTHER]})},
+        "it reports raw_logits.*--logprobs-mode processed_logprobs",
+    ),
+    "damaged weights": (
+        {"grpodoctor_load": (200, {"results": [{**LOADED, "error": "OSError: no such file"}]})},
+        "the weights could not be loaded: OSError: no such file",
+    ),
+    "half the weights": (
+        {"grpodoctor_load": (200, {"results": [{**LOADED, "tensors": 13}]})},
+        "of 26 weights handed over, 13 arrived",
+    ),
+    "a full cache": (
+        {"reset_prefix_cache": (200, {"success": False})},
+        "it does not empty its prefix cache",
+    ),
+    "too few responses": (
+        {"completions": (200, {"choices": [choice(1)]})},
+        "it answered with 1 responses and not 4",
+    ),
+    "no token ids": (
+        {"completions": (200, {"choices": [{"index": 0, "text": "hello"}]})},
+        "its answer is not vLLM's: choices.0.token_ids",
+    ),
+    "stopped by itself": (
+        {"completions": (200, {"choices": [choice(5, 6, index=i) for i in range(4)]})},
+        "a response that ends after 2 of 16 tokens without an end token",
+    ),
+    "unknown token": (
+        {"completions": (200, {"choices": [choice(500, 1, index=i) for i in range(4)]})},
+        "a token that the learner does not have",
+    ),
+    "empty response": (
+        {"completions": (200, {"choices": [choice(index=i) for i in range(4)]})},
+        "it answered with 0 tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_each_failure_of_a_server_is_one_line(case: str, model: Path, tmp_path: Path) -> None:
+    changes, message = FAILURES[case]
+    with pretender(answers(**changes)) as url, pytest.raises(EngineError, match=message) as caught:
+        trained(small(model, url, "engine.wait=1", "engine.timeout=2"), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert url in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_nobody_at_the_address(model: Path, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    with pytest.raises(EngineError, match=r"no vLLM server answers within 1 s.*start one: VLLM_"):
+        Trainer(small(model, url, "engine.wait=1"), tmp_path)
+    assert time.monotonic() - began < 20
+
+
+def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> None:
+    with pretender(answers()) as url, ExitStack() as stack:
+        engine, _ = stack.enter_context(opened(model, url))
+        with pytest.raises(EngineError, match=r"raw_logprobs, which at temperature 0.7"):
+            engine.set(small(model, url).engine, 0.7)
+        assert engine.temperature == 1
+        with pytest.raises(ConfigError, match="keeps the precision"):
+            engine.set(small(model, url).engine.model_copy(update={"precision": "bf16"}), 1.0)
+        with pytest.raises(EngineError, match=r"raw_logprobs, which at temperature 0.7"):
+            stack.enter_context(opened(model, url, "rollout.temperature=0.7"))
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["engine.kind=server"], "a server and its address go together"),
+        (["engine.url=http://127.0.0.1:8000"], "a server and its address go together"),
+        (["engine.kind=server", "engine.url=localhost"], "begin with http"),
+        (
+            ["engine.kind=server", "engine.url=http://h:1", "engine.precision=bf16"],
+            "the precision of a server is its own",
+        ),
+        (["engine.kind=vllm", "engine.precision=int8"], "the built-in engine's imitation"),
+    ],
+)
+def test_contradictory_settings_are_refused(assignments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(assignments=assignments)
+
+
+def test_without_vllm_one_line_says_what_to_install(model: Path, tmp_path: Path) -> None:
+    config = load_config(assignments=[*SMALL, f"model.name={model}", "engine.kind=vllm"])
+    with pytest.raises(MissingExtraError, match=r"pip install 'grpodoctor\[vllm\]'"):
+        Trainer(config, tmp_path)

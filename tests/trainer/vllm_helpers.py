@@ -1,0 +1,99 @@
+"""What the tests of vLLM share: a model that it can run, and engines that serve it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.records import StepRecord
+from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.data import build_task
+from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.policy import Policy, load_policy
+from grpodoctor.trainer.sampler import Samples
+from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.vllm_engine import VllmEngine, open_vllm
+from grpodoctor.vocabulary.values import scalar
+from tests.trainer.families import save
+
+SMALL = (
+    *("threads=1", "evaluation.every=0", "rollout.max_length=16", "rollout.group_size=4"),
+    # A reward that has a gradient however bad the answers are, and steps that nobody can overlook.
+    *("overlong.kind=soft-punishment", "overlong.buffer=15", "optimiser.learning_rate=0.01"),
+    *("rollout.prompts_per_batch=8", "engine.timeout=60", "engine.wait=20"),
+)
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 2,  # vLLM's attention on the CPU wants 32 dimensions a head
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+VOCABULARY = 24
+
+
+def save_model(folder: Path, family: str = "qwen2", **changes: object) -> Path:
+    """A random model of a size that vLLM can run on a CPU."""
+    return save(family, folder, **{**SIZES, **changes})
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def reading(step: StepRecord, name: str) -> float:
+    return scalar(step.values[name])  # type: ignore[arg-type]  # present in every such run
+
+
+def small(model: Path, url: str, *assignments: str) -> TrainConfig:
+    served = (f"model.name={model}", "engine.kind=server", f"engine.url={url}")
+    return load_config(assignments=[*SMALL, *served, *assignments])
+
+
+def trained(config: TrainConfig, run_dir: Path) -> list[StepRecord]:
+    Trainer(config, run_dir).run()
+    return list(read_run(run_dir).steps)
+
+
+@contextmanager
+def opened(model: Path, url: str, *assignments: str) -> Iterator[tuple[VllmEngine, Policy]]:
+    """An engine with the weights of a policy of its own."""
+    config, policy = policy_and(small(model, url, *assignments))
+    engine = open_vllm(config, policy)
+    try:
+        engine.sync(1)
+        yield engine, policy
+    finally:
+        engine.close()
+
+
+def drawn(engine: VllmEngine, prompts: list[list[int]], seed: int = 0, **more: int) -> Samples:
+    return engine.generate(prompts, torch.Generator().manual_seed(seed), **more)
+
+
+def gap(policy: Policy, samples: Samples, temperature: float = 1.0) -> float:
+    """The largest difference in the probability of a sampled token."""
+    learner = score(policy.model, samples, temperature).logprobs_BT
+    gaps_BT = (learner.exp() - samples.logprobs_BT.exp()).abs()
+    return float(gaps_BT[samples.mask_BT].max())
+
+
+def move(policy: Policy, by: float = 1.1) -> None:
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(by)
+
+
+def prompts_of(policy: Policy, *texts: str, each: int = 4) -> list[list[int]]:
+    return [policy.codec.encode(text) for text in texts for _ in range(each)]
+
+
+def policy_and(config: TrainConfig) -> tuple[TrainConfig, Policy]:
+    return config, load_policy(config, build_task(config.task))
