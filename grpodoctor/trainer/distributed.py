@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, TypeVar, cast
@@ -88,6 +88,10 @@ class Ranks:
     def lone(self, error: GrpodoctorError) -> bool:
         """Whether an error may be this rank's alone, so that no other one waits for it."""
         return self.world > 1 and isinstance(error, LONE)
+
+    def watched(self) -> AbstractContextManager[None]:
+        """`watching`, where there is another rank to lose."""
+        return watching() if self.world > 1 else nullcontext()
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank."""
@@ -171,7 +175,7 @@ def _attempt(act: Callable[[], _T]) -> tuple[_T | None, GrpodoctorError | None]:
 
 def launched() -> Ranks:
     """Which process this is, as `torchrun` tells it; alone where it was started otherwise."""
-    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    needed = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in needed):
         return ALONE
     return Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -193,12 +197,13 @@ def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
         return
     backend = "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
     with watching():
         distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
-        yield
+        with watching():
+            yield
     except RankError:
         raise  # a lost rank would be waited for once more
     except BaseException:

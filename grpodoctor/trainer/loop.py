@@ -205,7 +205,7 @@ class Trainer:
         """Sample one rollout batch and learn from it."""
         step, stream, entropy = self.done + 1, self.task.state(), self.entropy.state()
         try:
-            with explaining_shortage(self.config, step):
+            with explaining_shortage(self.config, step), self.ranks.watched():
                 return self._take_step(step)
         except GrpodoctorError:
             if self.done < step:

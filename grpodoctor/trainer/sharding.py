@@ -12,14 +12,16 @@ answer. The learner's shards are gathered into it once a training step.
 from __future__ import annotations
 
 import copy
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.distributed import Ranks, watching
-from grpodoctor.trainer.policy import Policy, load_policy
+from grpodoctor.trainer.policy import Policy, device_of, load_policy
 from grpodoctor.trainer.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -35,9 +37,24 @@ def load_shared(config: TrainConfig, task: Task, ranks: Ranks) -> Policy:
     if not ranks.is_first:  # the first one's warm start is everyone's
         cold = config.model.model_copy(update={"warm_start_steps": 0})
         config = config.model_copy(update={"model": cold})
+    ranks.agree(lambda: _refuse_crowding(config, ranks))
     policy = ranks.agree(lambda: load_policy(config, task))
     ranks.equalise(policy.model)
     return policy
+
+
+def _refuse_crowding(config: TrainConfig, ranks: Ranks) -> None:
+    """Refuse to put several ranks on one CUDA device, where NCCL would not connect them."""
+    device = device_of(config.model.device)
+    if ranks.world == 1 or device.type == "cpu":
+        return
+    here, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if here > devices or device.index is not None:
+        raise ConfigError(
+            f"each of {here} ranks needs a CUDA device of its own, of which there are {devices}",
+            where="model.device",
+            remedy="set model.device=auto and start no more ranks than devices, or use the CPU",
+        )
 
 
 def shard(model: PreTrainedModel, ranks: Ranks) -> PreTrainedModel:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,13 +21,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from grpodoctor.errors import DataError, GrpodoctorError, MissingExtraError, RankError
+from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, MissingExtraError, RankError
 from grpodoctor.runs.follower import read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 from grpodoctor.trainer.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.config import load_config
 from grpodoctor.trainer.distributed import ALONE, Ranks, launched, watching
 from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.sharding import _refuse_crowding
 from grpodoctor.trainer.sharing import join_rewards
 from grpodoctor.trainer.tasks.base import Rewards
 from grpodoctor.treatment.mailbox import Mailbox
@@ -234,8 +235,18 @@ def test_two_ranks_go_on_with_a_checkpoint_of_one_process(both: Both, tmp_path: 
 
 
 REWARD = """
-import os
+import os, resource
+from pathlib import Path
+
 calls = 0
+
+def leave_no_memory_on_the_second_rank(prompts, completions, answers):
+    global calls
+    calls += 1
+    if calls == 4 and os.environ["RANK"] == "1":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, resource.RLIM_INFINITY))
+    return [float(len(each) % 2) for each in completions]
 
 def fail_on_the_second_rank(prompts, completions, answers):
     global calls
@@ -261,6 +272,23 @@ def test_a_reward_that_fails_on_one_rank_ends_all_in_one_line(tmp_path: Path) ->
     assert checkpoints(tmp_path / "run")[-1].name == "step-000003"
     events = list(read_run(tmp_path / "run").events)
     assert any("no such answer" in str(event.body.get("message")) for event in events)
+
+
+def test_a_rank_without_memory_ends_the_others_and_leaves_the_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "judge.py").write_text(REWARD)
+    code, said = train(
+        tmp_path / "run",
+        *(*SMALL, "evaluation.every=0", "steps=50", "checkpoint.every=1"),
+        *("task.reward=judge:leave_no_memory_on_the_second_rank", "model.width=128"),
+    )
+    assert code != 0
+    lines = sorted(line for line in said.splitlines() if line.startswith("error: "))
+    assert len(lines) == 2, said
+    assert "error: another rank of this run" in lines[0]
+    assert "error: there is not enough memory" in lines[1]
+    assert checkpoints(tmp_path / "run")[-1].name == "step-000003"
 
 
 def wait_until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
@@ -329,15 +357,33 @@ def test_shares_cover_a_batch_once_and_are_equally_long(count: int) -> None:
 
 
 def test_torchrun_says_who_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    told = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}
+    for name in (*told, "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     assert launched() == ALONE
-    monkeypatch.setenv("RANK", "1")  # of a scheduler, without torchrun
-    assert launched() == ALONE
-    for name, value in (("WORLD_SIZE", "4"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1")):
+    for name, value in told.items():  # without a port it is some scheduler's, not torchrun's
         monkeypatch.setenv(name, value)
+        assert launched() == ALONE
+    monkeypatch.setenv("MASTER_PORT", "1")
     assert launched() == Ranks(1, 4)
     assert not launched().is_first
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks_here", "is_refused"),
+    [("auto", "2", False), ("auto", "3", True), ("cuda:1", "2", True), ("cpu", "3", False)],
+)
+def test_ranks_do_not_share_a_device(
+    device: str, ranks_here: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks_here)
+    config = load_config(assignments=[f"model.device={device}"])
+    _refuse_crowding(config, ALONE)
+    expected = pytest.raises(ConfigError, match="a CUDA device of its own") if is_refused else None
+    with expected or nullcontext():
+        _refuse_crowding(config, Ranks(0, 3))
 
 
 @pytest.mark.parametrize(
