@@ -1,7 +1,8 @@
 """What `bench_trainer` runs in processes of their own: a trainer that takes steps when it is told.
 
 A line of standard input is a number of steps; the answer on standard output is one JSON object with
-the seconds they took and the most memory so far, of the process and of those it started.
+the seconds that one took, on the wall and of the processor, and the most memory so far, of the
+process and of those it started.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ def _high_water_mark(process: str) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
+def clocks() -> np.ndarray:
+    """Seconds on the wall and of the processor."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
 def answer(**figures: Any) -> None:
     """Say something to the parent, whose pipe standard output is."""
     print(json.dumps(figures), flush=True)
@@ -77,11 +83,10 @@ def run_ours(model: Path, prompts: Path, folder: Path, *, record: bool) -> None:
     trainer = our_trainer(model, prompts, folder, COMPLETIONS, LENGTH, record=record)
     answer(peak=peak_memory())
     while steps := orders():
-        began = time.perf_counter()
+        began = clocks()
         for _ in range(steps):
             trainer.train_step()
-        seconds = time.perf_counter() - began
-        answer(seconds=seconds / steps, peak=peak_memory())
+        answer(seconds=((clocks() - began) / steps).tolist(), peak=peak_memory())
     trainer.journal.close(finished=True)
 
 
@@ -121,20 +126,20 @@ def run_trl(model: Path, prompts: Path, folder: Path) -> None:
     class Obedient(TrainerCallback):
         """Waits for orders between steps."""
 
-        left, taken, began = 1, 0, 0.0
+        left, taken, began = 1, 0, clocks()
 
         def on_step_end(self, *given: Any, **_: Any) -> None:
             self.left -= 1
             if self.left:
                 return
             if self.taken:
-                seconds = (time.perf_counter() - self.began) / self.taken
-                answer(seconds=seconds, peak=peak_memory())
+                seconds = (clocks() - self.began) / self.taken
+                answer(seconds=seconds.tolist(), peak=peak_memory())
             else:
                 answer(peak=peak_memory())
             self.left = self.taken = orders()
             given[-1].should_training_stop = not self.taken  # of the control
-            self.began = time.perf_counter()
+            self.began = clocks()
 
     settings = GRPOConfig(
         str(folder),
