@@ -151,6 +151,18 @@ def test_a_coarse_policy_has_a_critic_whose_head_is_not() -> None:
     assert critic.values(samples).dtype == torch.float32
 
 
+def test_a_critic_multiplies_in_the_precision_of_the_policy() -> None:
+    samples, values = drawn(), []
+    for precision in ("weights", "bfloat16"):
+        critic = Critic(build("qwen2"), small("model.name=x", f"model.compute={precision}"))
+        with torch.no_grad():
+            critic.model.head.weight.normal_(generator=torch.Generator().manual_seed(0))
+        values.append(critic.values(samples))
+        assert critic.model.backbone.dtype == torch.float32
+    fine, coarse = values
+    assert 0 < (coarse - fine).norm() < 0.05 * fine.norm()
+
+
 def test_a_model_that_is_all_head_makes_no_critic() -> None:
     policy = build("qwen2")
     policy.base_model_prefix = "there_is_no_such_part"
@@ -198,6 +210,8 @@ def test_micro_batches_change_no_gradient(clip: tuple[str, ...]) -> None:
     for size in (1, 3, 5):
         split = gradient(critic, batch, small(*extra, f"optimiser.micro_batch={size}"))
         torch.testing.assert_close(split, whole, rtol=1e-4, atol=1e-6)
+    recomputed = gradient(critic, batch, small(*extra, "model.gradient_checkpointing=true"))
+    torch.testing.assert_close(recomputed, whole, rtol=1e-4, atol=1e-6)
     # What stands outside the mask has no gradient, whatever it is.
     noisy_BT = torch.where(samples.mask_BT, returns_BT, 1e9)
     noisy = gradient(critic, replace(batch, returns_BT=noisy_BT), small(*extra))
