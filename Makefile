@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test venv venv-vllm check bench constraints clean
+.PHONY: demo test venv venv-vllm check bench docs constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
 	$(BIN)/grpodoctor demo --dir demo --again
@@ -44,6 +44,9 @@ check: venv  ## lint, format, types and the order of the floors
 
 bench: venv  ## every figure that README and docs quote, printed
 	$(BIN)/python -m tests.benchmarks
+
+docs: venv  ## write docs/formulary.md anew from the variants' own pages
+	$(BIN)/grpodoctor formulary --output-format markdown > docs/formulary.md
 
 constraints: venv venv-vllm  ## pin what is installed now
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt

@@ -23,10 +23,12 @@ from grpodoctor.errors import GrpodoctorError, InputError
 COMMANDS = {
     "demo": "Train a model that falls ill, treat it, and leave a report behind.",
     "train": "Train a language model with GRPO and record its health.",
+    "export": "Write a trained model as a directory that any engine loads.",
     "watch": "Follow a live run: its vitals, its findings, its treatment.",
     "check": "Diagnose a run from what it left on disk.",
     "rule": "List the rules, or print the manual page of one.",
     "remedy": "List the remedies, or print the page of one.",
+    "formulary": "List the trainer's variants, or print the page of one.",
 }
 """Name and first line of help: `--help` prints them without importing the commands."""
 

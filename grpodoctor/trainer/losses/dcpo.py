@@ -18,7 +18,7 @@ Moves
 Elsewhere
     The official code takes the mean over all tokens of a micro-batch, the paper's denominator only
     where a micro-batch is one response. The smoothing of advantages over visits of a prompt, the
-    paper's other half, needs a memory of prompts and is no part of this loss.
+    paper's other half, is the advantage dcpo_sas.
 
 Not with
     Clip-higher or any other clip of the same ratio.

@@ -11,6 +11,8 @@ Denominator
 
 Settings
     clip_low 0.2, clip_high 0.2 (DAPO 0.28, Olmo 3 0.272), dual_clip off (3 where it is used).
+    INTELLECT-2's two-sided clip, with delta 4, is dual_clip = delta for any delta above
+    1 + clip_high.
 
 Moves
     clip/low_rate and clip/high_rate above zero once a batch serves several updates; a wider
@@ -18,7 +20,8 @@ Moves
 
 Elsewhere
     verl always clips a second time, at 3, and takes token-mean unless told otherwise; TRL's
-    default is token-mean with the name dapo. Neither default is the GRPO of its paper.
+    default is token-mean with the name dapo. Neither default is the GRPO of its paper. TRL's
+    delta is INTELLECT-2's.
     TRL also multiplies its KL penalty by the ratio unless use_bias_correction_kl is off.
 
 Not with
@@ -26,7 +29,7 @@ Not with
 
 Source
     PPO, arXiv 1707.06347; GRPO, arXiv 2402.03300; clip-higher, arXiv 2503.14476, section 3.1;
-    dual clip, arXiv 1912.09729, Eq. 5.
+    dual clip, arXiv 1912.09729, Eq. 5; two-sided clip, INTELLECT-2, arXiv 2505.07291.
 """
 
 from __future__ import annotations
