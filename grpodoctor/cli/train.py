@@ -55,7 +55,7 @@ def train(
     Several processes share the work when torchrun starts them:
     torchrun --nproc-per-node 2 -m grpodoctor train ...
     """
-    _require_torch()
+    require_torch()
     from rich.console import Console
 
     from grpodoctor.trainer.distributed import launched
@@ -79,7 +79,8 @@ def train(
             _run(console, fresh, directory, ranks, resume=False)
 
 
-def _require_torch() -> None:
+def require_torch() -> None:
+    """Say in one line what to install where there is no torch."""
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise MissingExtraError("training", "torch")

@@ -23,7 +23,7 @@ from grpodoctor.errors import MissingExtraError, ModelError, name_some
 from grpodoctor.trainer.sections import ModelConfig
 
 if TYPE_CHECKING:
-    from peft.tuners.lora import LoraLayer
+    from peft.tuners.lora import Linear
     from transformers import PreTrainedModel
 
 _NAME = "default"
@@ -59,7 +59,7 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig, seed: int) -> None
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model.add_adapter(settings, _NAME)  # type: ignore[no-untyped-call]  # of transformers
+        model.add_adapter(settings, _NAME)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -90,23 +90,23 @@ def _chosen(model: PreTrainedModel, targets: str | tuple[str, ...]) -> list[str]
     return [name for name in linear if f".{name}".endswith(tuple(f".{each}" for each in targets))]
 
 
-def adapter_layers(model: nn.Module) -> dict[str, LoraLayer]:
+def adapter_layers(model: nn.Module) -> dict[str, Linear]:
     """The layers of a model that have adapters, by name; none where it has none."""
     if "peft" not in sys.modules:
         return {}
-    from peft.tuners.lora import LoraLayer
+    from peft.tuners.lora import Linear
 
-    return {name: each for name, each in model.named_modules() if isinstance(each, LoraLayer)}
+    return {name: each for name, each in model.named_modules() if isinstance(each, Linear)}
 
 
 @contextmanager
 def adapters_off(model: PreTrainedModel) -> Iterator[None]:
     """Let a model with adapters be the one that it was without them."""
-    model.disable_adapters()  # type: ignore[no-untyped-call]  # of transformers
+    model.disable_adapters()
     try:
         yield
     finally:
-        model.enable_adapters()  # type: ignore[no-untyped-call]  # as above
+        model.enable_adapters()
 
 
 def merged_copy(model: PreTrainedModel) -> PreTrainedModel:

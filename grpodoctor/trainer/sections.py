@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
+from urllib.parse import urlsplit, get_args
 
 from pydantic import Field, FiniteFloat, field_validator
 
@@ -33,7 +34,7 @@ class ModelConfig(Section):
     """Keep each layer's input alone for the backward pass, and compute the rest a second time."""
     lora_rank: int = Field(0, ge=0, le=4096)
     """Rank of low-rank adapters, which alone are trained; 0 trains all weights."""
-    lora_alpha: float = Field(32.0, gt=0)
+    lora_alpha: int = Field(32, ge=1)
     """Scale of the adapters: what they add is multiplied by alpha / rank."""
     lora_targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
     """Names of the layers with adapters, such as `q_proj,v_proj`.
@@ -240,8 +241,9 @@ class EngineConfig(Section):
     @field_validator("url")
     @classmethod
     def _is_a_url(cls, url: str) -> str:
-        if url and not url.startswith(("http://", "https://")):
-            raise ValueError("it must begin with http:// or https://")
+        parts = urlsplit(url)  # its port is a ValueError where it is no number up to 65535
+        if url and not (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0):
+            raise ValueError("write http://HOST:PORT or https://HOST:PORT")
         return url.rstrip("/")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from grpodoctor.cli.main import app
 from grpodoctor.errors import ConfigError, MissingExtraError, ModelError, RunError
 from grpodoctor.runs.follower import read_run
 from grpodoctor.trainer import adapters
@@ -222,3 +223,37 @@ def test_the_built_in_model_takes_adapters_too(tmp_path: Path) -> None:
 def test_there_is_no_such_device(qwen: Path) -> None:
     with pytest.raises(ConfigError, match=r"CUDA devices.*model\.device=cuda:99"):
         load(small(qwen, "model.device=cuda:99"))
+
+
+@pytest.mark.parametrize(
+    ("family", "rank"), [("qwen3", 4), ("qwen3", 0), ("qwen3_moe", 4)], ids=str
+)
+def test_an_exported_model_is_what_was_trained(
+    family: str,
+    rank: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    monkeypatch.chdir(tmp_path)
+    model = save(family, tmp_path / "model", template=True)
+    trainer = Trainer(small(model, "steps=2", f"model.lora_rank={rank}"), tmp_path / "run")
+    trainer.run()
+    with pytest.raises(SystemExit) as ended:
+        app(["export", "run", "merged"])
+    assert not ended.value.code
+    assert "merged: the model of step-000002" in capsys.readouterr().out
+    loaded, info = AutoModelForCausalLM.from_pretrained("merged", output_loading_info=True)
+    assert not info["missing_keys"]
+    tokens = torch.randint(4, 20, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = trainer.policy.model(tokens).logits
+        torch.testing.assert_close(loaded.eval()(tokens).logits, expected, atol=1e-4, rtol=1e-4)
+    assert AutoTokenizer.from_pretrained("merged").chat_template
+    assert load(small("merged")).codec.encode("1+2=") == trainer.policy.codec.encode("1+2=")
+    with pytest.raises(SystemExit) as refused:
+        app(["export", "run", "merged"])
+    assert refused.value.code == 2
+    assert "exists already" in capsys.readouterr().err
