@@ -63,6 +63,17 @@ def test_losses_that_clip_whole_sequences_have_their_own_bar() -> None:
     assert run(clipped(0.2, 0.2, 0.1), knobs={"loss": "gspo"}).finding("CLP001")
 
 
+@pytest.mark.parametrize("loss", ["cispo", "scalerl"])
+def test_a_bound_on_the_weight_stops_no_gradient(loss: str) -> None:
+    knobs: dict[str, Setting] = {"loss": loss}
+    assert run(clipped(0.0, 0.2, 0.001), knobs=knobs).findings("CLP001") == []
+    finding = run(clipped(0.0, 0.2, 0.1), knobs=knobs).finding("CLP001")
+    assert finding.severity == "info"
+    assert "at their bound" in finding.summary
+    assert "gradient" not in finding.summary
+    assert "clip-higher" not in finding.remedies
+
+
 def test_a_clip_fraction_that_cannot_be_is_explained() -> None:
     why = NotApplicable("one update per batch with the learner's own log-probabilities")
     patient = run({LOW: why, HIGH: why})

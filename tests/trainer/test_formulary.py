@@ -59,10 +59,10 @@ def test_a_page_is_found_by_its_name_and_family() -> None:
     detail = json.loads(run("icepop", "--output-format", "json"))
     assert detail["family"] == "corrections"
     assert "2510.18855" in detail["sections"]["Source"]
-    with pytest.raises(ConfigError, match="there are . pages none") as error:
+    with pytest.raises(ConfigError, match=r"there are . pages none") as error:
         page_of("none")
     assert "advantages/none" in str(error.value)
-    with pytest.raises(ConfigError, match="did you mean .*gspo"):
+    with pytest.raises(ConfigError, match=r"did you mean .*gspo"):
         page_of("gpso")
 
 

@@ -39,11 +39,14 @@ class ClipSaturation(Rule):
     When it is wrong:
         Losses that clip whole sequences clip far more and mean it: a seventh of the tokens is the
         published norm, so a higher bar is used where the loss is known to be one of those.
+        Losses that bound a token's weight (CISPO, ScaleRL) leave it its gradient: their share is
+        told as a note, and only where the policy moves far besides.
         Log-probabilities of the sampler in the ratio clip as many before any update is made; then
         the finding says so and leaves the advice to MIS002's remedies.
 
     References:
-        PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071.
+        PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071; CISPO,
+        arXiv 2506.13585.
     """
 
     code: ClassVar[str] = "CLP001"
@@ -55,6 +58,7 @@ class ClipSaturation(Rule):
         "arXiv 1707.06347",
         "arXiv 2503.14476",
         "arXiv 2507.18071",
+        "arXiv 2506.13585",
     )
 
     share: float = 0.1
@@ -75,6 +79,9 @@ class ClipSaturation(Rule):
     """The bar for those: twice the published share of .15. Even more does no harm while the
     policy hardly moves: at the paper's bounds the built-in model clips .4 at 2e-5 nats a token."""
 
+    weight_losses: tuple[str, ...] = ("cispo", "scalerl")
+    """Losses whose bound holds a token's weight and leaves it its gradient."""
+
     def examine(self, chart: Chart) -> Verdict:
         """Add up both sides, and look at the drift beside them."""
         sides = [name for name in (_LOW, _HIGH) if chart.is_fresh(name)]
@@ -85,6 +92,9 @@ class ClipSaturation(Rule):
         reason = self._reason(chart, sides, clipped)
         if reason is None:
             return None
+        if chart.knobs.get("loss") in self.weight_losses:
+            text = f"the weights of {clipped:.1%} of the tokens are at their bound, {reason}"
+            return Sighting("info", text, cite_all(chart, *sides, _KL))
         whole = chart.knobs.get("loss") in self.sequence_losses
         text = f"the clip stops {clipped:.1%} of the {'responses' if whole else 'tokens'}, {reason}"
         if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.off:
@@ -97,15 +107,17 @@ class ClipSaturation(Rule):
 
     def _reason(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
         drift = chart.series(_KL)
+        moves = len(drift) > 0 and drift.level(RECENT) >= self.drift
+        if chart.knobs.get("loss") in self.weight_losses:
+            return "and the policy moves far" if moves and clipped >= self.share else None
         if chart.knobs.get("loss") in self.sequence_losses:
-            moves = len(drift) and drift.level(RECENT) >= self.drift
             far = moves and clipped >= self.sequence_share
             return "many even for whole sequences, and the policy moves far" if far else None
         if clipped >= self.share:
             return "a large share"
         if not clipped >= self.share_with_drift:
             return None
-        if len(drift) and drift.level(RECENT) >= self.drift:
+        if moves:
             return f"and the policy moves by {drift.level(RECENT):.2g} nats a token on one batch"
         starts = [start.level for name in sides if (start := chart.baseline(name))]
         if len(starts) == len(sides) and clipped >= self.growth * sum(starts):
