@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
-from urllib.parse import urlsplit, get_args
+from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import Field, FiniteFloat, field_validator
 
@@ -184,6 +184,8 @@ class RolloutConfig(Section):
     """How they are replaced: whole rounds, or only what is `missing` (Olmo 3's active sampling)."""
     resample_limit: int = Field(4, ge=1, le=64)
     """Most rounds of dynamic sampling per batch; then the batch is used as it is."""
+    variance_of: Literal["reward", "correct"] = "reward"
+    """What has to differ within a group: the reward, or which answers are right (DAPO)."""
     filter_groups: bool = False
     """Leave groups without variance in reward out of the batch and its denominators (ScaleRL)."""
     drop_duplicates: bool = False
