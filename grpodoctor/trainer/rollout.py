@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from grpodoctor.trainer.sampling.duplicates import duplicates
 from grpodoctor.trainer.sampling.dynamic_sampling import dynamic_sampling
 from grpodoctor.trainer.sampling.filter_groups import filter_groups
 from grpodoctor.trainer.sampling.overlong_mask import overlong_mask
+from grpodoctor.trainer.sections import RolloutConfig
 from grpodoctor.trainer.shaping.repetition import repetition
 from grpodoctor.trainer.shaping.soft_overlong import soft_overlong
 from grpodoctor.trainer.sharing import join_rewards, judge
@@ -51,9 +53,20 @@ class Rollouts:
     limit_hit: bool | None = None
     """Whether resampling gave up before the batch was full; None where nothing is resampled."""
 
-    def varied(self) -> Tensor:
-        """Which groups have variance in reward, shape (groups,)."""
-        return varied_groups(self.totals(), self.group_ids_B)
+    def varied(self, of: Literal["reward", "correct"] = "reward") -> Tensor:
+        """Which groups have variance, shape (groups,)."""
+        return varied_groups(self.judged(of), self.group_ids_B)
+
+    def judged(self, of: Literal["reward", "correct"]) -> Tensor:
+        """The rewards or the verdicts, shape (B,), float64.
+
+        Raises:
+            DataError: if verdicts are wanted and nobody can tell.
+        """
+        if of == "reward":
+            return self.totals()
+        right, device = verdicts(self.rewards), self.group_ids_B.device
+        return torch.tensor(right, dtype=torch.float64, device=device)
 
     def kept_groups(self) -> int:
         """Groups that are learnt from."""
@@ -100,18 +113,19 @@ def collect(
     settings, wanted = config.rollout, config.rollout.prompts_per_batch
     rounds = [_draw(config, engine, task, codec, rng, generator, ranks, wanted)]
     if not settings.dynamic_sampling:
-        return _filtered(rounds[0]) if settings.filter_groups else rounds[0]
-    varied = int(rounds[0].varied().sum())
+        return _filtered(rounds[0], settings) if settings.filter_groups else rounds[0]
+    varied = int(rounds[0].varied(settings.variance_of).sum())
     while varied < wanted and len(rounds) < settings.resample_limit:
         count = _REFILLS[settings.refill](wanted, varied)
         rounds.append(_draw(config, engine, task, codec, rng, generator, ranks, count))
-        varied += int(rounds[-1].varied().sum())
-    batch = rounds[0] if len(rounds) == 1 else _pick_varied(rounds, wanted)
+        varied += int(rounds[-1].varied(settings.variance_of).sum())
+    batch = rounds[0] if len(rounds) == 1 else _pick_varied(rounds, settings)
     return replace(batch, limit_hit=varied < wanted)
 
 
-def _filtered(rollouts: Rollouts) -> Rollouts:
-    return replace(rollouts, kept_B=filter_groups(rollouts.totals(), rollouts.group_ids_B))
+def _filtered(rollouts: Rollouts, settings: RolloutConfig) -> Rollouts:
+    judged_B = rollouts.judged(settings.variance_of)
+    return replace(rollouts, kept_B=filter_groups(judged_B, rollouts.group_ids_B))
 
 
 def _draw(
@@ -167,10 +181,10 @@ def loss_mask(rollouts: Rollouts, config: TrainConfig) -> Tensor:
     return mask_BT
 
 
-def _pick_varied(rounds: Sequence[Rollouts], wanted: int) -> Rollouts:
-    """The first `wanted` groups with variance; where there are too few, others fill the batch."""
+def _pick_varied(rounds: Sequence[Rollouts], settings: RolloutConfig) -> Rollouts:
+    """The first groups with variance; where there are too few, others fill the batch."""
     every = _join(rounds)
-    varied_G = every.varied()
+    varied_G, wanted = every.varied(settings.variance_of), settings.prompts_per_batch
     order_G = torch.cat([varied_G.nonzero(), (~varied_G).nonzero()]).flatten()[:wanted]
     rows = torch.cat([(every.group_ids_B == group).nonzero().flatten() for group in order_G])
     picked = rows.tolist()

@@ -447,10 +447,10 @@ class RecordConfig(Section):
 
     Each costs a copy of the weights and a pass over them: raise it for a large model.
     """
-    experts_every: int = Field(1, ge=0)
-    """Steps between two looks at the routers of a mixture of experts; 0 never looks.
+    experts_every: int = Field(5, ge=0)
+    """Steps between two looks at the routers of a mixture of experts, from the first step on.
 
-    Each costs two forward passes over 32 responses.
+    Each costs two forward passes over 32 responses; 0 never looks.
     """
 
 

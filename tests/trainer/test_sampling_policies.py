@@ -214,6 +214,23 @@ def test_active_sampling_draws_what_is_missing_and_dynamic_sampling_whole_rounds
         assert flat == sum(counting.asked[1:])
 
 
+def test_variance_of_what_is_right_is_not_that_of_the_reward(parity: str, tmp_path: Path) -> None:
+    # Every group's rewards differ, by the length of the responses if by nothing else.
+    soft = ("overlong.kind=soft-punishment", "overlong.buffer=28", FILTER)
+    trainer = Trainer(small(parity, *soft, "rollout.variance_of=correct"), tmp_path / "run")
+    rollouts, _ = drawn(trainer)
+    right_G = torch.tensor(rollouts.rewards.correct).view(-1, 2)
+    wanted_G = right_G[:, 0] != right_G[:, 1]
+    assert torch.equal(rollouts.kept_B.view(-1, 2)[:, 0], wanted_G)
+    assert wanted_G.sum() < rollouts.varied().sum()
+    blind = Trainer(
+        small("task.reward=parities:bare", FILTER, "rollout.variance_of=correct"),
+        tmp_path / "blind",
+    )
+    with pytest.raises(DataError, match=r"which responses are right.*variance_of=reward"):
+        blind.run()
+
+
 @pytest.mark.parametrize("refill", ["rounds", "missing"])
 def test_a_limit_that_was_hit_is_recorded(refill: str, parity: str, tmp_path: Path) -> None:
     hopeless = ("task.reward=parities:flat", DYNAMIC, f"rollout.refill={refill}", "steps=2")
@@ -354,7 +371,7 @@ def test_a_setting_that_waits_for_another_is_noted() -> None:
         ("scalerl", {"filter_groups": True, "dynamic_sampling": False}),
         ("reinforce_rej", {"filter_groups": True, "group_size": 2}),
         ("olmo3", {"dynamic_sampling": True, "refill": "missing"}),
-        ("dapo", {"dynamic_sampling": True, "refill": "rounds"}),
+        ("dapo", {"dynamic_sampling": True, "refill": "rounds", "variance_of": "correct"}),
     ],
 )
 def test_presets_draw_as_their_papers_do(preset: str, expected: dict[str, object]) -> None:

@@ -113,14 +113,14 @@ REPLY = entry("12", "0.5") + entry("9", "0.3")
 @pytest.fixture(scope="module")
 def reciting() -> Policy:
     """The built-in model, taught to answer one question's verbalized prompt with a list."""
-    config = load_config(assignments=["model.warm_start_steps=0"])
+    config = load_config(assignments=["model.warm_start_steps=0", "model.layers=1"])
     policy = load_policy(config, build_task(config.task))
     codec = policy.codec
     prompt, end = codec.encode(verbalized_prompt(QUESTION, 2)), min(codec.end_ids)
     ids = torch.tensor([prompt + codec.encode(REPLY) + [end]])
     labels = ids.clone()
     labels[:, : len(prompt)] = -100
-    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-3)
+    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
     for _ in range(400):
         loss = policy.model(input_ids=ids, labels=labels).loss
         if loss < 0.003:

@@ -2,14 +2,17 @@
 
 Formula
     While fewer than rollout.prompts_per_batch groups have max(reward) > min(reward), draw as many
-    prompts again. The first that have variance are the batch; the surplus is thrown away.
+    prompts again. The first that have variance are the batch; the surplus is thrown away. The paper
+    asks for 0 < right answers < group size, which is rollout.variance_of = "correct": a punishment
+    of overlong responses gives variance to groups that are all wrong.
 
 Denominator
     The batch, of its usual size.
 
 Settings
-    rollout.dynamic_sampling with rollout.refill = "rounds"; rollout.resample_limit 4 rounds in all.
-    At the limit groups without variance fill the batch up, and it is used as it is.
+    rollout.dynamic_sampling with rollout.refill = "rounds"; rollout.variance_of "reward", in the
+    preset dapo "correct"; rollout.resample_limit 4 rounds in all. At the limit groups without
+    variance fill the batch up, and it is used as it is.
 
 Moves
     groups/zero_variance_rate falls to 0, for groups/generated_per_kept times the sampling;

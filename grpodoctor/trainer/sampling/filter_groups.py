@@ -1,7 +1,8 @@
 """Zero-gradient filtering: groups whose rewards are all equal leave the batch.
 
 Formula
-    A group is learnt from where max(reward) > min(reward).
+    A group is learnt from where max(reward) > min(reward); with rollout.variance_of = "correct",
+    where some of its responses are right and others wrong.
 
 Denominator
     The rest of the batch: the groups left out count neither as tokens nor as responses or prompts,
@@ -34,11 +35,11 @@ from torch import Tensor
 from grpodoctor.trainer.advantages.base import varied_groups
 
 
-def filter_groups(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:
+def filter_groups(judged_B: Tensor, group_ids_B: Tensor) -> Tensor:
     """Which responses are learnt from, bool, shape (B,).
 
     Args:
-        rewards_B: before a KL penalty, which differs between any two responses.
+        judged_B: verdicts, or rewards before a KL penalty, which would differ everywhere.
         group_ids_B: 0 .. number of groups - 1.
     """
-    return varied_groups(rewards_B, group_ids_B)[group_ids_B]
+    return varied_groups(judged_B, group_ids_B)[group_ids_B]

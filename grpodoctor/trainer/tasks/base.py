@@ -53,7 +53,7 @@ def verdicts(rewards: Rewards) -> list[bool]:
             "a setting needs to know which responses are right, and the reward does not say",
             where="task.reward",
             remedy="have it return a component `correct` of booleans, or set difficulty.every=0, "
-            "difficulty.retire_at=0 and overlong.only_correct=false",
+            "difficulty.retire_at=0, rollout.variance_of=reward and overlong.only_correct=false",
         )
     return rewards.correct
 
