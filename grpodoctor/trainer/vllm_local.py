@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 _ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a loop in this process: no spawn, a faster start
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the learner's cores are not vLLM's alone
     "VLLM_LOGGING_LEVEL": "ERROR",  # or it writes over the progress bar, several lines a step
     "VLLM_NO_USAGE_STATS": "1",  # nobody was asked
@@ -53,8 +52,8 @@ class LocalVllm:
         _write_config(policy.model, folder)
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        if config.engine.tensor_parallel > 1:
-            del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"]
+        if config.engine.tensor_parallel == 1:  # its loop in this process: a faster start
+            os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         try:
             with _own_threads():
                 from vllm import LLM

@@ -177,7 +177,7 @@ class VllmServer:
         while True:
             try:
                 status = self._client.get("/health", timeout=_CONNECT_TIMEOUT).status_code
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 reason = _reason(error)
             else:
                 if status == httpx2.codes.OK:
@@ -207,7 +207,10 @@ class VllmServer:
         body = {"method": method, "kwargs": arguments}
         answer = self._request("POST", "/collective_rpc", body, checked=False)
         if answer.is_success:
-            return self._parsed(_Results, _json(answer)).results
+            results = self._parsed(_Results, _json(answer)).results
+            if not results:
+                raise EngineError(f"no worker of it answers {method}", where=self.name)
+            return results
         if answer.status_code in (httpx2.codes.NOT_FOUND, httpx2.codes.METHOD_NOT_ALLOWED):
             what = "it runs without VLLM_SERVER_DEV_MODE=1, so that nobody can change its weights"
         elif "has no attribute" in answer.text:
@@ -230,7 +233,7 @@ class VllmServer:
                     where=self.name,
                     remedy="look into its log; raise engine.timeout if it is only slow",
                 ) from error
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 failure = error
             if attempt == _ATTEMPTS:
                 raise self._lost(failure) from failure
@@ -239,7 +242,7 @@ class VllmServer:
             raise self._refused(answer)
         return answer
 
-    def _lost(self, error: httpx2.TransportError) -> EngineError:
+    def _lost(self, error: httpx2.RequestError) -> EngineError:
         return EngineError(
             f"the vLLM server no longer answers: {_reason(error)}",
             where=self.name,
@@ -273,5 +276,5 @@ def _json(answer: httpx2.Response) -> object:
         return None
 
 
-def _reason(error: httpx2.TransportError) -> str:
+def _reason(error: httpx2.RequestError) -> str:
     return printable(str(error), 100) or type(error).__name__

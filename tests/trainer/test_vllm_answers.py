@@ -152,6 +152,10 @@ FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
         {"grpodoctor_load": (200, {"results": [{**LOADED, "tensors": 13}]})},
         "of 26 weights handed over, 13 arrived",
     ),
+    "no workers": (
+        {"grpodoctor_load": (200, {"results": []})},
+        "no worker of it answers grpodoctor_load",
+    ),
     "a full cache": (
         {"reset_prefix_cache": (200, {"success": False})},
         "it does not empty its prefix cache",
@@ -214,7 +218,10 @@ def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> 
     [
         (["engine.kind=server"], "a server and its address go together"),
         (["engine.url=http://127.0.0.1:8000"], "a server and its address go together"),
-        (["engine.kind=server", "engine.url=localhost"], "begin with http"),
+        (["engine.kind=server", "engine.url=localhost"], "write http://HOST:PORT"),
+        (["engine.kind=server", "engine.url=http://"], "write http://HOST:PORT"),
+        (["engine.kind=server", "engine.url=http://h:99999"], "Port out of range"),
+        (["engine.kind=server", "engine.url=http://[h"], "engine.url cannot be"),
         (
             ["engine.kind=server", "engine.url=http://h:1", "engine.precision=bf16"],
             "the precision of a server is its own",
