@@ -305,7 +305,7 @@ class AdvantageConfig(Section):
     gae_lambda: float = Field(0.95, ge=0, le=1)
     """How far `gae` looks ahead before it trusts the critic: 1 to the end, 0 a single token."""
     gae_alpha: float | None = Field(None, gt=0, le=100)
-    """With it lambda is 1 - 1 / (alpha x length) of each response, and at least 0; VAPO has 0.05."""
+    """With it lambda is 1 - 1 / (alpha x length) of a response, and at least 0; VAPO has 0.05."""
     discount: float = Field(1.0, ge=0, le=1)
     """What a reward one token later is worth to `gae`; 1 in all published recipes."""
     whiten: bool = False
