@@ -18,8 +18,9 @@ from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.kl.base import KlInputs
 from grpodoctor.trainer.loss_settings import loss_config
 from grpodoctor.trainer.losses.base import LossInputs
-from grpodoctor.trainer.registry import correction_of, kl_of, loss_of
-from grpodoctor.trainer.sections import CorrectionConfig
+from grpodoctor.trainer.registry import correction_of, kl_of, loss_of, reweighting_of
+from grpodoctor.trainer.reweightings.base import ReweightingInputs
+from grpodoctor.trainer.sections import CorrectionConfig, ReweightingConfig
 from grpodoctor.trainer.sequence_mask import stale_responses
 
 # TRL and what it imports warn of their own affairs.
@@ -111,6 +112,16 @@ def new_logprobs(trainer: Any, inputs: dict[str, Tensor]) -> Tensor:
     return logprobs_BT
 
 
+def new_entropies(trainer: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """The model's own, with gradient, by TRL's forward pass."""
+    tokens_BL = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    attention_BL = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    entropy_BT: Tensor = trainer._get_per_token_logps_and_entropies(
+        trainer.model, tokens_BL, attention_BL, BUDGET, compute_entropy=True
+    )[1]
+    return entropy_BT
+
+
 def gradient(trainer: Any, loss: Tensor) -> Tensor:
     weights = [each for each in trainer.model.parameters() if each.requires_grad]
     found = torch.autograd.grad(loss, weights, allow_unused=True)
@@ -118,7 +129,12 @@ def gradient(trainer: Any, loss: Tensor) -> Tensor:
 
 
 def our_loss(
-    trainer: Any, inputs: dict[str, Tensor], correction: CorrectionConfig, **settings: Any
+    trainer: Any,
+    inputs: dict[str, Tensor],
+    correction: CorrectionConfig,
+    *,
+    forking_share: float | None = None,
+    **settings: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Our loss, and the correction's weights as TRL is to be given them."""
     config = loss_config(settings)
@@ -126,6 +142,12 @@ def our_loss(
     old_BT = inputs["old_per_token_logps"]
     # TRL's VESPO knows the old policy alone; other losses here do not look at the sampler.
     advantages_BT = inputs["advantages"][:, None].expand(mask_BT.shape)
+    if forking_share is not None:  # TRL takes the entropies of now, not of when the batch began
+        entropy_BT, share = new_entropies(trainer, inputs).detach(), forking_share
+        reweighting = ReweightingInputs(
+            old_BT, entropy_BT, mask_BT, ReweightingConfig(forking_share=share)
+        )
+        advantages_BT = advantages_BT * reweighting_of("forking_tokens")(reweighting)[0]
     loss_inputs = LossInputs(new_BT, old_BT, old_BT, advantages_BT, mask_BT, config)
     terms = loss_of(config.kind)(loss_inputs)
     corrected = correction_of(correction.kind)(
@@ -136,6 +158,8 @@ def our_loss(
         loss_BT = torch.where(stale_responses(loss_inputs, config.off_policy_limit), 0.0, loss_BT)
     kl_inputs = KlInputs(new_BT, inputs["ref_per_token_logps"], old_BT)
     loss_BT = loss_BT + config.kl_coefficient * kl_of(config.kl_estimator)(kl_inputs)
+    if config.entropy_coefficient:
+        loss_BT = loss_BT - config.entropy_coefficient * new_entropies(trainer, inputs)
     tokens = StepTokens(mask_BT, torch.arange(RESPONSES) // 2, BUDGET)
     weights_BT = token_weights(config.aggregation, tokens)
     total = (torch.where(mask_BT, loss_BT, 0.0) * weights_BT).sum()
@@ -172,6 +196,22 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"loss_type": "grpo", "off_policy_mask_threshold": 0.01},
         "none",
     ),
+    "grpo on forking tokens": (
+        {**WIDE, "forking_share": 0.37},
+        {"loss_type": "grpo", "top_entropy_quantile": 0.37},
+        "none",
+    ),
+    # TRL's bonus is the mean over tokens whatever the loss; ours shares the loss's denominator.
+    "dapo with an entropy bonus": (
+        {**WIDE, "aggregation": "token-mean", "entropy_coefficient": 0.05},
+        {"loss_type": "dapo", "entropy_coef": 0.05, "_entropy_bonus_enabled": True},
+        "none",
+    ),
+    "grpo with a two-sided clip": (
+        {**WIDE, "dual_clip": 1.5},
+        {"loss_type": "grpo", "args.delta": 1.5},
+        "none",
+    ),
     "sapo": ({"kind": "sapo"}, {"loss_type": "sapo"}, "none"),
     "vespo": ({"kind": "vespo"}, {"loss_type": "vespo"}, "none"),
     **{
@@ -193,7 +233,8 @@ def test_loss_and_gradient_are_those_of_trl(
     settings, theirs, correction = CASES[name]
     defaults = {"epsilon_low": 0.2, "epsilon_high": 0.28, "beta": 0.0, "use_vllm": False}
     for key, value in {**defaults, **theirs}.items():
-        monkeypatch.setattr(trl_trainer, key, value)
+        owner = trl_trainer.args if key.startswith("args.") else trl_trainer
+        monkeypatch.setattr(owner, key.removeprefix("args."), value)
     # TRL multiplies its KL penalty by the ratio unless told otherwise; the paper of GRPO does not.
     multiplies = settings.get("kl_estimator") == "k3_ratio"
     monkeypatch.setattr(trl_trainer.args, "use_bias_correction_kl", multiplies)
@@ -207,4 +248,31 @@ def test_loss_and_gradient_are_those_of_trl(
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-12)
     left, right = gradient(trl_trainer, ours), gradient(trl_trainer, expected)
     # Of the whole gradient: the model's norms round to float32 in both passes.
+    assert (left - right).norm() < 1e-6 * right.norm()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", ["RLOOTrainer", "GMPOTrainer"])
+def test_losses_of_responses_are_those_of_trls_other_trainers(
+    name: str, seed: int, trl_trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their loss alone: of what they do besides, our pages tell."""
+    from trl import RLOOTrainer
+    from trl.experimental.gmpo import GMPOTrainer
+
+    theirs = {"RLOOTrainer": RLOOTrainer, "GMPOTrainer": GMPOTrainer}[name]
+    width = 0.2 if name == "RLOOTrainer" else 0.4
+    for key, value in {"epsilon_low": width, "epsilon_high": width, "beta": 0.0}.items():
+        monkeypatch.setattr(trl_trainer, key, value)
+    inputs = batch(trl_trainer, seed)
+    mask_BT = inputs["completion_mask"]
+    inputs["old_logps"] = (inputs["old_per_token_logps"] * mask_BT).sum(dim=1)
+    kind = "sequence_clip" if name == "RLOOTrainer" else "gmpo"
+    ours, _ = our_loss(trl_trainer, inputs, CorrectionConfig(), kind=kind)
+    expected = theirs._compute_loss(trl_trainer, trl_trainer.model, inputs)
+    # Of the size of its terms, which nearly cancel; the model's norms round to float32.
+    torch.testing.assert_close(
+        ours, expected, rtol=0, atol=1e-6 * inputs["advantages"].abs().mean()
+    )
+    left, right = gradient(trl_trainer, ours), gradient(trl_trainer, expected)
     assert (left - right).norm() < 1e-6 * right.norm()

@@ -18,7 +18,7 @@ Moves
 Elsewhere
     verl's geo_mean has two widths, of which the lower serves A < 0, where the paper's equation uses
     the reciprocal of the upper: the same for equal widths. It counts responses without any loss
-    token as well.
+    token as well. TRL's experimental GMPOTrainer agrees.
 
 Not with
     Corrections that weigh single tokens, as in gspo; GSPO, which aggregates the same ratios anew.
