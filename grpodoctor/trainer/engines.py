@@ -8,6 +8,7 @@ in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -93,7 +94,7 @@ class RolloutEngine:
         self._engine = config.engine
         self._temperature = config.rollout.temperature
         self._max_length = config.rollout.max_length
-        self._tells_experts = engine_tells(config)
+        self._tells_experts = partial(engine_tells, config)
         self._due = False
         self.sync(0)
 
@@ -115,12 +116,12 @@ class RolloutEngine:
         else:
             self._model = merged_copy(learner)
             _degrade(self._model, self._engine.precision)
-        self._routers = routers_of(self._model) if self._tells_experts else None
         self._due = False
-        self.synced_step = step
+        self.synced_step = self._step = step
 
     def maybe_sync(self, step: int) -> bool:
         """Sync before the rollout of `step` if it is time; returns whether it was."""
+        self._step = step
         time_is_up = step - self.synced_step >= self._engine.sync_every
         if self._due or time_is_up:
             self.sync(step)
@@ -140,6 +141,7 @@ class RolloutEngine:
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
         """One response per prompt, with so many of the likeliest tokens at each position."""
+        routers = routers_of(self._model) if self._tells_experts(self._step) else None
 
         def draw(rows: range) -> Samples:
             return sample(
@@ -152,7 +154,7 @@ class RolloutEngine:
                 first=rows.start,
                 total=len(prompts),
                 top_tokens=top_tokens,
-                routers=self._routers,
+                routers=routers,
             )
 
         return sample_in_shares(len(prompts), draw, self._model.device, self._ranks)

@@ -77,13 +77,14 @@ def old_gates(config: TrainConfig, scores: Scores) -> Gates | None:
     return scores.routes.gates
 
 
-def engine_tells(config: TrainConfig) -> bool:
-    """Whether the built-in engine writes down its experts."""
-    return config.engine.routing_replay == "R3" or _looks(config)
+def engine_tells(config: TrainConfig, step: int) -> bool:
+    """Whether the built-in engine writes down its experts at a step."""
+    return config.engine.routing_replay == "R3" or _looks(config, step)
 
 
-def _looks(config: TrainConfig) -> bool:
-    return config.record.enabled and config.record.experts_every > 0
+def _looks(config: TrainConfig, step: int) -> bool:
+    every = config.record.experts_every
+    return config.record.enabled and every > 0 and (step - 1) % every == 0
 
 
 class _Look(NamedTuple):
@@ -159,7 +160,7 @@ def watch_experts(
     config: TrainConfig, step: int, model: PreTrainedModel, samples: Samples
 ) -> ExpertWatch | None:
     """Look at the routers before the updates of a step, where the configuration wants it."""
-    if not _looks(config) or step % config.record.experts_every:
+    if not _looks(config, step):
         return None
     routers = routers_of(model)
     if routers is None:

@@ -111,6 +111,7 @@ def test_a_moved_router_is_seen_by_layer_and_has_no_gradient() -> None:
 def test_the_preset_trains_the_built_in_mixture(tmp_path: Path) -> None:
     quick = [
         *("threads=1", "steps=2", "model.warm_start_steps=30", "evaluation.every=0"),
+        "record.experts_every=1",
         *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-3"),
         *("overlong.kind=soft-punishment", "overlong.buffer=28"),
     ]
