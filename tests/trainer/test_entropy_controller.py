@@ -92,9 +92,18 @@ def test_the_coefficient_in_force_is_recorded_and_learnt_with(tmp_path: Path) ->
     assert in_force(tmp_path / "plain") == []
     assert same_weights(idle, plain)
     assert not same_weights(rising, plain)
-    fixed = trained(tmp_path / "fixed", "loss.entropy_coefficient=0.05")
-    assert in_force(tmp_path / "fixed") == pytest.approx([0.05] * 3)
-    assert not same_weights(fixed, plain)
+    trained(tmp_path / "fixed", "loss.entropy_coefficient=0.05", "steps=1")
+    assert in_force(tmp_path / "fixed") == [0.05]
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_what_is_in_force_is_what_the_updates_use(updates: int, tmp_path: Path) -> None:
+    often = f"optimiser.updates_per_batch={updates}"
+    bounds = ("loss.entropy_coefficient_min=0.05", "loss.entropy_coefficient_max=0.05")
+    adaptive_run = trained(tmp_path / "adaptive", ALWAYS_BELOW, often, *bounds)
+    fixed_run = trained(tmp_path / "fixed", "loss.entropy_coefficient=0.05", often)
+    assert same_weights(adaptive_run, fixed_run)
+    assert not same_weights(adaptive_run, trained(tmp_path / "plain", often))
 
 
 def test_a_resumed_run_goes_on_with_its_coefficient(tmp_path: Path) -> None:
