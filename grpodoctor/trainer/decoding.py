@@ -215,8 +215,7 @@ class PlainStepper:
         return functional.linear(self._norm(hidden_RW, weights.norm), weights.head)
 
     def _norm(self, hidden_RW: Tensor, weight: Tensor) -> Tensor:
-        scale = hidden_RW.pow(2).mean(-1, keepdim=True).add_(self._weights.epsilon).rsqrt_()
-        return (hidden_RW * scale).mul_(weight)
+        return functional.rms_norm(hidden_RW, weight.shape, weight, self._weights.epsilon)
 
     def _attend(
         self,

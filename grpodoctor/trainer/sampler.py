@@ -345,6 +345,8 @@ def draw_tokens(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tup
         0 is never drawn. A row that is not finite gives NaN and whatever token.
     """
     rows = max(1, _CHUNK_ELEMENTS // logits_RV.shape[1])
+    if rows >= len(logits_RV):
+        return _draw_rows(logits_RV, temperature, uniform_R)
     drawn = [
         _draw_rows(logits, temperature, uniform)
         for logits, uniform in zip(
