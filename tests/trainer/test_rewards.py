@@ -215,3 +215,10 @@ def test_rewards_that_cannot_be_are_one_line(mix, assignment: str, message: str)
 def test_one_reward_and_several_are_not_both(mix) -> None:
     with pytest.raises(ConfigError, match=r"task\.reward and task\.rewards"):
         mix("task.reward=math:fsum", "task.rewards.task.weight=1")
+
+
+def test_a_component_does_not_hide_what_is_added_to_the_reward(mix) -> None:
+    rewards = mix("task.rewards=[{function='length', name='overlong'}]")
+    assert rewards.plus("repetition", [1.0, 0.0, 0.0], -2.0).total[0] == pytest.approx(-2.002)
+    with pytest.raises(DataError, match="has a component 'overlong'"):
+        rewards.plus("overlong", [0.0, 0.0, 0.0])

@@ -36,7 +36,16 @@ class Rewards:
         """These with one component more, recorded without its weight.
 
         Rewards without components are a component from then on, `task`: so they stay to be seen.
+
+        Raises:
+            DataError: if there is a component of that name.
         """
+        if name in self.components:
+            raise DataError(
+                f"the reward has a component {name!r}, which is the name of what is added to it",
+                where="task.reward",
+                remedy="give the component another name",
+            )
         total = [each + weight * more for each, more in zip(self.total, values, strict=True)]
         components = self.components or {"task": self.total}
         return Rewards(total, {**components, name: values}, self.correct)
