@@ -116,7 +116,8 @@ def test_rejected_groups_have_no_advantage_and_others_their_reward() -> None:
     assert raw_B.tolist() == [reward for group in table["groups"] for reward in group]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in names("advantages") if kind != "none"])
+# Without a baseline the reward itself is left, and `gae` has the critic for its baseline.
+@pytest.mark.parametrize("kind", sorted({*names("advantages")} - {"none", "gae"}))
 @given(
     reward=st.floats(-1e6, 1e6, allow_nan=False),
     size=st.integers(2, 16),
@@ -154,3 +155,22 @@ def test_dynamic_sampling_keeps_the_groups_with_variance() -> None:
 def test_soft_overlong_punishment_is_dapos(table: str, limit: int, buffer: int) -> None:
     for length, expected in VECTORS[table].items():
         assert soft_overlong(int(length), limit, buffer) == pytest.approx(expected)
+
+
+def test_a_standard_deviation_bounds_the_advantage_by_the_size_of_the_group() -> None:
+    fixture = VECTORS["advantages"]["bounded"]
+    found_B = advantages([fixture["rewards"]], kind="group", epsilon=0)
+    wanted_B = torch.tensor(fixture["population_std_normalised"], dtype=torch.float64)
+    torch.testing.assert_close(found_B, wanted_B, rtol=1e-6, atol=1e-9)
+    assert found_B.abs().max().item() == pytest.approx(fixture["bound"], rel=1e-6)
+
+
+@pytest.mark.parametrize("right", [1, 4, 7])
+def test_how_hard_a_prompt_is_decides_what_a_right_answer_is_worth(right: int) -> None:
+    wanted = VECTORS["advantages"]["bounded"]["binary_p_of_G8"][f"{right}/8"]
+    rewards = [[1.0] * right + [0.0] * (8 - right)]
+    standardised_B = advantages(rewards, kind="group", epsilon=0)
+    centred_B = advantages(rewards, kind="centred")
+    assert standardised_B[0].item() == pytest.approx(wanted["A_plus_std"], rel=1e-6)
+    assert standardised_B[-1].item() == pytest.approx(wanted["A_minus_std"], rel=1e-6)
+    assert centred_B[0].item() == pytest.approx(wanted["A_plus_centered"], rel=1e-6)
