@@ -328,7 +328,8 @@ class RouteBook:
         self._tape, self._attention, self._origin_B = tape, prompt_attention, origin_B
         self._width = prompt_attention.shape[1]
         shape = (len(origin_B), self._width + room, routers.depth, routers.slots)
-        self._experts_BLDK = torch.full(shape, ABSENT, dtype=torch.int16)
+        device = origin_B.device
+        self._experts_BLDK = torch.full(shape, ABSENT, dtype=torch.int16, device=device)
 
     def note_prompt(self) -> None:
         """Write down the pass over the distinct prompts."""

@@ -35,9 +35,10 @@ from grpodoctor.trainer.routing import (
 )
 from grpodoctor.trainer.sampler import Samples, concatenate
 from grpodoctor.trainer.scoring import score
+from grpodoctor.treatment.mailbox import Mailbox, Request
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading, scalar
-from tests.trainer.families import DENSE, FAMILIES, build
+from tests.trainer.families import DENSE, FAMILIES, build, save
 
 TOY: dict[str, Any] = json.loads(Path(__file__).with_name("expert_vectors.json").read_text())[
     "replay"
@@ -493,6 +494,50 @@ def test_a_resumed_run_is_the_uninterrupted_one(extra: list[str], tmp_path: Path
     resumed.run()
     for one, other in zip(whole.learner.parameters, resumed.learner.parameters, strict=True):
         assert torch.equal(one, other)
+
+
+OWN = (
+    *("threads=1", "steps=2", "rollout.prompts_per_batch=4", "rollout.group_size=4"),
+    *("evaluation.every=0", "rollout.max_length=12", "record.experts_every=1"),
+    *("overlong.kind=soft-punishment", "overlong.buffer=12", "engine.precision=int8"),
+)
+
+
+@pytest.mark.parametrize(
+    ("family", "extra"),
+    [
+        ("mixtral", ["optimiser.micro_batch=3"]),
+        ("qwen2_moe", ["model.lora_rank=4"]),
+        ("qwen3_moe", ["model.compute=bfloat16", "model.gradient_checkpointing=true"]),
+    ],
+)
+def test_checkpoints_of_ones_own_train_under_r3(
+    family: str, extra: list[str], tmp_path: Path
+) -> None:
+    model = save(family, tmp_path / "model")
+    replay = [f"model.name={model}", "engine.routing_replay=R3"]
+    trainer = Trainer(load_config(assignments=[*OWN, *replay, *extra]), tmp_path / "run")
+    before = [each.detach().clone() for each in trainer.learner.parameters]
+    trainer.run()
+    after = trainer.learner.parameters
+    assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    for step in readings_of(tmp_path / "run"):
+        for name in ("experts/replay_coverage", "experts/replay_agreement"):
+            assert scalar(step[name]) == 1
+        assert scalar(step["experts/churn_engine"]) == 0
+
+
+@pytest.mark.parametrize(("family", "taken"), [("mixtral", True), ("qwen2", False)])
+def test_rspo_begins_in_flight_where_there_are_routers(
+    family: str, taken: bool, tmp_path: Path
+) -> None:
+    own = f"model.name={save(family, tmp_path / 'model')}"
+    trainer = Trainer(load_config(assignments=[*OWN, own]), tmp_path / "run")
+    Mailbox(tmp_path / "run").send(Request("r", "apply", "t", "by-hand", {"loss": "rspo"}))
+    trainer.run()
+    assert (trainer.config.loss.kind == "rspo") is taken
+    kinds = [event.kind for event in read_run(tmp_path / "run").events]
+    assert ("treatment-applied" if taken else "treatment-refused") in kinds
 
 
 def test_looking_changes_no_weight(tmp_path: Path) -> None:
