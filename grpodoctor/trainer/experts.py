@@ -114,7 +114,8 @@ class ExpertWatch:
         replay_BLDK: Tensor | None,
     ) -> None:
         self._model, self._routers = model, routers
-        rows_B = torch.linspace(0, len(samples) - 1, min(len(samples), _RESPONSES)).long()
+        count, device = min(len(samples), _RESPONSES), samples.tokens_BL.device
+        rows_B = torch.linspace(0, len(samples) - 1, count, device=device).long()
         self._samples = samples.rows(rows_B)
         self._replay_BLDK = None if replay_BLDK is None else replay_BLDK[rows_B]
         self._before = self._look()
