@@ -10,9 +10,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,6 +61,8 @@ ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
 }
 NAME = "policy"
+TWO_STEPS = ("steps=2", "rollout.prompts_per_batch=5")
+"""Rows that two ranks divide in the midst of a group."""
 ARRIVED = 1e-5
 """Most that float32 engines with the same weights differ in a probability; 4e-7 is usual here."""
 
@@ -118,6 +121,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(10)
+
+
+def train(program: Sequence[str | Path], run_dir: Path, *assignments: str) -> None:
+    """`grpodoctor train`, by some Python or launcher of Pythons."""
+    settings = [part for each in (*SMALL, *assignments) for part in ("--set", each)]
+    done = subprocess.run(
+        [*program, "-m", "grpodoctor", "train", "--run-dir", run_dir, *settings],
+        env={**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "ERROR"},
+        cwd=run_dir.parent,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 # What arrives
@@ -237,6 +255,21 @@ def test_rows_drawn_apart_are_those_of_the_whole_batch(model: Path, server: str)
     assert [list(each.ids) for part in parts for each in part] == whole
 
 
+def test_two_ranks_draw_from_a_server_what_one_process_draws(
+    model: Path, server: str, tmp_path: Path
+) -> None:
+    trained(small(model, server, *TWO_STEPS), tmp_path / "one")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    settings = [f"model.name={model}", "engine.kind=server", f"engine.url={server}"]
+    train([sys.executable, *launch], tmp_path / "two", *settings, *TWO_STEPS)
+    one, two = (list(read_run(tmp_path / each).steps) for each in ("one", "two"))
+    assert len(two) == 2
+    for left, right in zip(one, two, strict=True):
+        assert reading(right, "mismatch/prob_diff_max") < ARRIVED
+        for name in ("length/mean", "reward/mean"):
+            assert reading(left, name) == reading(right, name)
+
+
 def test_truncated_is_what_no_end_token_ends(model: Path, server: str) -> None:
     with opened(model, server, "rollout.max_length=24") as (engine, policy):
         with torch.no_grad():
@@ -288,28 +321,10 @@ def test_a_stale_engine_survives_a_resume(model: Path, server: str) -> None:
 # In process
 
 
-def run_in_process(model: Path, run_dir: Path, *assignments: str) -> None:
-    """`grpodoctor train` in vLLM's own environment."""
-    settings = [
-        *(*SMALL, f"model.name={model}", "engine.kind=vllm", "engine.memory_share=0.05"),
-        *("engine.max_model_len=64", *assignments),
-    ]
-    command = [vllm_python(), "-m", "grpodoctor", "train", "--run-dir", run_dir]
-    done = subprocess.run(
-        [*command, *(part for each in settings for part in ("--set", each))],
-        env={**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "ERROR"},
-        cwd=run_dir.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 def test_every_sync_arrives_in_process_and_in_a_mixture_of_experts(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", "qwen3_moe", head_dim=32, tie_word_embeddings=True)
-    run_in_process(model, tmp_path / "run", "steps=4")
+    settings = ("engine.kind=vllm", "engine.memory_share=0.05", "engine.max_model_len=64")
+    train([vllm_python()], tmp_path / "run", f"model.name={model}", *settings, "steps=4")
     steps = list(read_run(tmp_path / "run").steps)
     assert [step.step for step in steps] == [1, 2, 3, 4]
     assert sum(reading(step, "optimiser/update_norm_ratio") > 0.01 for step in steps) >= 3
