@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, ModelError
-from grpodoctor.measure.experts import ExpertBatch, expert_readings, replay_readings
+from grpodoctor.measure.experts import replay_readings
 from grpodoctor.runs.follower import read_run
 from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.checkpoint import saved_config
@@ -37,7 +37,7 @@ from grpodoctor.trainer.sampler import Samples, concatenate
 from grpodoctor.trainer.scoring import score
 from grpodoctor.treatment.mailbox import Mailbox, Request
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
-from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading, scalar
+from grpodoctor.vocabulary.values import NotApplicable, Rate, Reading, scalar
 from tests.trainer.families import DENSE, FAMILIES, build, save
 
 TOY: dict[str, Any] = json.loads(Path(__file__).with_name("expert_vectors.json").read_text())[
@@ -599,28 +599,3 @@ def test_routers_that_are_not_understood_are_refused_in_one_line() -> None:
     assert "\n" not in str(error.value)
     with pytest.raises(ModelError, match="R2 needs a mixture of experts, and this qwen2 model"):
         require_routers(build("qwen2"), "R2")
-
-
-# --- the arithmetic
-
-
-def test_loads_entropies_and_margins_by_layer() -> None:
-    import numpy as np
-
-    batch = ExpertBatch(
-        experts=4,
-        used_NLK=np.array([[[0, 1], [0, 1]], [[0, 2], [2, 3]]]),
-        entropy_NL=np.array([[0.1, 0.3], [0.2, 0.4]]),
-        margin_NL=np.array([[1.0, 2.0], [3.0, 4.0]]),
-        sampler_NLK=np.array([[[1, 0], [0, 3]], [[-1, -1], [-1, -1]]]),
-    )
-    readings = expert_readings(batch)
-    assert readings["experts/load_max_over_mean/layer/0"] == Mean.of([2.0])
-    assert readings["experts/load_max_over_mean/layer/1"] == Mean.of([1.0])
-    assert readings["experts/load_max_over_mean"] == Mean.of([2.0, 1.0])
-    assert scalar(readings["experts/router_entropy/layer/1"]) == pytest.approx(0.35)
-    assert scalar(readings["experts/router_margin"]) == 2.5
-    # The second token's experts were not told: one of the first token's four changed.
-    assert scalar(readings["experts/churn_engine"]) == 0.25
-    assert readings["experts/tokens_with_any_flip"] == Rate(1, 1)
-    assert "experts/churn_update" not in readings
