@@ -149,17 +149,20 @@ def show_growth(folder: Path, console: Console, threads: int, rounds: int) -> No
         ]
     medians = dict(zip(SIZES, np.median(turns, axis=0).tolist(), strict=True))
     table = Table(title="Seconds per step as the batch grows, recording")
-    for heading in ("completions", "tokens", "step", "tokens/s"):
+    for heading in ("completions", "tokens", "step", "tokens/s", "CPU time"):
         table.add_column(heading, justify="right")
-    for (count, length), step in medians.items():
-        table.add_row(str(count), str(length), f"{step:.3f} s", f"{count * length / step:,.0f}")
+    for (count, length), (step, cpu) in medians.items():
+        speed = f"{count * length / step:,.0f}"
+        table.add_row(str(count), str(length), f"{step:.3f} s", speed, f"{cpu:.3f} s")
     console.print(table)
     for what, column in {"completions": 0, "length": 1}.items():
         grown = [size for size in SIZES if size[1 - column] == (COMPLETIONS, LENGTH)[1 - column]]
-        slope = np.polyfit(
-            np.log([size[column] for size in grown]), np.log([medians[size] for size in grown]), 1
-        )[0]
-        console.print(f"time grows as {what} to the power of {slope:.2f} (linear: 1)")
+        times = np.array([medians[size] for size in grown])
+        slopes = np.polyfit(np.log([size[column] for size in grown]), np.log(times), 1)[0]
+        console.print(
+            f"time grows as {what} to the power of {slopes[0]:.2f}, "
+            f"the processor's as {slopes[1]:.2f} (linear: 1)"
+        )
 
 
 def main() -> None:

@@ -181,9 +181,9 @@ def run_growth(model: Path, prompts: Path, folder: Path) -> None:
     while orders():
         seconds = []
         for trainer in trainers.values():
-            began = time.perf_counter()
+            began = clocks()
             trainer.train_step()
-            seconds.append(time.perf_counter() - began)
+            seconds.append((clocks() - began).tolist())
         answer(seconds=seconds, peak=peak_memory())
     for trainer in trainers.values():
         trainer.journal.close(finished=True)
