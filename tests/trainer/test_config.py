@@ -44,7 +44,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("optimiser.updates_per_batch=64", "a prompt's responses stay together"),
         ("model.heads=5", "do not fit a width"),
         ("loss=3", "loss is a section, not a setting; set loss.kind"),
-        ("elsewhere=3", "no setting elsewhere; sections: advantage, "),
+        ("xyzzy=3", "no setting xyzzy; sections: advantage, "),
         ("optimiser.max_grad_norm=inf", "finite number"),
         ("seed=1\nsteps=3", "seed cannot be '1"),
         ("steps=true", "steps cannot be 'True': it does not take true or false"),
@@ -100,7 +100,7 @@ def test_another_loss_begins_with_its_own_settings_and_keeps_the_penalties() -> 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> None:
     kinds = [f"loss.kind={kind}", "model.experts=8"]  # rspo wants them, the others do not mind
-    config = load_config(assignments=[*kinds, "loss.entropy_coefficient=0.01"])
+    config = load_config(assignments=[*kinds, "loss.kl_coefficient=0.01"])
     assert type(config.loss) is SETTINGS[kind]
     assert load_config(config.model_dump(mode="json")) == config
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
