@@ -164,7 +164,7 @@ def watch_experts(
     if not _looks(config, step):
         return None
     routers = routers_of(model)
-    if routers is None:
+    if routers is None or routers.slots == routers.experts:  # where all work, none is chosen
         return None
     return ExpertWatch(model, routers, samples, experts_to_replay(config, samples))
 

@@ -527,6 +527,14 @@ def test_checkpoints_of_ones_own_train_under_r3(
         assert scalar(step["experts/churn_engine"]) == 0
 
 
+def test_where_every_expert_works_there_is_nothing_to_see(tmp_path: Path) -> None:
+    own = f"model.name={save('mixtral', tmp_path / 'model', num_experts_per_tok=4)}"
+    Trainer(load_config(assignments=[*OWN, own, "steps=1"]), tmp_path / "run").run()
+    (only,) = readings_of(tmp_path / "run")
+    told = {name: each for name, each in only.items() if name.startswith("experts/")}
+    assert set(told.values()) == {NotApplicable("no routing is replayed")}
+
+
 @pytest.mark.parametrize(("family", "taken"), [("mixtral", True), ("qwen2", False)])
 def test_rspo_begins_in_flight_where_there_are_routers(
     family: str, taken: bool, tmp_path: Path
