@@ -15,9 +15,7 @@ Moves
     clip rate.
 
 Elsewhere
-    verl's reinforce and OpenRLHF's agree. TRL's RLOOTrainer is another loss: it puts PPO's clip,
-    at 0.2, on the product of a response's ratios, which with many tokens and several updates
-    stops nearly every response.
+    verl's reinforce and OpenRLHF's agree. TRL's RLOOTrainer is another loss, here sequence_clip.
 
 Not with
     Several updates per batch: nothing bounds how far the policy goes. With the leave_one_out
