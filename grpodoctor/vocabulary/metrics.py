@@ -64,7 +64,8 @@ _COMPONENTS = "record each reward component beside the total"
 
 METRICS: tuple[Metric, ...] = (
     # reward
-    Metric("reward/mean", "mean", "reward", "responses", "Reward that the advantages are made of."),
+    Metric("reward/mean", "mean", "reward", "responses",
+           "Reward that the advantages are made of, before a KL penalty in it."),
     Metric("reward/std", "mean", "reward", "batches",
            "Standard deviation of reward over the responses of a batch (population).", low=0),
     Metric("reward/heldout", "mean", "reward", "held-out responses",

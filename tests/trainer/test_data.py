@@ -132,9 +132,8 @@ def test_final_answers(text: str, answer: str) -> None:
 
 
 def test_answers_agree_as_text_or_as_numbers(tmp_path: Path) -> None:
-    rows = [
-        {"prompt": "p", "answer": answer} for answer in ("1,200", "0.5", "yes", "nan", "#### 3")
-    ]
+    answers = ("1,200", "0.5", "yes", "nan", "#### 3")
+    rows = [{"prompt": f"p{place}", "answer": answer} for place, answer in enumerate(answers)]
     task = FileTask(write_lines(tmp_path / "a.jsonl", rows), tmp_path / "a.jsonl")
     problems = sorted(task.heldout(5), key=lambda each: each.id)
     rewards = task.score(problems, ["#1200.0", "\\boxed{.5}", "#no", "0", "#3"])

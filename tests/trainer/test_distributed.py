@@ -68,6 +68,17 @@ PAIRS = {
         *("advantage.kind=gae", "critic.pretrain_steps=1", "optimiser.micro_batch=2"),
         *("overlong.buffer=27", "loss.positive_nll=0.1", "steps=3"),
     ),
+    "what is drawn, shaped and left out": (
+        *("rollout.filter_groups=true", "rollout.drop_duplicates=true", "repetition.penalty=0.5"),
+        *("difficulty.every=1", "difficulty.high=0.5", "difficulty.retire_at=0.9"),
+        *("loss.kl_placement=reward", "loss.kl_estimator=k1", "loss.kl_coefficient=0.1"),
+        *("loss.entropy_target=20", "loss.entropy_step=0.05", "steps=3"),
+    ),
+    "active sampling": (
+        *("rollout.dynamic_sampling=true", "rollout.refill=missing", "difficulty.every=1"),
+        *("rollout.variance_of=correct", "loss.kl_estimator=k3_ratio", "loss.kl_coefficient=0.1"),
+        "steps=2",
+    ),
     "replay of the learner's experts": (*MIXTURE, "engine.routing_replay=R2"),
     "replay of the sampler's experts": (*MIXTURE, "engine.routing_replay=R3"),
     "a loss that compares routers": (*MIXTURE, "loss.kind=rspo"),
@@ -230,6 +241,8 @@ def test_two_ranks_go_on_with_a_checkpoint_of_one_process(both: Both, tmp_path: 
     part = without_newest(both("dapo")[0], tmp_path / "part")
     code, said = train(part, options=("--resume",))
     assert code == 0, said
+    assert said.count("of each of 2 ranks; task arithmetic") == 1  # the first rank alone speaks
+    assert said.count("4 steps done") == 1
     assert_same_weights(both("dapo")[0], part)
     assert_same_records(both("dapo")[0], part)
 
