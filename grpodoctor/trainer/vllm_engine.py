@@ -278,7 +278,7 @@ class VllmEngine:
             raise _unasked(
                 f"{len(ids)} tokens with {len(logprobs)} log-probabilities", self._backend
             )
-        if terms.top_tokens and [each for each in top if len(each) < terms.top_tokens]:
+        if len(top) != len(ids) or any(len(each) < terms.top_tokens for each in top):
             raise _unasked(f"fewer than {terms.top_tokens} likeliest tokens", self._backend)
         if len(ids) < terms.max_length and ids[-1] not in terms.end_ids:
             raise _unasked(
