@@ -1,9 +1,9 @@
 """One more token for every row: by the model's own modules, or past them where the model is small.
 
-A decoding step of a model with a hundred thousand weights spends four fifths of its time between
-the products: in modules, wrappers and masks. For the plainest architecture, in which many small
-models come, the same sums are written down here once more, on weights that are put side by side:
-that takes a quarter of the time. Everything else goes through its own modules.
+A decoding step of a model with a hundred thousand weights spends about half of its time in modules,
+wrappers and masks. For the plainest architecture, in which many small models come, the same sums
+are written down here once more, on weights that are put side by side. Everything else goes through
+its own modules.
 
 Shape suffixes beside the usual: R rows still running, W hidden width, H heads, G query heads per
 key head, D width of a head, C columns of the cache.
