@@ -162,7 +162,8 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
         f"on the CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else f"on {device}"
     )
     yield (
-        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M weights trained {where}; "
+        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M weights trained {where}"
+        f"{f' of each of {trainer.ranks.world} ranks' if trainer.ranks.world > 1 else ''}; "
         f"task {plain(task)}"
     )
     yield (

@@ -204,8 +204,8 @@ def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
     try:
         with watching():
             yield
-    except RankError:
-        raise  # a lost rank would be waited for once more
+    except LONE:
+        raise  # the others would be waited for, and are gone or about to lose this one
     except BaseException:
         distributed.destroy_process_group()
         raise

@@ -22,6 +22,7 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.config import TrainConfig
 from grpodoctor.trainer.distributed import Ranks, watching
 from grpodoctor.trainer.policy import Policy, device_of, load_policy
+from grpodoctor.trainer.routing import is_mixture
 from grpodoctor.trainer.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ def shard(model: PreTrainedModel, ranks: Ranks) -> PreTrainedModel:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+            if is_mixture(model) and hasattr(module, "set_reduce_scatter_unused_params"):
+                # An expert that one rank's tokens pass by may be another's; since torch 2.13.
+                module.set_reduce_scatter_unused_params(True, recurse=False)
     return divided
 
 
