@@ -27,9 +27,7 @@ class Reference:
         ranks: who shares the scoring; the reference is whole on each.
     """
 
-    def __init__(
-        self, policy: Policy, load: Callable[[], Policy], ranks: Ranks = ALONE
-    ) -> None:
+    def __init__(self, policy: Policy, load: Callable[[], Policy], ranks: Ranks = ALONE) -> None:
         self._policy, self._load, self._ranks = policy, load, ranks
         self.loaded: Policy | None = None
         """A model of its own; None for as long as none was needed."""
@@ -48,6 +46,4 @@ class Reference:
         model = (self.loaded or self._policy).model
         own = nullcontext() if self.loaded else adapters_off(model)
         with own:
-            return score_shared(
-                model, samples, temperature, micro_batch, self._ranks
-            ).logprobs_BT
+            return score_shared(model, samples, temperature, micro_batch, self._ranks).logprobs_BT

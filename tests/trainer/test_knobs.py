@@ -156,7 +156,9 @@ def test_a_kl_penalty_in_flight_is_to_the_model_that_the_run_began_with(tmp_path
     assert (scalar(steps[2].values["kl/reference/k3"]) or 0) > 1e-4
     fresh = Trainer(load_config(assignments=SMALL), tmp_path / "fresh")
     assert trainer.reference.loaded is not None
-    reference, initial = (each.model.state_dict() for each in (trainer.reference.loaded, fresh.policy))
+    reference, initial = (
+        each.model.state_dict() for each in (trainer.reference.loaded, fresh.policy)
+    )
     assert all(torch.equal(reference[name], initial[name]) for name in initial)
     fresh.journal.close(finished=False)
 
