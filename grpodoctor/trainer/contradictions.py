@@ -216,7 +216,8 @@ def _weighed_in_vain(config: TrainConfig) -> Iterator[Contradiction]:
         config.advantage.kind == "dcpo_sas"
         and config.loss.kl_coefficient > 0
         and config.loss.kl_placement == "reward",
-        "dcpo_sas compares with earlier rewards, and a KL penalty in them is that of another policy",
+        "dcpo_sas compares with earlier rewards, and a KL penalty in those is that of another "
+        "policy",
         "advantage.kind and loss.kl_placement",
         "set loss.kl_placement=loss",
     )

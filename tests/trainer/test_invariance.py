@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -59,7 +60,7 @@ CORRECTIONS = {
     ),
 }
 CHANGES = {**REWEIGHTINGS, **CORRECTIONS, "none": ()}
-# RSPO asks a mixture of experts how far its routers moved; it is held to this with one of those.
+# RSPO asks a mixture of experts how far its routers moved; it has a test of its own below.
 LOSSES = [name for name, settings in SETTINGS.items() if not settings.wants_router_shift]
 CHOOSING = {
     "clip_cov": ("loss.share=0.1", "loss.covariance_low=0.02"),
@@ -286,3 +287,30 @@ def test_two_passes_together_have_the_gradient_of_one(bench: Bench) -> None:
     assert all(part.norm() > 0 for part in parts)
     gap = torch.stack(parts).sum(dim=0) - bench.gradient(bench.batch, whole)
     assert gap.norm() <= 1e-6 * sum(part.norm() for part in parts)
+
+
+def test_a_loss_that_watches_routers_has_one_gradient_however_a_step_is_split(
+    tmp_path: Path,
+) -> None:
+    rspo = ("loss.kind=rspo", "model.experts=4", *EXTRAS)
+    trainer = Trainer(config_of(*rspo), tmp_path / "run")
+    rollouts = trainer._collect(1)
+    model = trainer.learner.model.double()
+    model.set_experts_implementation("eager")  # the grouped one knows no float64
+    batch = trainer._learn_batch(rollouts, trainer._score(rollouts.samples, None))
+    with torch.no_grad():  # so that routers and policy have moved since
+        for each in model.parameters():
+            each.add_(0.05 * torch.randn(each.shape, generator=chance()))
+    noise_B1 = torch.randn(12, 1, generator=chance())
+    batch = replace(batch, advantages_BT=noise_B1.expand(batch.loss_mask_BT.shape))
+    assert batch.old_gates is not None
+
+    def gradient(*assignments: str) -> Tensor:
+        learner = Learner(model, trainer.config.optimiser)
+        learner.routers = trainer.learner.routers
+        return _gradient(learner, batch, config_of(*rspo, *assignments))
+
+    whole = gradient()
+    assert whole.norm() > 0
+    for size in (1, 5):
+        assert_same(gradient(f"optimiser.micro_batch={size}"), whole)
