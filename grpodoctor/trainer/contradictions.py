@@ -258,12 +258,6 @@ def _misplaced_kl(config: TrainConfig) -> Iterator[Contradiction]:
         "loss.kl_placement and advantage.kind",
         "set loss.kl_placement=loss",
     )
-    yield Contradiction(
-        in_reward and loss.kl_coefficient > 0 and config.advantage.kind == "dcpo_sas",
-        "dcpo_sas remembers the rewards of the task, which a penalty in the reward would not match",
-        "loss.kl_placement and advantage.kind",
-        "set loss.kl_placement=loss",
-    )
 
 
 def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:

@@ -191,7 +191,7 @@ def test_in_the_reward_it_holds_the_policy_near_its_reference(tmp_path: Path) ->
         (("loss.kl_placement=reward",), "k3 is no estimator for the reward"),
         (("loss.kl_placement=reward", "loss.kl_estimator=k3_ratio"), "k3_ratio is no estimator"),
         ((*IN_REWARD, "advantage.kind=gdpo"), "gdpo standardises the components"),
-        ((*IN_REWARD, "advantage.kind=dcpo_sas"), "dcpo_sas remembers the rewards of the task"),
+        ((*IN_REWARD, "advantage.kind=dcpo_sas"), "dcpo_sas compares with earlier rewards"),
         (("loss.kl_placement=both",), "kl_placement"),
         (("loss.kl_estimator=k4",), "no KL estimator 'k4'.*did you mean k"),
     ],

@@ -22,7 +22,7 @@ Elsewhere
 
 Not with
     The penalty in the loss, which would count it twice: the placement is one setting. gdpo, which
-    standardises every component of the reward by itself, and dcpo_sas, which remembers the task's.
+    standardises every component of the reward by itself, and dcpo_sas, which remembers rewards.
 
 Source
     RLOO, arXiv 2402.14740; on the gradients Tang and Munos, arXiv 2506.09477.
