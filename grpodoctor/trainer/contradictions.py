@@ -212,15 +212,6 @@ def _weighed_in_vain(config: TrainConfig) -> Iterator[Contradiction]:
         "advantage.kind and rollout.dynamic_sampling",
         "set rollout.dynamic_sampling=false",
     )
-    yield Contradiction(
-        config.advantage.kind == "dcpo_sas"
-        and config.loss.kl_coefficient > 0
-        and config.loss.kl_placement == "reward",
-        "dcpo_sas compares with earlier rewards, and a KL penalty in those is that of another "
-        "policy",
-        "advantage.kind and loss.kl_placement",
-        "set loss.kl_placement=loss",
-    )
 
 
 def _drawn_twice(config: TrainConfig) -> Iterator[Contradiction]:

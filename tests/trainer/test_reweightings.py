@@ -186,14 +186,6 @@ def test_ties_at_the_threshold_all_learn_and_padding_counts_for_nothing() -> Non
         (("reweighting.forking_share=0.2", "loss.kind=kl_cov"), "forking tokens"),
         (("loss.kind=clip_cov", "loss.entropy_coefficient=0.01"), "both hold the entropy"),
         (("advantage.kind=dcpo_sas", "rollout.dynamic_sampling=true"), "without variance"),
-        (
-            (
-                *("advantage.kind=dcpo_sas", "loss.kl_coefficient=0.1"),
-                "loss.kl_placement=reward",
-                "loss.kl_estimator=k1",
-            ),
-            "another policy",
-        ),
     ],
 )
 def test_what_excludes_each_other_is_refused(assignments: tuple[str, ...], match: str) -> None:
