@@ -133,9 +133,7 @@ class Trainer:
         divided = shard(self.policy.model, ranks)
         self.learner = Learner(divided, config.optimiser, ranks)
         self.critic = (
-            Critic(self.policy.model, config, ranks)
-            if config.advantage.kind == ADVANTAGE
-            else None
+            Critic(self.policy.model, config, ranks) if config.advantage.kind == ADVANTAGE else None
         )
         self.engine = ranks.agree(lambda: build_engine(config, self.policy, ranks))
         self.entropy, self.history = EntropyController(), PromptHistory()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -114,10 +114,12 @@ def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
+        ranks = children(process)  # afterwards nobody knows whose they were
         process.kill()
         process.wait(timeout=30)
-        for rank in children(process):
-            os.kill(rank, signal.SIGKILL)
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGKILL)
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
