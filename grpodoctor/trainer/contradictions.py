@@ -249,6 +249,13 @@ def _misplaced_kl(config: TrainConfig) -> Iterator[Contradiction]:
         "loss.kl_placement and advantage.kind",
         "set loss.kl_placement=loss",
     )
+    yield Contradiction(
+        in_reward and loss.kl_coefficient > 0 and config.advantage.kind == "dcpo_sas",
+        "dcpo_sas compares with earlier rewards, and a KL penalty in those is that of another "
+        "policy",
+        "loss.kl_placement and advantage.kind",
+        "set loss.kl_placement=loss",
+    )
 
 
 def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
