@@ -1,0 +1,82 @@
+"""The frameworks whose logs are understood, found by their files."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+import grpodoctor.runs.dialects as folder
+from grpodoctor.errors import ConfigError
+from grpodoctor.runs.dialects.semantics import Framework
+
+_SHARED = {"catalogue", "semantics", "translate"}
+
+
+@lru_cache(maxsize=1)
+def all_frameworks() -> tuple[Framework, ...]:
+    """Every framework, by name."""
+    names = [module.name for module in pkgutil.iter_modules(folder.__path__)]
+    found: list[Framework] = [
+        importlib.import_module(f"{folder.__name__}.{name}").FRAMEWORK
+        for name in names
+        if name not in _SHARED
+    ]
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def framework_named(name: str) -> Framework:
+    """The framework of that name, or of a program that writes its logs.
+
+    Raises:
+        ConfigError: if nobody knows it; the message names the nearest.
+    """
+    wanted = name.strip().lower().replace("_", "-")
+    for each in all_frameworks():
+        if wanted in (each.name, *each.family):
+            return each
+    known = [other for each in all_frameworks() for other in (each.name, *each.family)]
+    near = difflib.get_close_matches(wanted, known, n=2, cutoff=0.5)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(known)}"
+    raise ConfigError(f"there is no format {name[:60]!r}", where="--format", remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A framework that may have written a log."""
+
+    framework: Framework
+    signature: tuple[str, ...]
+    """Logged keys that no other framework has."""
+    mapped: int
+    """Logged keys that its table knows."""
+    total: int
+    """Logged keys."""
+
+    @property
+    def why(self) -> str:
+        """What speaks for it, in a line."""
+        shown = ", ".join(self.signature[:3])
+        of_table = f"{self.mapped} of {self.total} keys are in its table"
+        return f"{of_table}; only it logs {shown}" if shown else of_table
+
+
+def guesses(keys: Collection[str]) -> list[Guess]:
+    """The frameworks that may have written a log of these keys, likeliest first.
+
+    A key of a framework's signature counts more than any number of shared ones. Frameworks without
+    a single known key are left out.
+    """
+    found = [_guess(framework, keys) for framework in all_frameworks()]
+    likely = [each for each in found if each.mapped]
+    return sorted(likely, key=lambda each: (-len(each.signature), -each.mapped))
+
+
+def _guess(framework: Framework, keys: Collection[str]) -> Guess:
+    bare = {key: framework.bare(key) for key in keys}
+    signature = tuple(key for key, name in bare.items() if framework.is_signature(name))
+    mapped = sum(framework.knows(name) for name in bare.values())
+    return Guess(framework, signature, mapped, len(keys))

@@ -1,0 +1,168 @@
+"""The table of semantics: what a framework's key means, as data.
+
+A row says which canonical metric a key is, and all that its name does not say: unit, estimator,
+denominator, mask, policies compared. Where a key changed its meaning with a version or means
+something else under another loss, it has several rows; where it is not what it is called, the row
+says so in `lie` and maps to no metric.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from grpodoctor.vocabulary.knobs import Setting
+
+Formula = Literal["as-is", "one-minus", "negated", "sum", "difference", "product", "ratio", "log"]
+
+FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
+    "as-is": lambda values: values[0],
+    "one-minus": lambda values: 1 - math.fsum(values),
+    "negated": lambda values: -values[0],
+    "sum": math.fsum,
+    "difference": lambda values: values[0] - math.fsum(values[1:]),
+    "product": math.prod,
+    "ratio": lambda values: values[0] / values[1] if values[1] else math.nan,
+    "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
+}
+"""How the canonical number is made of the logged ones, before the factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """One row: what a key, or several together, mean."""
+
+    key: str | tuple[str, ...]
+    """As logged, without the framework's prefixes. `<name>` stands for any text without a slash,
+    `<path>` for any text; what they match may stand in `metric` again. Several keys are joined by
+    `formula`, and all of them must be logged."""
+    metric: str = ""
+    """Canonical; empty where the key must not be used for what its name says, or has no use."""
+    formula: Formula = "as-is"
+    factor: float = 1.0
+    """Turns the logged unit into the canonical one: 0.01 for a percentage."""
+    unit: str = ""
+    """As logged, where it is not the canonical one."""
+    over: str = ""
+    """The denominator and the way to it: tokens of a micro-batch, then a mean of ranks."""
+    estimator: str = ""
+    mask: str = ""
+    """Which tokens or responses are left out, and at which stage the rest was filtered."""
+    policies: str = ""
+    """Which policies it compares, as the vocabulary writes them."""
+    when: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    """Settings of the framework under which the row holds, each one of those given. A setting that
+    nobody knows is taken for its default, where the framework's table has one."""
+    since: str = ""
+    """First version that means this; empty: always did."""
+    until: str = ""
+    """First version that does not mean it any more; empty: still does."""
+    structural_zero: str = ""
+    """Why a zero under one update per batch says nothing; the reading is then not applicable."""
+    lie: str = ""
+    """What the name suggests and the number is not."""
+    how: str = ""
+    """How the framework is told to log it, where it does not by itself."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that it needs."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobMeaning:
+    """Which canonical knob a setting is."""
+
+    key: str
+    """Dotted, as the framework writes it."""
+    knob: str
+    of: Mapping[Setting, Setting] | Callable[[Setting, Mapping[str, Setting]], Setting | None] = (
+        field(default_factory=dict)
+    )
+    """Names translated; or a function of the setting and all others, None where nothing follows.
+    Empty: the setting is the knob's own."""
+    default: Setting | None = None
+    """What the framework takes where the setting is not given; None if that is not certain."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A training framework: how to know its logs, and what they mean."""
+
+    name: str
+    """As `grpodoctor check --format` takes it."""
+    title: str
+    meanings: tuple[Meaning, ...]
+    knobs: tuple[KnobMeaning, ...] = ()
+    signature: tuple[str, ...] = ()
+    """Keys, as in `Meaning.key`, that no other framework logs."""
+    prefixes: tuple[str, ...] = ()
+    """What loggers put before every key: `train/`. Tried in this order, the bare key first."""
+    step_keys: tuple[str, ...] = ("step", "global_step", "_step")
+    """Keys of a row that hold its step, best first."""
+    time_keys: tuple[str, ...] = ("time", "timestamp", "_timestamp")
+    defaults: Mapping[str, Setting] = field(default_factory=dict)
+    """What settings that `Meaning.when` asks for are, where a log does not say."""
+    version_key: str = ""
+    """Where a config or a row says the framework's version."""
+    first_step: int = 1
+    """What the framework calls its first training step."""
+    family: tuple[str, ...] = ()
+    """Other programs that write the same log: Unsloth writes TRL's."""
+
+    def bare(self, key: str) -> str:
+        """The key without what a logger put before it."""
+        if not self.knows(key):
+            for prefix in self.prefixes:
+                if key.startswith(prefix) and self.knows(key[len(prefix) :]):
+                    return key[len(prefix) :]
+        return key
+
+    def knows(self, key: str) -> bool:
+        """Whether the bare key stands in the table."""
+        return any(pattern.fullmatch(key) for pattern in self._every_key)
+
+    def is_signature(self, key: str) -> bool:
+        """Whether no other framework logs the bare key."""
+        return any(pattern.fullmatch(key) for pattern in self._signatures)
+
+    def meanings_of(self, key: str) -> list[tuple[Meaning, re.Match[str]]]:
+        """The rows whose first key is the bare key, with what their placeholders matched."""
+        matches = [(each, first.fullmatch(key)) for first, each in self._by_first_key]
+        return [(each, match) for each, match in matches if match]
+
+    @cached_property
+    def _by_first_key(self) -> list[tuple[re.Pattern[str], Meaning]]:
+        return [(pattern_of(each.keys[0]), each) for each in self.meanings]
+
+    @cached_property
+    def _every_key(self) -> list[re.Pattern[str]]:
+        return [pattern_of(key) for each in self.meanings for key in each.keys]
+
+    @cached_property
+    def _signatures(self) -> list[re.Pattern[str]]:
+        return [pattern_of(key) for key in self.signature]
+
+
+_PLACEHOLDER = re.compile(r"<([a-z_]+)>")
+
+
+def pattern_of(key: str) -> re.Pattern[str]:
+    """What matches a key of the table; its placeholders become groups."""
+    parts = _PLACEHOLDER.split(key)
+    text = "".join(
+        re.escape(part) if index % 2 == 0 else f"(?P<{part}>{'.+' if part == 'path' else '[^/]+'})"
+        for index, part in enumerate(parts)
+    )
+    return re.compile(text)
+
+
+def filled(text: str, matched: re.Match[str]) -> str:
+    """A metric, or another key of the row, with its placeholders as they were in the first key."""
+    groups = matched.groupdict()
+    return _PLACEHOLDER.sub(lambda hole: groups.get(hole[1], hole[0]), text)

@@ -1,0 +1,184 @@
+"""From a framework's keys to canonical readings, by its table of semantics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from grpodoctor.runs.dialects.semantics import FORMULAS, Framework, Meaning, filled
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.metrics import metric_of
+from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading
+
+_UNVERSIONED: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A row of the table at work on this log."""
+
+    meaning: Meaning
+    metric: str
+    keys: tuple[str, ...]
+    """Bare, placeholders filled."""
+
+
+@dataclass(slots=True)
+class Gaps:
+    """What of a log was not used, and why."""
+
+    unmapped: dict[str, int] = field(default_factory=dict)
+    """Keys that no row of the table has, and in how many rows of the log they stood."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Keys that are not what they are called, with the table's words."""
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Keys that mean this or that by a setting or a version that nobody knows."""
+
+
+class Translator:
+    """Reads the rows of one log.
+
+    Args:
+        framework: whose table.
+        settings: the framework's own settings as far as they are known, dotted keys.
+        version: of the framework; empty if unknown, then it is inferred from the keys themselves.
+        own: the user's own mapping from keys to canonical metrics; it goes before the table.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        settings: Mapping[str, Setting] | None = None,
+        version: str = "",
+        own: Mapping[str, str] | None = None,
+    ) -> None:
+        self.framework, self.version = framework, version
+        self.settings = {**framework.defaults, **(settings or {})}
+        self.gaps = Gaps()
+        self._own = dict(own or {})
+        self._bounds: tuple[tuple[int, ...], tuple[int, ...]] = (_UNVERSIONED, _UNVERSIONED)
+        self._known: set[str] = set()
+        self._uses: dict[str, tuple[_Use, ...]] = {}
+
+    def readings(self, values: Mapping[str, float]) -> dict[str, Reading]:
+        """The canonical readings of one row of the log."""
+        bare = {self.framework.bare(key): value for key, value in values.items()}
+        self._learn(bare)
+        found: dict[str, Reading] = {}
+        for key in bare:
+            for use in self._uses[key]:
+                reading = self._read(use, bare)
+                if reading is not None:
+                    found[use.metric] = reading
+        return found
+
+    def _learn(self, keys: Iterable[str]) -> None:
+        """Look up the keys that were never seen before; what they tell of the version first."""
+        fresh = [key for key in keys if key not in self._known]
+        if fresh:
+            self._known.update(fresh)
+            self._infer_version()
+            self._uses = {key: self._look_up(key) for key in self._known}
+
+    def _infer_version(self) -> None:
+        """Every key that is logged existed: it bounds the version."""
+        if self.version:
+            self._bounds = (_parts(self.version), _next(_parts(self.version)))
+            return
+        lows, highs = [_UNVERSIONED], list[tuple[int, ...]]()
+        for key in self._known:
+            rows = [meaning for meaning, _ in self.framework.meanings_of(key)]
+            if rows and all(row.since for row in rows):
+                lows.append(min(_parts(row.since) for row in rows))
+            if rows and all(row.until for row in rows):
+                highs.append(max(_parts(row.until) for row in rows))
+        self._bounds = (max(lows), min(highs, default=_UNVERSIONED))
+
+    def _look_up(self, key: str) -> tuple[_Use, ...]:
+        if key in self._own:
+            metric = self._own[key]
+            return (_Use(Meaning(key=key, metric=metric), metric, (key,)),)
+        rows = self.framework.meanings_of(key)
+        if not rows:
+            if not self.framework.knows(key):
+                self.gaps.unmapped.setdefault(key, 0)
+            return ()
+        return self._choose(key, [(row, match) for row, match in rows if self._may_hold(row)])
+
+    def _choose(self, key: str, rows: list[tuple[Meaning, re.Match[str]]]) -> tuple[_Use, ...]:
+        sure = [(row, match) for row, match in rows if self._holds(row)]
+        uses = tuple(
+            _Use(row, filled(row.metric, match), tuple(filled(each, match) for each in row.keys))
+            for row, match in sure
+            if row.metric
+        )
+        if not uses:
+            lies = [row.lie for row, _ in rows if row.lie]
+            if sure and lies:
+                self.gaps.refused[key] = lies[0]
+            elif not sure and rows:
+                self.gaps.undecided[key] = self._what_decides([row for row, _ in rows])
+        return uses
+
+    def _what_decides(self, rows: list[Meaning]) -> str:
+        settings = sorted({name for row in rows for name in row.when if name not in self.settings})
+        versions = sorted({v for row in rows for v in (row.since, row.until) if v})
+        of_version = [f"the version (before or after {', '.join(versions)})"] if versions else []
+        return " and ".join([*settings, *of_version])
+
+    def _may_hold(self, row: Meaning) -> bool:
+        """Whether nothing that is known speaks against a row."""
+        for name, allowed in row.when.items():
+            if name in self.settings and self.settings[name] not in allowed:
+                return False
+        low, high = self._bounds
+        too_old = bool(row.until) and low != _UNVERSIONED and low >= _parts(row.until)
+        too_new = bool(row.since) and high != _UNVERSIONED and high <= _parts(row.since)
+        return not too_old and not too_new
+
+    def _holds(self, row: Meaning) -> bool:
+        """Whether what is known is enough to say that a row holds."""
+        if any(name not in self.settings for name in row.when):
+            return False
+        low, high = self._bounds
+        since = not row.since or (low != _UNVERSIONED and low >= _parts(row.since))
+        until = not row.until or (high != _UNVERSIONED and high <= _parts(row.until))
+        return since and until
+
+    def _read(self, use: _Use, values: Mapping[str, float]) -> Reading | None:
+        if any(key not in values for key in use.keys):
+            return None
+        numbers = [values[key] for key in use.keys]
+        if use.meaning.structural_zero and self._is_structural(numbers):
+            return NotApplicable(use.meaning.structural_zero)
+        return _reading(use.metric, FORMULAS[use.meaning.formula](numbers) * use.meaning.factor)
+
+    def _is_structural(self, numbers: list[float]) -> bool:
+        return self.settings.get("updates_per_batch") == 1 and not any(numbers)
+
+    def count(self, values: Mapping[str, float]) -> None:
+        """Count a row's keys among those that nobody maps."""
+        for key in map(self.framework.bare, values):
+            if key in self.gaps.unmapped:
+                self.gaps.unmapped[key] += 1
+
+
+def _reading(metric: str, value: float) -> Reading:
+    """A number as logged: one measurement, since a log does not say of how many."""
+    row = metric_of(metric)
+    if row is None or row.kind in ("mean", "rate"):
+        return Mean.of([value])
+    if row.kind == "quantiles":
+        return Quantiles.of([value])
+    return Max.of([value]) if row.kind == "max" else Min.of([value])
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _next(version: tuple[int, ...]) -> tuple[int, ...]:
+    """The smallest version above this one, to three places."""
+    padded = (*version, 0, 0, 0)[:3]
+    return (*padded[:2], padded[2] + 1)
