@@ -1,0 +1,79 @@
+"""One JSON object a line: tinker-cookbook, prime-rl, ms-swift, verl's file logger, a W&B export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from grpodoctor.runs.carriers.base import MOST_KEYS, Row, number
+from grpodoctor.runs.tail import Chunk, Tail
+
+_NESTED = "data"
+"""verl's file logger keeps the metrics one level down, under this key."""
+
+
+class JsonLines:
+    """A growing file of JSON lines.
+
+    Args:
+        path: the file.
+        step_keys: keys that hold the step, best first.
+        time_keys: keys that hold the Unix time.
+    """
+
+    name = "jsonl"
+    config: Mapping[str, Any] = {}  # noqa: RUF012 - a Mapping: nobody changes it
+
+    def __init__(self, path: Path, step_keys: Sequence[str], time_keys: Sequence[str]) -> None:
+        self.path = path
+        self._step_keys, self._time_keys = tuple(step_keys), tuple(time_keys)
+        self._tail: Tail[Row] = Tail(path, self._parse)
+
+    def read(self) -> Chunk[Row]:
+        """The rows of the next block."""
+        return self._tail.read()
+
+    def was_replaced(self) -> bool:
+        """Whether the file was removed, replaced or cut short."""
+        return self._tail.was_replaced()
+
+    def rewind(self) -> None:
+        """Start over at the first line."""
+        self._tail.rewind()
+
+    def _parse(self, line: bytes) -> Row:
+        try:
+            data = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise ValueError("not an object")  # noqa: TRY004 - a tail asks for one kind of error
+        return row_of(data, self._step_keys, self._time_keys)
+
+
+def row_of(
+    data: Mapping[str, Any], step_keys: Sequence[str] = (), time_keys: Sequence[str] = ()
+) -> Row:
+    """The row that an object of keys and values is.
+
+    Raises:
+        ValueError: if it has more keys than a log can have.
+    """
+    if len(data) > MOST_KEYS:
+        raise ValueError(f"{len(data)} keys")
+    nested = data.get(_NESTED)
+    flat = {**data, **nested} if isinstance(nested, dict) else data
+    numbers = {key: value for key, each in flat.items() if (value := number(each)) is not None}
+    texts = {key: value for key, value in flat.items() if isinstance(value, str)}
+    step = next((int(numbers[key]) for key in step_keys if _is_step(numbers.get(key))), None)
+    time = next((numbers[key] for key in time_keys if key in numbers), 0.0)
+    beside = {*step_keys, *time_keys}
+    values = {key: value for key, value in numbers.items() if key not in beside}
+    return Row(step, values, time, texts)
+
+
+def _is_step(value: float | None) -> bool:
+    return value is not None and 0 <= value < 2**53 and value == int(value)
