@@ -140,6 +140,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("clip/high_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
            "Clipped on the high side with a positive advantage: the gradient is gone.",
            "learner / old", 0, 1, _PPO),
+    Metric("clip/any_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
+           "Clipped on either side where that removes the gradient: for logs that do not tell the "
+           "sides apart.", "learner / old", 0, 1, _PPO),
     Metric("clip/dual_rate", "rate", "share", "loss tokens",
            "Stopped by the second clip of a negative advantage.", "learner / old", 0, 1,
            "Dual-clip PPO, arXiv 1912.09729"),

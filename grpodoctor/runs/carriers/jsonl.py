@@ -25,7 +25,7 @@ class JsonLines:
     """
 
     name = "jsonl"
-    config: Mapping[str, Any] = {}  # noqa: RUF012 - a Mapping: nobody changes it
+    config: Mapping[str, Any] = {}
 
     def __init__(self, path: Path, step_keys: Sequence[str], time_keys: Sequence[str]) -> None:
         self.path = path

@@ -61,6 +61,8 @@ class Meaning:
     """First version that means this; empty: always did."""
     until: str = ""
     """First version that does not mean it any more; empty: still does."""
+    always: bool = False
+    """Whether every row of every log since that version has the key: its absence dates a log."""
     structural_zero: str = ""
     """Why a zero under one update per batch says nothing; the reading is then not applicable."""
     lie: str = ""

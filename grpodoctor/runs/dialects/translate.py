@@ -82,7 +82,7 @@ class Translator:
             self._uses = {key: self._look_up(key) for key in self._known}
 
     def _infer_version(self) -> None:
-        """Every key that is logged existed: it bounds the version."""
+        """Every key that is logged existed, and one that would always be logged did not."""
         if self.version:
             self._bounds = (_parts(self.version), _next(_parts(self.version)))
             return
@@ -93,6 +93,9 @@ class Translator:
                 lows.append(min(_parts(row.since) for row in rows))
             if rows and all(row.until for row in rows):
                 highs.append(max(_parts(row.until) for row in rows))
+        for row in self.framework.meanings:
+            if row.always and row.since and not self._known.intersection(row.keys):
+                highs.append(_parts(row.since))
         self._bounds = (max(lows), min(highs, default=_UNVERSIONED))
 
     def _look_up(self, key: str) -> tuple[_Use, ...]:
