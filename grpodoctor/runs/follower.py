@@ -50,6 +50,8 @@ class Poll:
     """In file order. A step at or before its predecessor means that the run went back."""
     events: list[Event] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was decided about a foreign log, and why; a line each."""
     more: bool = False
     """There is more to read at once; poll again without waiting."""
 

@@ -24,6 +24,15 @@ class Row:
     """What is no number: names, versions, settings."""
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Under which keys a framework's rows say when they are."""
+
+    step: tuple[str, ...] = ("step", "global_step", "_step", "iteration")
+    """Best first."""
+    time: tuple[str, ...] = ("time", "timestamp", "_timestamp", "wall_time")
+
+
 class Carrier(Protocol):
     """A log in one file format, read once or again and again while it grows."""
 

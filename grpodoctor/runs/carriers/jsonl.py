@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from grpodoctor.runs.carriers.base import MOST_KEYS, Row, number
+from grpodoctor.runs.carriers.base import MOST_KEYS, Keys, Row, number
+from grpodoctor.runs.carriers.catalogue import Format
 from grpodoctor.runs.tail import Chunk, Tail
 
 _NESTED = "data"
@@ -20,16 +21,14 @@ class JsonLines:
 
     Args:
         path: the file.
-        step_keys: keys that hold the step, best first.
-        time_keys: keys that hold the Unix time.
+        keys: where the step and the time stand.
     """
 
     name = "jsonl"
     config: Mapping[str, Any] = {}
 
-    def __init__(self, path: Path, step_keys: Sequence[str], time_keys: Sequence[str]) -> None:
-        self.path = path
-        self._step_keys, self._time_keys = tuple(step_keys), tuple(time_keys)
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self.path, self._keys = path, keys
         self._tail: Tail[Row] = Tail(path, self._parse)
 
     def read(self) -> Chunk[Row]:
@@ -51,12 +50,10 @@ class JsonLines:
             raise ValueError(f"not JSON: {error}") from None
         if not isinstance(data, dict):
             raise ValueError("not an object")  # noqa: TRY004 - a tail asks for one kind of error
-        return row_of(data, self._step_keys, self._time_keys)
+        return row_of(data, self._keys)
 
 
-def row_of(
-    data: Mapping[str, Any], step_keys: Sequence[str] = (), time_keys: Sequence[str] = ()
-) -> Row:
+def row_of(data: Mapping[str, Any], keys: Keys) -> Row:
     """The row that an object of keys and values is.
 
     Raises:
@@ -68,12 +65,25 @@ def row_of(
     flat = {**data, **nested} if isinstance(nested, dict) else data
     numbers = {key: value for key, each in flat.items() if (value := number(each)) is not None}
     texts = {key: value for key, value in flat.items() if isinstance(value, str)}
-    step = next((int(numbers[key]) for key in step_keys if _is_step(numbers.get(key))), None)
-    time = next((numbers[key] for key in time_keys if key in numbers), 0.0)
-    beside = {*step_keys, *time_keys}
+    step = next((int(numbers[key]) for key in keys.step if _is_step(numbers.get(key))), None)
+    time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
+    beside = {*keys.step, *keys.time}
     values = {key: value for key, value in numbers.items() if key not in beside}
     return Row(step, values, time, texts)
 
 
 def _is_step(value: float | None) -> bool:
     return value is not None and 0 <= value < 2**53 and value == int(value)
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    if path.suffix in (".jsonl", ".ndjson"):
+        return True
+    first = head.lstrip().partition(b"\n")[0]
+    try:
+        return isinstance(orjson.loads(first), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+FORMAT = Format("jsonl", 50, _claims, JsonLines)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from grpodoctor.runs.carriers.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 Formula = Literal["as-is", "one-minus", "negated", "sum", "difference", "product", "ratio", "log"]
@@ -105,9 +106,8 @@ class Framework:
     """Keys, as in `Meaning.key`, that no other framework logs."""
     prefixes: tuple[str, ...] = ()
     """What loggers put before every key: `train/`. Tried in this order, the bare key first."""
-    step_keys: tuple[str, ...] = ("step", "global_step", "_step")
-    """Keys of a row that hold its step, best first."""
-    time_keys: tuple[str, ...] = ("time", "timestamp", "_timestamp")
+    row_keys: Keys = field(default_factory=Keys)
+    """Under which keys its rows say step and time."""
     defaults: Mapping[str, Setting] = field(default_factory=dict)
     """What settings that `Meaning.when` asks for are, where a log does not say."""
     version_key: str = ""

@@ -11,7 +11,6 @@ FRAMEWORK = Framework(
     name="tinker-cookbook",
     title="tinker-cookbook",
     family=("tinker",),
-    step_keys=("step",),
     first_step=0,
     signature=(
         "env/<path>/by_group/frac_mixed",

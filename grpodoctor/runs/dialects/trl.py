@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from grpodoctor.runs.carriers.base import Keys
 from grpodoctor.runs.dialects.semantics import Framework, KnobMeaning, Meaning
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -180,7 +181,7 @@ FRAMEWORK = Framework(
     title="TRL GRPOTrainer",
     family=("unsloth", "axolotl"),
     prefixes=("train/", "eval/"),
-    step_keys=("step", "global_step", "train/global_step", "_step"),
+    row_keys=Keys(step=("step", "global_step", "train/global_step", "_step")),
     signature=(
         "completions/mean_terminated_length",
         "sampling/sampling_logp_difference/mean",
