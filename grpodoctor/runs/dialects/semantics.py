@@ -134,9 +134,14 @@ class Framework:
         return any(pattern.fullmatch(key) for pattern in self._signatures)
 
     def meanings_of(self, key: str) -> list[tuple[Meaning, re.Match[str]]]:
-        """The rows whose first key is the bare key, with what their placeholders matched."""
-        matches = [(each, first.fullmatch(key)) for first, each in self._by_first_key]
-        return [(each, match) for each, match in matches if match]
+        """The rows whose first key is the bare key, with what their placeholders matched.
+
+        Rows that name it closely stand before those that name its whole family.
+        """
+        tried = [(each, first.fullmatch(key)) for first, each in self._by_first_key]
+        found = [(each, match) for each, match in tried if match]
+        closest = min((_vagueness(each.keys[0]) for each, _ in found), default=0)
+        return [pair for pair in found if _vagueness(pair[0].keys[0]) == closest]
 
     @cached_property
     def _by_first_key(self) -> list[tuple[re.Pattern[str], Meaning]]:
@@ -152,6 +157,12 @@ class Framework:
 
 
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
+
+
+def _vagueness(key: str) -> int:
+    """How much of a key is left open: any path is more than any number of single parts."""
+    parts = _PLACEHOLDER.findall(key)
+    return sum(100 if part == "path" else 1 for part in parts)
 
 
 def pattern_of(key: str) -> re.Pattern[str]:
