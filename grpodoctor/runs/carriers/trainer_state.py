@@ -1,0 +1,88 @@
+"""`trainer_state.json` of transformers: the whole history, rewritten at every checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from grpodoctor.runs.carriers.base import Keys, Row
+from grpodoctor.runs.carriers.catalogue import Format
+from grpodoctor.runs.carriers.jsonl import row_of
+from grpodoctor.runs.tail import Chunk, Damage, open_regular
+
+_LARGEST = 256 * 1024 * 1024
+"""Bytes of a history that is read: that of a million steps has as many."""
+
+_HISTORY = "log_history"
+
+
+class TrainerState:
+    """A history that is replaced as a whole, and begins with what it held before.
+
+    Args:
+        path: the file.
+        keys: where step and time stand in its entries.
+    """
+
+    name = "trainer_state"
+
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self.path, self._keys = path, keys
+        self.config: Mapping[str, Any] = {}
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Start over at the first entry."""
+        self._seen: tuple[int, int, int] | None = None
+        self._given = 0
+
+    def was_replaced(self) -> bool:
+        """Whether the history is gone, or another run's: it only ever grows."""
+        return self._seen is not None and not self.path.is_file()
+
+    def read(self) -> Chunk[Row]:
+        """The entries that were not there before."""
+        if not self.path.is_file():
+            return Chunk()
+        status = self.path.stat()
+        seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if seen == self._seen:
+            return Chunk()
+        if status.st_size > _LARGEST:
+            self._seen = seen
+            return Chunk(damage=[Damage(self.path.name, 0, f"larger than {_LARGEST} bytes")])
+        with open_regular(self.path) as file:
+            text = file.read(_LARGEST + 1)
+        chunk = self._parse(text)
+        self._seen = seen
+        return chunk
+
+    def _parse(self, text: bytes) -> Chunk[Row]:
+        try:
+            state = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            # A checkpoint in the making; the next look finds it whole.
+            return Chunk(damage=[Damage(self.path.name, 0, f"not JSON: {error}")])
+        history = state.get(_HISTORY) if isinstance(state, dict) else None
+        if not isinstance(history, list):
+            return Chunk(damage=[Damage(self.path.name, 0, f"no {_HISTORY}")])
+        chunk = Chunk[Row](size=len(text))
+        fresh, self._given = history[self._given :], max(self._given, len(history))
+        for number, entry in enumerate(fresh, start=1):
+            if isinstance(entry, dict):
+                chunk.records.append(row_of(entry, self._keys))
+            else:
+                chunk.damage.append(Damage(self.path.name, number, "not an object"))
+        return chunk
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    return path.name == "trainer_state.json" or (
+        path.suffix == ".json" and f'"{_HISTORY}"'.encode() in head
+    )
+
+
+FORMAT = Format("trainer_state", 10, _claims, TrainerState)
