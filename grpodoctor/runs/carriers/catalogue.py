@@ -13,7 +13,7 @@ import grpodoctor.runs.carriers as folder
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.carriers.base import Carrier, Keys
 
-_SHARED = {"base", "catalogue"}
+_SHARED = {"base", "catalogue", "console_lines"}
 _LOOKED_AT = 64 * 1024
 """Bytes of a file's beginning by which a format is known."""
 
