@@ -15,9 +15,13 @@ import typer
 from grpodoctor.cli.options import (
     FailOn,
     FailOnOption,
+    FormatOption,
     FrameworkOption,
     Ignore,
+    MapOption,
+    RunConfigOption,
     Select,
+    read_options,
     split_codes,
 )
 from grpodoctor.cli.pages import json_text
@@ -49,7 +53,9 @@ _SUFFIXES = {
 
 
 def check(
-    path: Annotated[Path, typer.Argument(help="The run directory.")],
+    path: Annotated[
+        Path, typer.Argument(help="A run directory, or the logs that any framework left.")
+    ],
     output_format: Annotated[
         ReportFormat | None,
         typer.Option(help="Format of the report; default: by the name of --output, else text."),
@@ -61,6 +67,9 @@ def check(
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
     framework: FrameworkOption = None,
+    log_format: FormatOption = None,
+    run_config: RunConfigOption = None,
+    mapping: MapOption = None,
 ) -> None:
     """Diagnose a run from what it left on disk.
 
@@ -73,6 +82,7 @@ def check(
         select=split_codes(select),
         ignore=split_codes(ignore),
         framework=framework,
+        options=read_options(log_format, run_config, mapping),
         watch_steps=_with_progress,
     )
     _mention_damage(dossier)

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from grpodoctor.cli.options import FailOn, FailOnOption, Ignore, Select, split_codes
+from grpodoctor.cli.options import (
+    FailOn,
+    FailOnOption,
+    FormatOption,
+    Ignore,
+    MapOption,
+    RunConfigOption,
+    Select,
+    read_options,
+    split_codes,
+)
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
@@ -33,7 +43,10 @@ class Apply(StrEnum):
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(help="The run directory; it may not exist yet.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run directory, or a log of any framework; it may not exist yet."),
+    ],
     once: Annotated[bool, typer.Option("--once", help="Show what there is, and end.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object per event; with --once, the report.")
@@ -50,6 +63,9 @@ def watch(
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
+    log_format: FormatOption = None,
+    run_config: RunConfigOption = None,
+    mapping: MapOption = None,
 ) -> None:
     """Follow a live run: its vitals, its findings, its treatment.
 
@@ -65,7 +81,11 @@ def watch(
             remedy="leave out one of the two",
         )
     session = Session(
-        run, select=split_codes(select), ignore=split_codes(ignore), apply=apply.value
+        run,
+        select=split_codes(select),
+        ignore=split_codes(ignore),
+        apply=apply.value,
+        options=read_options(log_format, run_config, mapping),
     )
     if once:
         _show_once(session, as_json=json)

@@ -23,6 +23,7 @@ from grpodoctor.report.pictures import PICTURED
 from grpodoctor.report.tracks import Tracks
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.runs.dialects.translate import Gaps
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.runs.tail import Damage
 from grpodoctor.vocabulary.knobs import Setting
@@ -54,6 +55,10 @@ class Examination:
         self.treatments: deque[TreatmentEntry] = deque(maxlen=TREATMENTS_SHOWN)
         self.damage: list[DamagedLine] = []
         self.damage_total = 0
+        self.notes: list[str] = []
+        """How a foreign log was read."""
+        self._unmapped: tuple[str, ...] = ()
+        self._gaps: list[str] = []
         self.finished = False
         self.steps = 0
         """Step lines read."""
@@ -89,6 +94,16 @@ class Examination:
         self.damage_total += len(damage) if total is None else total
         for each in damage[: DAMAGE_SHOWN - len(self.damage)]:
             self.damage.append(DamagedLine(each.file, each.line, each.why))
+
+    def note_gaps(self, gaps: Gaps) -> None:
+        """Take what of a foreign log was not used, and why; it replaces what was told before."""
+        self._unmapped = tuple(sorted(gaps.unmapped))
+        told = [f"{key} is not used: {lie}" for key, lie in sorted(gaps.refused.items())]
+        told += [
+            f"{key} is not used: what it means depends on {what}"
+            for key, what in sorted(gaps.undecided.items())
+        ]
+        self._gaps = told
 
     @property
     def last_time(self) -> float:
@@ -130,7 +145,8 @@ class Examination:
                 InapplicableRule(each.code, each.why) for each in diagnosis.not_applicable
             ),
             quiet=diagnosis.quiet,
-            unmapped=diagnosis.unmapped,
+            unmapped=diagnosis.unmapped + self._unmapped,
+            notes=(*self.notes, *self._gaps),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),

@@ -9,7 +9,8 @@ from grpodoctor.remedies.spelling import framework_of
 from grpodoctor.report.dossier import Dossier, dossier_of
 from grpodoctor.report.examination import Examination
 from grpodoctor.rules import catalogue
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.foreign import ReadOptions
+from grpodoctor.runs.opening import ForeignRun, open_run
 from grpodoctor.runs.records import StepRecord
 
 
@@ -19,14 +20,16 @@ def replay(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     framework: str | None = None,
+    options: ReadOptions | None = None,
     watch_steps: Callable[[Iterable[StepRecord]], Iterable[StepRecord]] = iter,
 ) -> Dossier:
     """Examine a run from its first step to its last.
 
     Args:
-        path: the run directory.
+        path: the run directory, or the logs that another framework left.
         select: rules to run, by code or prefix; empty for all.
         ignore: rules not to run.
+        options: what the user says about a foreign log.
         framework: whose words to spell remedies in; the run's own if None.
         watch_steps: passes the steps on as they are read, for a progress bar.
 
@@ -36,11 +39,14 @@ def replay(
     """
     spoken = None if framework is None else framework_of(framework)
     rules = catalogue.select(catalogue.all_rules(), select, ignore)
-    run = read_run(path)
+    run = open_run(path, options)
     examination = Examination(path, run.manifest, rules)
     for record in watch_steps(run.steps):
         examination.observe(record)
     for event in run.events:
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
+    if isinstance(run, ForeignRun):
+        examination.notes += run.notes
+        examination.note_gaps(run.gaps)
     return dossier_of(examination, spoken)

@@ -16,7 +16,9 @@ from grpodoctor.report.snapshot import Snapshot, TreatmentState
 from grpodoctor.report.vitals import vital_signs
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
-from grpodoctor.runs.follower import Follower, Poll, read_run
+from grpodoctor.runs.follower import Follower, Poll
+from grpodoctor.runs.foreign import ForeignFollower, ReadOptions
+from grpodoctor.runs.opening import follow, open_run
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
 from grpodoctor.treatment.mailbox import Mailbox
@@ -54,6 +56,7 @@ class Session:
         ignore: rules not to run.
         apply: which remedies the doctor may apply to the run.
         settings: how patient the doctor is.
+        options: what the user says about a foreign log.
 
     Raises:
         ConfigError: if a selector matches no rule.
@@ -67,6 +70,7 @@ class Session:
         ignore: Sequence[str] = (),
         apply: Apply = "none",
         settings: DoctorSettings | None = None,
+        options: ReadOptions | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.apply = apply
@@ -76,7 +80,8 @@ class Session:
         """Why the latest request could not be sent."""
         self._settings = settings
         self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
-        self._follower = Follower(run_dir)
+        self._options = options
+        self._follower = follow(run_dir, options)
         self._mailbox = Mailbox(run_dir)
         self._begin(Manifest())
 
@@ -92,7 +97,7 @@ class Session:
         Raises:
             RunError: if the run cannot be read, or a newer version wrote it.
         """
-        poll = self._follower.poll()
+        poll = self._poll()
         self._take_manifest(poll)
         if poll.restarted or poll.manifest is not None or poll.steps:
             self.waiting = poll.manifest is None and not poll.steps
@@ -105,6 +110,16 @@ class Session:
         if poll.steps and not poll.more and not self.examination.finished:
             self._treat()
         return Tick(poll.restarted, len(poll.steps), tuple(changes), tuple(poll.events), poll.more)
+
+    def _poll(self) -> Poll:
+        """What is new; a path that did not exist may turn out to be another framework's log."""
+        if self.waiting and isinstance(self._follower, Follower):
+            self._follower = follow(self.run_dir, self._options)
+        poll = self._follower.poll()
+        self.examination.notes += poll.notes
+        if isinstance(self._follower, ForeignFollower) and self._follower.translator is not None:
+            self.examination.note_gaps(self._follower.translator.gaps)
+        return poll
 
     def _observe(self, record: StepRecord) -> list[Change]:
         changes = self.examination.observe(record)
@@ -139,7 +154,7 @@ class Session:
         Raises:
             RunError: if there is no run to read.
         """
-        read_run(self.run_dir)
+        open_run(self.run_dir, self._options)
         while self.tick().more:
             pass
         if self.waiting:
