@@ -29,6 +29,12 @@ class TrainerState:
 
     name = "trainer_state"
 
+    @staticmethod
+    def history_of(data: object) -> list[object] | None:
+        """The entries in what the file holds; None if it holds none."""
+        history = data.get(_HISTORY) if isinstance(data, dict) else None
+        return history if isinstance(history, list) else None
+
     def __init__(self, path: Path, keys: Keys) -> None:
         self.path, self._keys = path, keys
         self.config: Mapping[str, Any] = {}
@@ -66,9 +72,9 @@ class TrainerState:
         except orjson.JSONDecodeError as error:
             # A checkpoint in the making; the next look finds it whole.
             return Chunk(damage=[Damage(self.path.name, 0, f"not JSON: {error}")])
-        history = state.get(_HISTORY) if isinstance(state, dict) else None
-        if not isinstance(history, list):
-            return Chunk(damage=[Damage(self.path.name, 0, f"no {_HISTORY}")])
+        history = self.history_of(state)
+        if history is None:
+            return Chunk(damage=[Damage(self.path.name, 0, "no history of steps in it")])
         chunk = Chunk[Row](size=len(text))
         fresh, self._given = history[self._given :], max(self._given, len(history))
         for number, entry in enumerate(fresh, start=1):
