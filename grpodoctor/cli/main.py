@@ -24,7 +24,8 @@ COMMANDS = {
     "demo": "Train a model that falls ill, treat it, and leave a report behind.",
     "train": "Train a language model with GRPO and record its health.",
     "watch": "Follow a live run: its vitals, its findings, its treatment.",
-    "check": "Diagnose a run from what it left on disk.",
+    "check": "Diagnose a run from what it left on disk, in any framework.",
+    "metrics": "List the metrics, or what a framework's keys mean.",
     "rule": "List the rules, or print the manual page of one.",
     "remedy": "List the remedies, or print the page of one.",
 }
