@@ -11,6 +11,8 @@ from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 _TOLERANCE = 1e-3
 """Relative difference of two logs of one number: consoles print four digits."""
 
+_MOST_TOLD = 20
+
 MOST_PENDING = 100_000
 """Steps held back at most: a log whose steps never advance must not fill the memory."""
 
@@ -23,6 +25,11 @@ class _Pending:
     origins: dict[str, str] = field(default_factory=dict)
     """Which log each value came from."""
     time: float = 0.0
+
+    def forget(self, log: str) -> None:
+        """Drop what a log wrote."""
+        for name in [name for name, origin in self.origins.items() if origin == log]:
+            del self.values[name], self.origins[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,45 +53,61 @@ class Assembly:
 
     def __init__(self) -> None:
         self._pending: dict[int, _Pending] = {}
+        self._border: dict[str, int] = {}
+        """What each log has gone past; steps below the lowest are whole."""
         self._last: dict[str, int] = {}
+        """The step of each log's latest row."""
         self._given = -1
         self.conflicts: list[Conflict] = []
-        """The latest ones; `conflict_count` counts them all."""
+        """The first ones; `conflict_count` counts them all."""
         self.conflict_count = 0
-        self.late = 0
-        """Rows of steps that had been given already."""
+        self.rewinds: list[int] = []
+        """To which steps logs went back, the latest of them."""
+        self.rewind_count = 0
+        self.rewritten = 0
+        """Rows that a log wrote again under the same step."""
 
     def open_log(self, log: str) -> None:
         """A log that steps have to wait for."""
-        self._last.setdefault(log, -1)
+        self._border.setdefault(log, -1)
 
     def close_log(self, log: str) -> None:
         """A log that no step waits for any more: it ended, or its file is gone."""
-        self._last.pop(log, None)
+        self._border.pop(log, None)
 
     def add(
         self, log: str, step: int, values: Mapping[str, Reading], time: float = 0.0
     ) -> list[StepRecord]:
         """Take a row; what became whole before it.
 
-        A row of an earlier step of the only log means that the run went back: the steps before it
-        are given, and so are those that it writes again. Among several logs the last writing wins.
+        A row of an earlier step means that the log went back, as a resumed job does: the last
+        writing counts. The steps before it are given at once where it is the only log; where there
+        are several, what it wrote from there on is forgotten, and others may follow it.
         """
-        whole: list[StepRecord] = []
-        went_back = step < self._last.get(log, -1)
-        if went_back and len(self._last) <= 1:
-            whole = self.flush()
-            self._given = step - 1
-        self._last[log] = step
+        whole = self._go_back(log, step) if step < self._last.get(log, -1) else []
+        self._border[log] = self._last[log] = step
         if step <= self._given:
-            self.late += 1
             return whole
         self._join(log, self._pending.setdefault(step, _Pending()), step, values, time)
         return whole + self._ready()
 
+    def _go_back(self, log: str, step: int) -> list[StepRecord]:
+        self.rewind_count += 1
+        self.rewinds = [*self.rewinds[-_MOST_TOLD:], step]
+        whole = self.flush() if len(self._border) <= 1 else []
+        for late in [each for each in self._pending if each >= step]:
+            self._pending[late].forget(log)
+        self._border = {each: min(last, step - 1) for each, last in self._border.items()}
+        self._given = min(self._given, step - 1)
+        return whole
+
     def _join(
         self, log: str, pending: _Pending, step: int, values: Mapping[str, Reading], time: float
     ) -> None:
+        again = [name for name in values if pending.origins.get(name) == log]
+        if 2 * len(again) > len(values):
+            self.rewritten += 1
+            pending.forget(log)
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, log)
             if before is not None and origin != log and _differ(before, reading):
@@ -98,11 +121,11 @@ class Assembly:
     ) -> None:
         self.conflict_count += 1
         numbers = scalar(kept), scalar(other)
-        if numbers[0] is not None and numbers[1] is not None and len(self.conflicts) < 100:
+        if numbers[0] is not None and numbers[1] is not None and len(self.conflicts) < _MOST_TOLD:
             self.conflicts.append(Conflict(step, name, numbers[0], numbers[1], logs))
 
     def _ready(self) -> list[StepRecord]:
-        border = min(self._last.values(), default=-1)
+        border = min(self._border.values(), default=-1)
         if len(self._pending) > MOST_PENDING:
             return self.flush()
         return self._give([step for step in self._pending if step < border])

@@ -12,12 +12,28 @@ from grpodoctor.errors import RunError, name_some
 from grpodoctor.runs.assembly import Assembly
 from grpodoctor.runs.carriers.base import Carrier, Keys, Row
 from grpodoctor.runs.carriers.catalogue import format_named, logs_in, open_carrier
-from grpodoctor.runs.dialects.catalogue import Guess, framework_named, guesses
+from grpodoctor.runs.carriers.trainer_state import (
+    TRAINER_STATE,
+    TRAINER_STATE_FILE,
+    is_checkpoint,
+    progress_of,
+)
+from grpodoctor.runs.dialects.catalogue import framework_named, guesses, plain_names
 from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.runs.dialects.settings import knobs_from, read_settings
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.runs.follower import Poll
+from grpodoctor.runs.held import Held
 from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.runs.remarks import (
+    Zeros,
+    told_borrowed,
+    told_conflicts,
+    told_guesses,
+    told_held,
+    told_rewinds,
+)
+from grpodoctor.vocabulary.knobs import Setting
 
 QUIET_SECONDS = 0.3
 """Without a new row for so long, a step is taken for whole."""
@@ -68,6 +84,9 @@ class ForeignFollower:
         self._assembly = Assembly()
         self._translator: Translator | None = None
         self._counted: dict[Path, int] = {}
+        self._held: dict[Path, Held] = {}
+        self._zeros = Zeros()
+        self._told: dict[str, str] = {}
         self._grew_at = self._looked_at = 0.0
         self._notes: list[str] = []
 
@@ -103,8 +122,22 @@ class ForeignFollower:
             self._settle(news)
         if self._translator is not None and (ended or self._is_quiet()):
             news.steps += self._assembly.flush()
+            self._tell()
         news.notes, self._notes = self._notes, []
         return news
+
+    def _tell(self) -> None:
+        """Note what has become known since it was told last."""
+        held = [each for each in self._held.values() if each.periods]
+        said = {
+            "rewinds": told_rewinds(self._assembly),
+            "conflicts": told_conflicts(self._assembly),
+            "held": told_held(held),
+            "zeros": self._zeros.told(),
+            "borrowed": told_borrowed(self._translator),
+        }
+        self._notes += [text for key, text in said.items() if text and text != self._told.get(key)]
+        self._told = said
 
     def _find_logs(self, news: Poll) -> None:
         """Open what is new on disk, now and then."""
@@ -122,6 +155,22 @@ class ForeignFollower:
                 self._carriers[path] = carrier
                 self._assembly.open_log(str(path))
                 news.more = True
+        self._close_older_checkpoints()
+
+    def _close_older_checkpoints(self) -> None:
+        """Of the states of one run only the newest is read: it holds all that the others do."""
+        newest: dict[Path, Path] = {}
+        for path, carrier in self._carriers.items():
+            if carrier.name == TRAINER_STATE:
+                run = path.parent.parent if is_checkpoint(path.parent) else path.parent
+                newest[run] = max(path, newest.get(run, path), key=progress_of)
+        kept = set(newest.values())
+        older = [path for path in self._carriers if self._carriers[path].name == TRAINER_STATE]
+        for path in older:
+            if path not in kept and path.name == TRAINER_STATE_FILE:
+                del self._carriers[path]
+                self._refused.add(path)
+                self._assembly.close_log(str(path))
 
     def _candidates(self) -> list[Path]:
         if not self.path.exists():
@@ -142,6 +191,7 @@ class ForeignFollower:
     def _read(self, carrier: Carrier, news: Poll) -> None:
         chunk = carrier.read()
         news.damage += chunk.damage
+        self._notes += chunk.notes
         news.more |= chunk.more
         if chunk.records:
             self._grew_at = time.monotonic()
@@ -151,14 +201,20 @@ class ForeignFollower:
             else:
                 news.steps += self._take(carrier, row, self._translator)
 
-    def _take(self, carrier: Carrier, row: Row, translator: Translator) -> list[StepRecord]:
+    def _take(
+        self, carrier: Carrier, row: Row, translator: Translator, *, learnt: bool = False
+    ) -> list[StepRecord]:
         readings = translator.readings(row.values)
         if not readings:
             return []
-        count = self._counted.get(carrier.path, 0) + 1
+        self._zeros.take(row.values)
+        held = self._held.setdefault(carrier.path, Held())
+        if not learnt:
+            held.learn(readings)
+        count = self._counted.get(carrier.path, translator.framework.first_step - 1) + 1
         self._counted[carrier.path] = count
         step = row.step if row.step is not None else count
-        return self._assembly.add(str(carrier.path), step, readings, row.time)
+        return self._assembly.add(str(carrier.path), step, held.thinned(readings), row.time)
 
     def _seen_enough(self) -> bool:
         return len(self._waiting) >= DETECT_ROWS or self._is_quiet()
@@ -172,8 +228,11 @@ class ForeignFollower:
         if self._framework is None:
             self._framework = self._recognise(keys)
         settings = self._settings(self._framework)
+        settings = {**self._hints(self._framework), **settings}
         version = str(settings.get(self._framework.version_key, ""))
-        self._translator = Translator(self._framework, settings, version, own=self.options.mapping)
+        self._translator = Translator(
+            self._framework, settings, version, own=self.options.mapping, plain=plain_names()
+        )
         news.manifest = Manifest(
             framework=self._framework.name,
             knobs=knobs_from(self._framework, settings),
@@ -181,7 +240,21 @@ class ForeignFollower:
         )
         waiting, self._waiting = self._waiting, []
         for carrier, row in waiting:
-            news.steps += self._take(carrier, row, self._translator)
+            readings = self._translator.readings(row.values)
+            if readings:
+                self._held.setdefault(carrier.path, Held()).learn(readings)
+        for carrier, row in waiting:
+            news.steps += self._take(carrier, row, self._translator, learnt=True)
+
+    def _hints(self, framework: Framework) -> Mapping[str, Setting]:
+        """Settings that the numbers themselves give away."""
+        if framework.hints is None:
+            return {}
+        rows = [
+            {framework.bare(key): value for key, value in row.values.items()}
+            for _, row in self._waiting[:DETECT_ROWS]
+        ]
+        return framework.hints(rows)
 
     def _recognise(self, keys: set[str]) -> Framework:
         found = guesses(keys)
@@ -191,17 +264,9 @@ class ForeignFollower:
                 where=str(self.path),
                 remedy="name it with --format, or map keys with --map key=metric",
             )
-        self._notes += _reasons(found)
+        self._notes += told_guesses(found)
         return found[0].framework
 
     def _settings(self, framework: Framework) -> dict[str, Any]:
         inside = [carrier.config for carrier in self._carriers.values() if carrier.config]
         return read_settings(self.path, framework, inside, self.options.run_config)
-
-
-def _reasons(found: list[Guess]) -> list[str]:
-    best = found[0]
-    notes = [f"read as {best.framework.title}: {best.why}"]
-    if len(found) > 1 and found[1].signature:
-        notes.append(f"it could be {found[1].framework.title}: {found[1].why}")
-    return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,15 @@ from grpodoctor.runs.tail import Chunk, Tail
 _MOST_WRAPPED = 200
 """Lines that one wrapped row may take."""
 
-_LONGEST_DICT = 400
-"""Lines that a printed dict may take."""
+_LONGEST_DICT = 2000
+"""Lines that a printed dict may take: verl prints all of its settings as one."""
+
+_HEADING_REACH = 3
+"""Lines below a heading within which a dict belongs to it."""
 
 
 class Console:
     """A growing text, rows among much else.
-
-    Rows without a step of their own get the count of the latest progress bar, as transformers
-    prints both into one line.
 
     Args:
         path: the file.
@@ -33,18 +34,20 @@ class Console:
 
     def __init__(self, path: Path, keys: Keys) -> None:
         self.path, self._keys = path, keys
-        self.config: Mapping[str, Any] = {}
-        self._tail: Tail[str] = Tail(path, _text)
+        self._tail: Tail[str] = Tail(path, _text, patient=True)
         self._forget()
 
     def _forget(self) -> None:
+        self.config: Mapping[str, Any] = {}
         self._open: list[str] = []
         """Lines of a row that may go on."""
         self._closes = ""
         """What ends it: `-` a line that goes on with nothing, `}` that brace."""
+        self._depth = 0
         self._block: dict[str, float] = {}
         self._block_step: int | None = None
-        self._bar: int | None = None
+        self._since_heading = _HEADING_REACH
+        self._bars = _Bars()
 
     def rewind(self) -> None:
         """Start over at the first line."""
@@ -61,7 +64,8 @@ class Console:
         rows = [row for line in chunk.records for row in self._line(line)]
         if not chunk.more:
             rows += self._finish()
-        return Chunk(rows, chunk.damage, chunk.size, chunk.more)
+        rows, notes = self._bars.numbered(rows)
+        return Chunk(rows, chunk.damage, chunk.size, chunk.more, notes)
 
     def _line(self, line: str) -> Iterator[Row]:
         for segment in lines.cleaned(line):
@@ -74,23 +78,25 @@ class Console:
             yield from self._close()
         if lines.begins_dashed(text):
             self._open, self._closes = [text], "-"
-            return
-        if "{" in text and text.count("{") > text.count("}") and len(text) < 2000:
+        elif lines.begins_dict(text):
             self._open, self._closes = [text], "}"
-            return
-        yield from self._said(text)
+            self._depth = text.count("{") - text.count("}")
+        else:
+            yield from self._said(text)
 
     def _goes_on(self, text: str) -> bool:
-        """Whether a line belongs to the row that is open; if so, it is taken."""
+        """Whether a line belongs to what is open; if so, it is taken."""
         if self._closes == "-":
-            more = not lines.begins_dashed(text) and _continues(self._open[-1], text)
+            more = _continues(self._open[-1], text) and not lines.begins_dashed(text)
             if more and len(self._open) < _MOST_WRAPPED:
                 self._open.append(text)
                 return True
             return False
+        if self._depth <= 0 or len(self._open) >= _LONGEST_DICT or not lines.is_of_dict(text):
+            return False
         self._open.append(text)
-        depth = sum(part.count("{") - part.count("}") for part in self._open)
-        return depth > 0 and len(self._open) < _LONGEST_DICT
+        self._depth += text.count("{") - text.count("}")
+        return True
 
     def _close(self) -> Iterator[Row]:
         text = ("" if self._closes == "-" else "\n").join(self._open)
@@ -98,43 +104,135 @@ class Console:
         yield from self._said(text)
 
     def _said(self, text: str) -> Iterator[Row]:
-        said = lines.dashed(text) or lines.piped(text) or lines.dictionary(text)
-        bar = lines.progress(text)
-        if bar is not None:
-            self._bar = bar
+        self._since_heading += 1
+        said = lines.dashed(text) or lines.piped(text)
+        if said is None:
+            bar = lines.progress(text)
+            if bar is not None:
+                self._bars.moved(bar)
+            said = self._dictionary(text)
         if said is None:
             yield from self._of_block(text)
         elif len(said.pairs) <= MOST_KEYS:
             yield from self._end_block()
             yield self._row(said.pairs, said.step)
 
+    def _dictionary(self, text: str) -> lines.Said | None:
+        said = lines.dictionary(text)
+        if said is None:
+            if text.count("{") > 1 and len(text) > 200:
+                self._learn_settings(text)
+            return None
+        if said.step is None and self._since_heading <= _HEADING_REACH:
+            return lines.Said(said.pairs, self._block_step)
+        return said
+
+    def _learn_settings(self, text: str) -> None:
+        """Take a dict of settings for those of the run; the first printed goes before others."""
+        found = lines.nested(text[text.find("{") :])
+        if lines.is_settings(found) and len(self.config) + len(found) <= MOST_KEYS:
+            self.config = {**found, **self.config}
+
     def _of_block(self, text: str) -> Iterator[Row]:
         said = lines.bullet(text) or lines.cells(text)
-        if said is not None and len(self._block) < MOST_KEYS:
-            self._block.update(said.pairs)
+        if said is not None:
+            if not said.pairs.keys().isdisjoint(self._block):
+                yield from self._end_block()
+            if len(self._block) < MOST_KEYS:
+                self._block.update(said.pairs)
             return
         step = lines.heading(text)
         if step is not None:
             if step != self._block_step:
                 yield from self._end_block()
-            self._block_step = step
+            self._block_step, self._since_heading = step, 0
 
     def _end_block(self) -> Iterator[Row]:
-        if self._block:
+        if len(self._block) > 1:
             yield self._row(self._block, self._block_step)
         self._block = {}
 
     def _finish(self) -> list[Row]:
         """What is whole at the end of the text, as far as it is written."""
         rows = list(self._close()) if self._closes == "-" else []
+        if self._closes == "}" and self._depth <= 0:
+            rows += self._close()
         return rows + list(self._end_block())
 
     def _row(self, pairs: Mapping[str, float], step: int | None) -> Row:
         own = next((pairs[key] for key in self._keys.step if key in pairs), None)
-        if step is None and own is not None and own == int(own):
+        if step is None and own is not None and abs(own) < 2**53 and own == int(own):
             step = int(own)
         values = {key: value for key, value in pairs.items() if key not in self._keys.step}
-        return Row(self._bar if step is None else step, values)
+        row = Row(step, values)
+        return row if step is not None else self._bars.placed(row)
+
+
+_EVERY_LOG = ("loss", "reward", "grad_norm", "learning_rate", "lr", "train/loss", "policy_loss")
+"""One of these stands in each row of a training step, and in none of an evaluation."""
+
+
+class _Bars:
+    """Steps of rows that have none, by the progress bar that stands before them.
+
+    transformers prints both through one stream, so that the bar counts the steps of its row. Where
+    they went different ways the bars of many steps stand before the rows of all of them: then a row
+    that repeats the bar of the row before gives it away, and rows are counted instead.
+    """
+
+    def __init__(self) -> None:
+        self._bar: lines.Bar | None = None
+        self._placed: list[tuple[Row, int | None]] = []
+        """Rows of this block without a step of their own, and the bar before each."""
+        self._trusted = True
+        self._last_bar: int | None = None
+        self._step, self._stride = 0, 1
+
+    def moved(self, bar: lines.Bar) -> None:
+        """Take a progress bar; one of other things than steps has another total."""
+        if self._bar is None or bar.total == self._bar.total or bar.total > 4:
+            self._bar = bar
+
+    def placed(self, row: Row) -> Row:
+        """Remember where a row stood, to be numbered when the block is read."""
+        self._placed.append((row, self._bar.done if self._bar else None))
+        return row
+
+    def numbered(self, rows: list[Row]) -> tuple[list[Row], list[str]]:
+        """The rows of a block with their steps, and what had to be decided for it."""
+        placed, self._placed = self._placed, []
+        notes = self._judge([bar for row, bar in placed if _is_of_step(row)])
+        steps = {id(row): self._step_of(row, bar) for row, bar in placed}
+        return [
+            replace(row, step=steps[id(row)]) if id(row) in steps else row for row in rows
+        ], notes
+
+    def _judge(self, bars: list[int | None]) -> list[str]:
+        """Whether the bars go on being the steps of their rows."""
+        known = [bar for bar in (self._last_bar, *bars) if bar is not None]
+        self._last_bar = known[-1] if known else None
+        if not self._trusted or len(known) == len(set(known)):
+            return []
+        self._trusted = False
+        if self._bar and self._bar.done == self._bar.total and bars:
+            self._stride = max(1, self._bar.total // len(bars))
+        return [
+            "the progress bars do not stand beside the rows that they belong to: steps are counted "
+            "by rows" + (f", {self._stride} to a row" if self._stride > 1 else "")
+        ]
+
+    def _step_of(self, row: Row, bar: int | None) -> int | None:
+        if self._trusted:
+            if bar is not None:
+                self._step = bar
+            return bar
+        if _is_of_step(row):
+            self._step += self._stride
+        return self._step
+
+
+def _is_of_step(row: Row) -> bool:
+    return any(key in row.values for key in _EVERY_LOG)
 
 
 def _continues(before: str, text: str) -> bool:

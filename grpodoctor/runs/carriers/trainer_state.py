@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from grpodoctor.errors import RunError
 from grpodoctor.runs.carriers.base import Keys, Row
 from grpodoctor.runs.carriers.catalogue import Format
 from grpodoctor.runs.carriers.jsonl import row_of
@@ -18,6 +20,14 @@ _LARGEST = 256 * 1024 * 1024
 
 _HISTORY = "log_history"
 
+TRAINER_STATE = "trainer_state"
+"""Name of the format."""
+
+TRAINER_STATE_FILE = "trainer_state.json"
+
+_CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
+_GLOBAL_STEP = re.compile(rb'"global_step":\s{0,8}(\d{1,12})')
+
 
 class TrainerState:
     """A history that is replaced as a whole, and begins with what it held before.
@@ -27,7 +37,7 @@ class TrainerState:
         keys: where step and time stand in its entries.
     """
 
-    name = "trainer_state"
+    name = TRAINER_STATE
 
     @staticmethod
     def history_of(data: object) -> list[object] | None:
@@ -85,10 +95,25 @@ class TrainerState:
         return chunk
 
 
+def is_checkpoint(directory: Path) -> bool:
+    """Whether transformers wrote a checkpoint into it."""
+    return _CHECKPOINT.fullmatch(directory.name) is not None
+
+
+def progress_of(path: Path) -> tuple[int, int]:
+    """The step at which a state was written, and the time: the larger, the newer."""
+    try:
+        with open_regular(path) as file:
+            found = _GLOBAL_STEP.search(file.read(64 * 1024))
+        return int(found[1]) if found else -1, path.stat().st_mtime_ns
+    except (OSError, RunError):
+        return -1, 0
+
+
 def _claims(path: Path, head: bytes) -> bool:
-    return path.name == "trainer_state.json" or (
+    return path.name == TRAINER_STATE_FILE or (
         path.suffix == ".json" and f'"{_HISTORY}"'.encode() in head
     )
 
 
-FORMAT = Format("trainer_state", 10, _claims, TrainerState)
+FORMAT = Format(TRAINER_STATE, 10, _claims, TrainerState)

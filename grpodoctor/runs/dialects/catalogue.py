@@ -15,6 +15,9 @@ from grpodoctor.runs.dialects.semantics import Framework
 
 _SHARED = {"catalogue", "semantics", "settings", "translate"}
 
+PLAIN = "generic"
+"""The framework that is none."""
+
 
 @lru_cache(maxsize=1)
 def all_frameworks() -> tuple[Framework, ...]:
@@ -61,22 +64,41 @@ class Guess:
         """What speaks for it, in a line."""
         shown = ", ".join(self.signature[:3])
         of_table = f"{self.mapped} of {self.total} keys are in its table"
+        if len(self.signature) == 1 and " + " in self.signature[0]:
+            return f"{of_table}, {self.signature[0].replace(' + ', ', ')} together"
         return f"{of_table}; only it logs {shown}" if shown else of_table
 
 
 def guesses(keys: Collection[str]) -> list[Guess]:
     """The frameworks that may have written a log of these keys, likeliest first.
 
-    A key of a framework's signature counts more than any number of shared ones. Frameworks without
+    A key of a framework's signature counts more than any number of shared ones; a name that people
+    use in scripts of their own is nobody's signature. Where no signature stands in the log, plain
+    names are all that it is, unless a framework knows twice as many of the keys. Frameworks without
     a single known key are left out.
     """
     found = [_guess(framework, keys) for framework in all_frameworks()]
-    likely = [each for each in found if each.mapped]
-    return sorted(likely, key=lambda each: (-len(each.signature), -each.mapped))
+    return sorted((each for each in found if each.mapped), key=_likelihood, reverse=True)
+
+
+def _likelihood(guess: Guess) -> tuple[int, float]:
+    favour = 2 if guess.framework.name == PLAIN else 1
+    return len(guess.signature), favour * guess.mapped
+
+
+def plain_names() -> Framework:
+    """The table of names that people use in scripts of their own."""
+    return framework_named(PLAIN)
 
 
 def _guess(framework: Framework, keys: Collection[str]) -> Guess:
-    bare = {key: framework.bare(key) for key in keys}
-    signature = tuple(key for key, name in bare.items() if framework.is_signature(name))
-    mapped = sum(framework.knows(name) for name in bare.values())
-    return Guess(framework, signature, mapped, len(keys))
+    bare = {framework.bare(key): key for key in keys}
+    ours = set(bare) if framework.name == PLAIN else {key for key in bare if not _is_plain(key)}
+    together = [each for each in framework.signatures_in(bare) if " + " in each]
+    alone = sorted(bare[each] for each in framework.signatures_in(ours) if " + " not in each)
+    mapped = sum(framework.knows(name) for name in bare)
+    return Guess(framework, (*alone, *together), mapped, len(keys))
+
+
+def _is_plain(key: str) -> bool:
+    return plain_names().knows(key)

@@ -49,6 +49,7 @@ FRAMEWORK = Framework(
     name="generic",
     title="plain names",
     family=("plain", "custom"),
+    prefixes=("train/",),
     meanings=(
         *(Meaning(key=key, metric=metric, over=_UNSAID)
           for metric, keys in _ALIKE.items() for key in keys),

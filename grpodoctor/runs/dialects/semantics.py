@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -102,8 +102,9 @@ class Framework:
     title: str
     meanings: tuple[Meaning, ...]
     knobs: tuple[KnobMeaning, ...] = ()
-    signature: tuple[str, ...] = ()
-    """Keys, as in `Meaning.key`, that no other framework logs."""
+    signature: tuple[str | tuple[str, ...], ...] = ()
+    """Keys, as in `Meaning.key`, that no other framework logs; or several that are common names
+    each, and this framework's where they all stand together."""
     prefixes: tuple[str, ...] = ()
     """What loggers put before every key: `train/`. Tried in this order, the bare key first."""
     row_keys: Keys = field(default_factory=Keys)
@@ -114,24 +115,50 @@ class Framework:
     """Where a config or a row says the framework's version."""
     first_step: int = 1
     """What the framework calls its first training step."""
+    hints: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
+    """Settings that the first rows give away by their numbers, keys bare."""
     family: tuple[str, ...] = ()
     """Other programs that write the same log: Unsloth writes TRL's."""
 
     def bare(self, key: str) -> str:
-        """The key without what a logger put before it."""
-        if not self.knows(key):
-            for prefix in self.prefixes:
-                if key.startswith(prefix) and self.knows(key[len(prefix) :]):
-                    return key[len(prefix) :]
-        return key
+        """The key without what a logger put before it, and with the table's separators."""
+        if self.knows(key):
+            return key
+        for prefix in self.prefixes:
+            if key.startswith(prefix) and self.knows(key[len(prefix) :]):
+                return key[len(prefix) :]
+        return self._respelled(key) or key
+
+    def _respelled(self, key: str) -> str | None:
+        """The key of the table that a spreadsheet or a database wrote in its own way.
+
+        `actor_entropy` is `actor/entropy`, as long as the table has one such key and no more.
+        """
+        if "/" in key:
+            return None
+        plain = plainly(key)
+        for prefix in ("", *(plainly(each) + "_" for each in self.prefixes)):
+            rest = plain.removeprefix(prefix) if plain.startswith(prefix) else ""
+            exact = self._by_plain_key.get(rest, ())
+            if exact:
+                return next(iter(exact)) if len(exact) == 1 else None
+        matches = [
+            (_vagueness(template), -len(template), filled(template, match))
+            for pattern, template in self._plain_patterns
+            if (match := pattern.fullmatch(plain))
+        ]
+        return min(matches)[2] if matches else None
 
     def knows(self, key: str) -> bool:
         """Whether the bare key stands in the table."""
         return any(pattern.fullmatch(key) for pattern in self._every_key)
 
-    def is_signature(self, key: str) -> bool:
-        """Whether no other framework logs the bare key."""
-        return any(pattern.fullmatch(key) for pattern in self._signatures)
+    def signatures_in(self, keys: Collection[str]) -> list[str]:
+        """What of the signature stands among bare keys; what counts together counts once."""
+        alone = [key for key in keys if any(each.fullmatch(key) for each in self._signatures)]
+        joint = [each for each in self.signature if not isinstance(each, str)]
+        together = [" + ".join(each) for each in joint if all(key in keys for key in each)]
+        return alone + together[:1]
 
     def meanings_of(self, key: str) -> list[tuple[Meaning, re.Match[str]]]:
         """The rows whose first key is the bare key, with what their placeholders matched.
@@ -153,10 +180,27 @@ class Framework:
 
     @cached_property
     def _signatures(self) -> list[re.Pattern[str]]:
-        return [pattern_of(key) for key in self.signature]
+        return [pattern_of(key) for key in self.signature if isinstance(key, str)]
+
+    @cached_property
+    def _by_plain_key(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for key in self._keys_of_table():
+            if "<" not in key:
+                found.setdefault(plainly(key), set()).add(key)
+        return found
+
+    @cached_property
+    def _plain_patterns(self) -> list[tuple[re.Pattern[str], str]]:
+        open_keys = {key for key in self._keys_of_table() if "<" in key}
+        return [(pattern_of(key, plain=True), key) for key in sorted(open_keys) if _is_telling(key)]
+
+    def _keys_of_table(self) -> Iterator[str]:
+        return (key for each in self.meanings for key in each.keys)
 
 
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def _vagueness(key: str) -> int:
@@ -165,9 +209,26 @@ def _vagueness(key: str) -> int:
     return sum(100 if part == "path" else 1 for part in parts)
 
 
-def pattern_of(key: str) -> re.Pattern[str]:
-    """What matches a key of the table; its placeholders become groups."""
+def _is_telling(key: str) -> bool:
+    """Whether enough of a key is fixed to know it again once its separators are gone."""
+    return len(_PLACEHOLDER.sub("", key)) >= 5 and not key.startswith("<")
+
+
+def plainly(text: str) -> str:
+    """A key as it looks once every separator is an underscore."""
+    return _SEPARATORS.sub("_", text.lower()).strip("_")
+
+
+def pattern_of(key: str, *, plain: bool = False) -> re.Pattern[str]:
+    """What matches a key of the table; its placeholders become groups.
+
+    Args:
+        key: as in `Meaning.key`.
+        plain: match what `plainly` makes of the key.
+    """
     parts = _PLACEHOLDER.split(key)
+    if plain:
+        parts[::2] = [_SEPARATORS.sub("_", part.lower()) for part in parts[::2]]
     text = "".join(
         re.escape(part) if index % 2 == 0 else f"(?P<{part}>{'.+' if part == 'path' else '[^/]+'})"
         for index, part in enumerate(parts)

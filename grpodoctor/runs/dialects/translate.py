@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
+from grpodoctor.runs.carriers.base import MOST_KEYS
 from grpodoctor.runs.dialects.semantics import FORMULAS, Framework, Meaning, filled
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import metric_of
@@ -34,6 +37,8 @@ class Gaps:
     """Keys that are not what they are called, with the table's words."""
     undecided: dict[str, str] = field(default_factory=dict)
     """Keys that mean this or that by a setting or a version that nobody knows."""
+    borrowed: dict[str, str] = field(default_factory=dict)
+    """Keys that the user's own code added, with the metrics that their plain names suggest."""
 
 
 class Translator:
@@ -44,6 +49,8 @@ class Translator:
         settings: the framework's own settings as far as they are known, dotted keys.
         version: of the framework; empty if unknown, then it is inferred from the keys themselves.
         own: the user's own mapping from keys to canonical metrics; it goes before the table.
+        plain: a table of plain names, for keys that are none of the framework's and that its user
+            added: they are read by it where nothing of the framework's gives the same metric.
     """
 
     def __init__(
@@ -52,19 +59,22 @@ class Translator:
         settings: Mapping[str, Setting] | None = None,
         version: str = "",
         own: Mapping[str, str] | None = None,
+        plain: Framework | None = None,
     ) -> None:
         self.framework, self.version = framework, version
         self.settings = {**framework.defaults, **(settings or {})}
         self.gaps = Gaps()
         self._own = dict(own or {})
+        self._plain = plain if plain is not framework else None
+        self._bare: dict[str, str] = {}
         self._bounds: tuple[tuple[int, ...], tuple[int, ...]] = (_UNVERSIONED, _UNVERSIONED)
         self._known: set[str] = set()
         self._uses: dict[str, tuple[_Use, ...]] = {}
 
     def readings(self, values: Mapping[str, float]) -> dict[str, Reading]:
         """The canonical readings of one row of the log."""
-        bare = {self.framework.bare(key): value for key, value in values.items()}
-        self._learn(bare)
+        self._learn(values)
+        bare = {self._bare[key]: value for key, value in values.items() if key in self._bare}
         found: dict[str, Reading] = {}
         for key in bare:
             for use in self._uses[key]:
@@ -75,11 +85,32 @@ class Translator:
 
     def _learn(self, keys: Iterable[str]) -> None:
         """Look up the keys that were never seen before; what they tell of the version first."""
-        fresh = [key for key in keys if key not in self._known]
-        if fresh:
-            self._known.update(fresh)
-            self._infer_version()
-            self._uses = {key: self._look_up(key) for key in self._known}
+        unseen = [key for key in keys if key not in self._bare]
+        if not unseen or len(self._bare) >= MOST_KEYS:
+            return
+        self._bare |= {key: self.framework.bare(key) for key in unseen[:MOST_KEYS]}
+        fresh = {self._bare[key] for key in unseen[:MOST_KEYS]} - self._known
+        self._known |= fresh
+        before = self._bounds
+        self._infer_version()
+        for key in self._known if self._bounds != before else fresh:
+            self._uses[key] = self._look_up(key)
+        self._borrow()
+
+    def _borrow(self) -> None:
+        """Read the keys of nobody by their plain names, where no key of the table says the same."""
+        if self._plain is None:
+            return
+        taken = {use.metric for uses in self._uses.values() for use in uses}
+        for key in sorted(self.gaps.unmapped):
+            rows = self._plain.meanings_of(self._plain.bare(key))
+            metric = rows[0][0].metric if rows else ""
+            if metric and metric not in taken:
+                self._uses[key] = (_Use(rows[0][0], metric, (key,)),)
+                self.gaps.borrowed[key] = metric
+                taken.add(metric)
+        for key in self.gaps.borrowed:
+            self.gaps.unmapped.pop(key, None)
 
     def _infer_version(self) -> None:
         """Every key that is logged existed, and one that would always be logged did not."""
@@ -104,6 +135,8 @@ class Translator:
             return (_Use(Meaning(key=key, metric=metric), metric, (key,)),)
         rows = self.framework.meanings_of(key)
         if not rows:
+            if key in self.gaps.borrowed:
+                return self._uses[key]
             if not self.framework.knows(key):
                 self.gaps.unmapped.setdefault(key, 0)
             return ()
@@ -162,7 +195,8 @@ class Translator:
 
     def count(self, values: Mapping[str, float]) -> None:
         """Count a row's keys among those that nobody maps."""
-        for key in map(self.framework.bare, values):
+        for each in values:
+            key = self._bare.get(each, each)
             if key in self.gaps.unmapped:
                 self.gaps.unmapped[key] += 1
 
@@ -171,7 +205,8 @@ def _reading(metric: str, value: float) -> Reading:
     """A number as logged: one measurement, since a log does not say of how many."""
     row = metric_of(metric)
     if row is None or row.kind in ("mean", "rate"):
-        return Mean.of([value])
+        # Not `Mean.of`: its arrays cost ten times as much, and a log has a million numbers.
+        return Mean(Fraction(value), 1) if math.isfinite(value) else Mean(Fraction(0), 0, 1)
     if row.kind == "quantiles":
         return Quantiles.of([value])
     return Max.of([value]) if row.kind == "max" else Min.of([value])

@@ -118,7 +118,9 @@ _OPTIMISER = (
 )
 _EVALUATION = (
     Meaning(key="eval_reward", metric="reward/heldout", over="held-out responses"),
+    Meaning(key="eval/reward", metric="reward/heldout", over="held-out responses"),
     Meaning(key="eval_<path>"),
+    Meaning(key="eval/<path>"),
 )
 _LOSSES: Mapping[Setting, Setting] = {
     **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo"), "ppo_clip"),
@@ -180,14 +182,16 @@ FRAMEWORK = Framework(
     name="trl",
     title="TRL GRPOTrainer",
     family=("unsloth", "axolotl"),
-    prefixes=("train/", "eval/"),
+    prefixes=("train/",),
     row_keys=Keys(step=("step", "global_step", "train/global_step", "_step")),
     signature=(
         "completions/mean_terminated_length",
         "sampling/sampling_logp_difference/mean",
-        "frac_reward_zero_std",
         "clip_ratio/region_mean",
-        "completion_length",
+        ("reward", "reward_std", "completions/mean_length"),
+        ("reward", "reward_std", "completion_length"),
+        ("reward", "reward_std", "frac_reward_zero_std"),
+        ("reward", "reward_std", "kl", "learning_rate"),
     ),
     version_key="trl_version",
     defaults={"scale_rewards": "group"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from grpodoctor.runs.carriers.base import Keys
 from grpodoctor.runs.dialects.semantics import Framework, KnobMeaning, Meaning
@@ -197,6 +197,20 @@ def _updates(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
     return max(1, int(whole or 1) // int(setting)) * int(epochs)
 
 
+def _hints(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
+    """Which trainer wrote the rows: V1 pads to the longest response, V0 to the limit.
+
+    So one response at least is as long as V1's padding, and V0's longest, wherever one was cut, is
+    as long as ever.
+    """
+    cut, longest = "response_length/clip_ratio", "response_length/max"
+    whole = [row for row in rows if cut in row]
+    if any(row[cut] == 0 for row in whole):
+        return {_V1: False}
+    lengths = {row[longest] for row in whole if longest in row}
+    return {_V1: len(lengths) > 1} if len(whole) > 2 and lengths else {}
+
+
 def _kl(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
     return setting if others.get(f"{_ACTOR}.use_kl_loss") is True else 0.0
 
@@ -217,6 +231,7 @@ FRAMEWORK = Framework(
         "timing_per_token_ms/<path>",
     ),
     version_key="verl_version",
+    hints=_hints,
     defaults={_MODE: "vanilla", _AGGREGATION: "token-mean", f"{_ACTOR}.kl_loss_type": "low_var_kl"},
     meanings=(*_LOSS, *_CLIP, *_REWARD, *_LENGTH, *_GROUPS, *_MISMATCH, *_REST),
     knobs=(
