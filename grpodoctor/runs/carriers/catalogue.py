@@ -13,7 +13,6 @@ import grpodoctor.runs.carriers as folder
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.carriers.base import Carrier, Keys
 
-_SHARED = {"base", "catalogue", "console_lines"}
 _LOOKED_AT = 64 * 1024
 """Bytes of a file's beginning by which a format is known."""
 
@@ -33,11 +32,8 @@ class Format(NamedTuple):
 def all_formats() -> tuple[Format, ...]:
     """Every format, the most particular first."""
     names = [module.name for module in pkgutil.iter_modules(folder.__path__)]
-    found: list[Format] = [
-        importlib.import_module(f"{folder.__name__}.{name}").FORMAT
-        for name in names
-        if name not in _SHARED
-    ]
+    modules = (importlib.import_module(f"{folder.__name__}.{name}") for name in names)
+    found: list[Format] = [each.FORMAT for each in modules if hasattr(each, "FORMAT")]
     return tuple(sorted(found, key=lambda each: (each.rank, each.name)))
 
 
