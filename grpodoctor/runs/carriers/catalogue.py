@@ -26,6 +26,9 @@ class Format(NamedTuple):
     claims: Callable[[Path, bytes], bool]
     """Whether a file is of this format, by its path and its first bytes."""
     open: Callable[[Path, Keys], Carrier]
+    part_of: Callable[[Path], tuple[str, str]] = lambda path: (str(path), "")
+    """Which log a file is a part of, and its place in it: each launch of a job may write a file of
+    its own, and what a later one says counts."""
 
 
 @lru_cache(maxsize=1)
