@@ -67,6 +67,10 @@ class Assembly:
         self.rewritten = 0
         """Rows that a log wrote again under the same step."""
 
+    def last_of(self, log: str) -> int:
+        """The step of a log's latest row; -1 before there is one."""
+        return self._last.get(log, -1)
+
     def open_log(self, log: str) -> None:
         """A log that steps have to wait for."""
         self._border.setdefault(log, -1)

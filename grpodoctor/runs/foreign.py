@@ -10,20 +10,15 @@ from typing import Any
 
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.runs.assembly import Assembly
-from grpodoctor.runs.carriers.base import Carrier, Keys, Row
-from grpodoctor.runs.carriers.catalogue import format_named, logs_in, open_carrier
-from grpodoctor.runs.carriers.trainer_state import (
-    TRAINER_STATE,
-    TRAINER_STATE_FILE,
-    is_checkpoint,
-    progress_of,
-)
+from grpodoctor.runs.carriers.base import Keys, Row
+from grpodoctor.runs.carriers.catalogue import format_named
 from grpodoctor.runs.dialects.catalogue import framework_named, guesses, plain_names
 from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.runs.dialects.settings import knobs_from, read_settings
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.runs.follower import Poll
 from grpodoctor.runs.held import Held
+from grpodoctor.runs.logs import LogFile, Logs
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.runs.remarks import (
     Zeros,
@@ -40,9 +35,6 @@ QUIET_SECONDS = 0.3
 
 DETECT_ROWS = 50
 """Rows looked at before the framework is decided, unless the log ends earlier."""
-
-_LOOK_AGAIN_SECONDS = 5.0
-"""Between two searches of a directory for new logs: checkpoints, rotated files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +63,32 @@ class ForeignFollower:
     def __init__(self, path: str | Path, options: ReadOptions | None = None) -> None:
         self.path = Path(path)
         self.options = options or ReadOptions()
-        self._framework: Framework | None = None
+        self._named: Framework | None = None
         self._carrier_name: str | None = None
         if self.options.format is not None:
             self._decide_format(self.options.format)
         self._begin()
 
     def _begin(self) -> None:
-        self._carriers: dict[Path, Carrier] = {}
-        self._refused: set[Path] = set()
-        self._waiting: list[tuple[Carrier, Row]] = []
+        self._framework = self._named
+        keys = self._named.row_keys if self._named else Keys()
+        self._logs = Logs(self.path, self._carrier_name, keys)
+        self._waiting: list[tuple[LogFile, Row]] = []
         self._assembly = Assembly()
         self._translator: Translator | None = None
         self._counted: dict[Path, int] = {}
         self._held: dict[Path, Held] = {}
         self._zeros = Zeros()
         self._told: dict[str, str] = {}
-        self._grew_at = self._looked_at = 0.0
+        self._grew_at = 0.0
+        self._restarted = False
         self._notes: list[str] = []
 
     def _decide_format(self, name: str) -> None:
         if format_named(name) is not None:
             self._carrier_name = name
         else:
-            self._framework = framework_named(name)
+            self._named = framework_named(name)
 
     @property
     def translator(self) -> Translator | None:
@@ -111,12 +105,12 @@ class ForeignFollower:
             RunError: if the log cannot be read.
         """
         news = Poll()
-        if any(carrier.was_replaced() for carrier in self._carriers.values()):
-            self._begin()
-            news.restarted = True
+        if self._logs.are_gone():
+            return self._start_over()
         self._find_logs(news)
-        for carrier in list(self._carriers.values()):
-            self._read(carrier, news)
+        self._read_all(news)
+        if self._restarted:
+            return self._start_over()
         ended = final and not news.more
         if self._translator is None and self._waiting and (ended or self._seen_enough()):
             self._settle(news)
@@ -139,57 +133,30 @@ class ForeignFollower:
         self._notes += [text for key, text in said.items() if text and text != self._told.get(key)]
         self._told = said
 
+    def _start_over(self) -> Poll:
+        """Another run stands there: nothing that was read counts."""
+        self._begin()
+        return Poll(restarted=True, more=True)
+
     def _find_logs(self, news: Poll) -> None:
-        """Open what is new on disk, now and then."""
-        now = time.monotonic()
-        if self._carriers and now - self._looked_at < _LOOK_AGAIN_SECONDS:
-            return
-        self._looked_at = now
-        for path in self._candidates():
-            if path in self._carriers or path in self._refused:
-                continue
-            carrier = self._open(path)
-            if carrier is None:
-                self._refused.add(path)
-            else:
-                self._carriers[path] = carrier
-                self._assembly.open_log(str(path))
-                news.more = True
-        self._close_older_checkpoints()
+        """Open what is new on disk."""
+        opened, closed = self._logs.look()
+        for log in opened:
+            self._assembly.open_log(log)
+        for log in closed:
+            self._assembly.close_log(log)
+        news.more |= bool(opened)
 
-    def _close_older_checkpoints(self) -> None:
-        """Of the states of one run only the newest is read: it holds all that the others do."""
-        newest: dict[Path, Path] = {}
-        for path, carrier in self._carriers.items():
-            if carrier.name == TRAINER_STATE:
-                run = path.parent.parent if is_checkpoint(path.parent) else path.parent
-                newest[run] = max(path, newest.get(run, path), key=progress_of)
-        kept = set(newest.values())
-        older = [path for path in self._carriers if self._carriers[path].name == TRAINER_STATE]
-        for path in older:
-            if path not in kept and path.name == TRAINER_STATE_FILE:
-                del self._carriers[path]
-                self._refused.add(path)
-                self._assembly.close_log(str(path))
+    def _read_all(self, news: Poll) -> None:
+        """Read a block of each log; a later part of one waits for those before it."""
+        behind: set[str] = set()
+        for file in self._logs.in_order():
+            if file.log not in behind and self._read(file, news):
+                behind.add(file.log)
 
-    def _candidates(self) -> list[Path]:
-        if not self.path.exists():
-            return []
-        return [self.path] if self.path.is_file() else list(logs_in(self.path))
-
-    def _open(self, path: Path) -> Carrier | None:
-        keys = self._framework.row_keys if self._framework else Keys()
-        try:
-            return open_carrier(path, keys, self._carrier_name)
-        except OSError as error:
-            raise RunError(
-                f"cannot read the log: {error.strerror}",
-                where=str(path)[:200],
-                remedy="check the path and its permissions",
-            ) from error
-
-    def _read(self, carrier: Carrier, news: Poll) -> None:
-        chunk = carrier.read()
+    def _read(self, file: LogFile, news: Poll) -> bool:
+        """Read a block; whether there is more of it."""
+        chunk = file.carrier.read()
         news.damage += chunk.damage
         self._notes += chunk.notes
         news.more |= chunk.more
@@ -197,24 +164,39 @@ class ForeignFollower:
             self._grew_at = time.monotonic()
         for row in chunk.records:
             if self._translator is None:
-                self._waiting.append((carrier, row))
+                self._waiting.append((file, row))
             else:
-                news.steps += self._take(carrier, row, self._translator)
+                news.steps += self._take(file, row, self._translator)
+        return chunk.more
 
     def _take(
-        self, carrier: Carrier, row: Row, translator: Translator, *, learnt: bool = False
+        self, file: LogFile, row: Row, translator: Translator, *, learnt: bool = False
     ) -> list[StepRecord]:
         readings = translator.readings(row.values)
         if not readings:
             return []
         self._zeros.take(row.values)
-        held = self._held.setdefault(carrier.path, Held())
+        path = file.carrier.path
+        held = self._held.setdefault(path, Held())
         if not learnt:
             held.learn(readings)
-        count = self._counted.get(carrier.path, translator.framework.first_step - 1) + 1
-        self._counted[carrier.path] = count
+        if file.begun_anew:
+            self._counted.pop(path, None)
+        count = self._counted.get(path, translator.framework.first_step - 1) + 1
+        self._counted[path] = count
         step = row.step if row.step is not None else count
-        return self._assembly.add(str(carrier.path), step, held.thinned(readings), row.time)
+        if file.begun_anew and not self._goes_on(file, step):
+            return []
+        return self._assembly.add(file.log, step, held.thinned(readings), row.time)
+
+    def _goes_on(self, file: LogFile, step: int) -> bool:
+        """Whether a file that was replaced is the next one of the same run; if not, start over."""
+        file.begun_anew = False
+        if step < self._assembly.last_of(file.log):
+            self._restarted = True
+            return False
+        self._notes.append(f"{file.carrier.path.name} was begun anew and goes on at step {step}")
+        return True
 
     def _seen_enough(self) -> bool:
         return len(self._waiting) >= DETECT_ROWS or self._is_quiet()
@@ -239,12 +221,12 @@ class ForeignFollower:
             config=dict(settings),
         )
         waiting, self._waiting = self._waiting, []
-        for carrier, row in waiting:
+        for file, row in waiting:
             readings = self._translator.readings(row.values)
             if readings:
-                self._held.setdefault(carrier.path, Held()).learn(readings)
-        for carrier, row in waiting:
-            news.steps += self._take(carrier, row, self._translator, learnt=True)
+                self._held.setdefault(file.carrier.path, Held()).learn(readings)
+        for file, row in waiting:
+            news.steps += self._take(file, row, self._translator, learnt=True)
 
     def _hints(self, framework: Framework) -> Mapping[str, Setting]:
         """Settings that the numbers themselves give away."""
@@ -268,5 +250,5 @@ class ForeignFollower:
         return found[0].framework
 
     def _settings(self, framework: Framework) -> dict[str, Any]:
-        inside = [carrier.config for carrier in self._carriers.values() if carrier.config]
+        inside = [carrier.config for carrier in self._logs.carriers if carrier.config]
         return read_settings(self.path, framework, inside, self.options.run_config)
