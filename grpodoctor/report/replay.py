@@ -12,6 +12,7 @@ from grpodoctor.rules import catalogue
 from grpodoctor.runs.foreign import ReadOptions
 from grpodoctor.runs.opening import ForeignRun, open_run
 from grpodoctor.runs.records import StepRecord
+from grpodoctor.runs.remarks import told_short
 
 
 def replay(
@@ -47,6 +48,8 @@ def replay(
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
     if isinstance(run, ForeignRun):
-        examination.notes += run.notes
+        readings = len(examination.engine.chart.series("reward/mean"))
+        short = told_short(readings, examination.steps)
+        examination.notes += [*run.notes, short] if short else run.notes
         examination.note_gaps(run.gaps)
     return dossier_of(examination, spoken)

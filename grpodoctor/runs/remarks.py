@@ -12,6 +12,9 @@ from grpodoctor.runs.dialects.catalogue import Guess
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.runs.held import Held
 
+FEWEST_READINGS = 20
+"""Readings of the reward for a verdict: a start of ten, and a present of ten."""
+
 _FEWEST_ROWS = 10
 """Rows of nothing but zero that are no accident."""
 
@@ -111,3 +114,13 @@ class Zeros:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
+
+
+def told_short(readings: int, steps: int) -> str:
+    """That there is too little to judge by: most rules compare with the run's own start."""
+    if readings >= FEWEST_READINGS:
+        return ""
+    read = f"the reward was read at {readings} of {steps} steps"
+    return (
+        f"{read}: too short for a verdict, which takes {FEWEST_READINGS}; no finding is no health"
+    )

@@ -159,3 +159,13 @@ def test_absent_zero_and_not_applicable() -> None:
     assert patient.why_not("OPT001") == patient.why_not("OPT002") == "evaluation only"
     patient = run(dict.fromkeys(names, 0))
     assert patient.findings("OPT002") == patient.findings("OPT003") == []
+
+
+def test_single_prompts_without_spread_at_first_are_a_note() -> None:
+    """A healthy run of strangers, a prompt to a batch: no spread in up to half of the steps."""
+    idle = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9] + [0.9] * 40
+    curves: dict[str, Curve] = {LOSS: 0.0, GRADIENT: 0.01, "groups/reward_std": idle}
+    curves["reward/mean"] = noisy(0.5, 0.1, 1)
+    assert Patient(steps(50, curves)).finding("OPT001").severity == "info"
+    lasting: dict[str, Curve] = {**curves, "groups/reward_std": 0.0}
+    assert Patient(steps(50, lasting)).finding("OPT001").severity == "warning"
