@@ -63,7 +63,7 @@ class LengthNearLimit(Rule):
     shortest: float = 32
     """Tokens of the shortest limit that is believed without being set: shorter answers are all of
     one length by themselves, as sums are."""
-    readings: int = 10
+    readings: int = 5
     """Fewest readings for a level."""
 
     def examine(self, chart: Chart) -> Verdict:
@@ -88,7 +88,7 @@ class LengthNearLimit(Rule):
         setting = chart.knobs.get("max_length")
         if isinstance(setting, int | float) and not isinstance(setting, bool) and setting > 0:
             return float(setting), "the run's setting"
-        longest = chart.series(_LONGEST).tail(10 * self.readings)
+        longest = chart.series(_LONGEST).tail(20 * self.readings)
         top = max(longest, default=0.0)
         if len(longest) >= self.readings and longest.count(top) >= self.pinned * len(longest):
             return top, "the longest response of nearly every batch"
