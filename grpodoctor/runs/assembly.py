@@ -13,6 +13,9 @@ _TOLERANCE = 1e-3
 
 _MOST_TOLD = 20
 
+MOST_LAG = 16
+"""Steps that one of two writers of a file may be ahead of the other."""
+
 MOST_PENDING = 100_000
 """Steps held back at most: a log whose steps never advance must not fill the memory."""
 
@@ -57,6 +60,10 @@ class Assembly:
         """What each log has gone past; steps below the lowest are whole."""
         self._last: dict[str, int] = {}
         """The step of each log's latest row."""
+        self._lag: dict[str, int] = {}
+        """How far the slower of two writers of a log was behind."""
+        self._recent: dict[int, _Pending] = {}
+        """Steps given last, in case that a slower writer adds to them."""
         self._given = -1
         self.conflicts: list[Conflict] = []
         """The first ones; `conflict_count` counts them all."""
@@ -86,14 +93,37 @@ class Assembly:
 
         A row of an earlier step means that the log went back, as a resumed job does: the last
         writing counts. The steps before it are given at once where it is the only log; where there
-        are several, what it wrote from there on is forgotten, and others may follow it.
+        are several, what it wrote from there on is forgotten, and others may follow it. A row that
+        adds to a step of just now is no such thing: two processes write one file, and the slower
+        one is waited for from then on.
         """
-        whole = self._go_back(log, step) if step < self._last.get(log, -1) else []
-        self._border[log] = self._last[log] = step
+        whole: list[StepRecord] = []
+        if step < self._last.get(log, -1):
+            if self._adds_to(log, step, values):
+                self._wait_for_slower(log, step)
+            else:
+                whole = self._go_back(log, step)
+        self._last[log] = max(step, self._last.get(log, -1)) if self._lag.get(log) else step
+        self._border[log] = self._last[log] - self._lag.get(log, 0)
         if step <= self._given:
             return whole
         self._join(log, self._pending.setdefault(step, _Pending()), step, values, time)
         return whole + self._ready()
+
+    def _adds_to(self, log: str, step: int, values: Mapping[str, Reading]) -> bool:
+        """Whether a row of a step behind the latest brings what that step lacks."""
+        before = self._pending.get(step) or self._recent.get(step)
+        near = self._last[log] - step <= MOST_LAG
+        if before is None or not near or not values:
+            return False
+        return 2 * sum(before.origins.get(name) == log for name in values) <= len(values)
+
+    def _wait_for_slower(self, log: str, step: int) -> None:
+        """Take back the steps from this one on, which were given too soon, to give them whole."""
+        self._lag[log] = max(self._lag.get(log, 0), self._last[log] - step)
+        for late in [each for each in self._recent if each >= step]:
+            self._pending[late] = self._recent.pop(late)
+        self._given = min(self._given, step - 1)
 
     def _go_back(self, log: str, step: int) -> list[StepRecord]:
         self.rewind_count += 1
@@ -101,6 +131,8 @@ class Assembly:
         whole = self.flush() if len(self._border) <= 1 else []
         for late in [each for each in self._pending if each >= step]:
             self._pending[late].forget(log)
+        self._recent = {each: known for each, known in self._recent.items() if each < step}
+        self._last.pop(log)
         self._border = {each: min(last, step - 1) for each, last in self._border.items()}
         self._given = min(self._given, step - 1)
         return whole
@@ -144,6 +176,9 @@ class Assembly:
             pending = self._pending.pop(step)
             records.append(StepRecord(step, pending.values, time=pending.time))
             self._given = max(self._given, step)
+            self._recent[step] = pending
+        for old in sorted(self._recent)[: -MOST_LAG - 1]:
+            del self._recent[old]
         return records
 
 

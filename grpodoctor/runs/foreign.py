@@ -36,6 +36,9 @@ QUIET_SECONDS = 0.3
 DETECT_ROWS = 50
 """Rows looked at before the framework is decided, unless the log ends earlier."""
 
+_MOST_WAITING = 5000
+"""Rows looked at where none of them has a key that is a framework's own."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -113,7 +116,7 @@ class ForeignFollower:
             return self._start_over()
         ended = final and not news.more
         if self._translator is None and self._waiting and (ended or self._seen_enough()):
-            self._settle(news)
+            self._settle(news, ended=ended)
         if self._translator is not None and (ended or self._is_quiet()):
             news.steps += self._assembly.flush()
             self._tell()
@@ -204,11 +207,12 @@ class ForeignFollower:
     def _is_quiet(self) -> bool:
         return time.monotonic() - self._grew_at > QUIET_SECONDS
 
-    def _settle(self, news: Poll) -> None:
+    def _settle(self, news: Poll, *, ended: bool) -> None:
         """Decide what wrote the log, and read what has been waiting for that."""
-        keys = {key for _, row in self._waiting for key in row.values}
         if self._framework is None:
-            self._framework = self._recognise(keys)
+            self._framework = self._recognise(ended=ended)
+        if self._framework is None:
+            return
         settings = self._settings(self._framework)
         settings = {**self._hints(self._framework), **settings}
         version = str(settings.get(self._framework.version_key, ""))
@@ -238,8 +242,16 @@ class ForeignFollower:
         ]
         return framework.hints(rows)
 
-    def _recognise(self, keys: set[str]) -> Framework:
+    def _recognise(self, *, ended: bool) -> Framework | None:
+        """The framework by the keys seen so far; None to see more first.
+
+        Much else may be printed before the first row of a training step.
+        """
+        keys = {key for _, row in self._waiting for key in row.values}
         found = guesses(keys)
+        settled = ended or len(self._waiting) >= _MOST_WAITING or (found and self._is_quiet())
+        if not settled and not (found and found[0].signature):
+            return None
         if not found:
             raise RunError(
                 f"no framework is known that logs these keys: {name_some(sorted(keys))}",

@@ -34,6 +34,7 @@ FRAMEWORK = Framework(
         "train/baseline_reward/pct_0",
         "train/mean_gen_tokens_per_sample",
         "train/probs_ratio_clamped",
+        "console/Generation KL Error",
     ),
     prefixes=(),
     version_key="nemo_rl_version",
@@ -92,6 +93,15 @@ FRAMEWORK = Framework(
         Meaning(key="validation/accuracy", metric="accuracy/heldout", over="validation responses"),
         *(Meaning(key=f"{family}/<path>") for family in ("train", "timing", "performance",
                                                           "validation", "rollout")),
+        Meaning(key="console/Loss", metric="optimiser/loss"),
+        *(Meaning(key="console/Generation KL Error", metric=f"mismatch/kl_{kind}", estimator=kind,
+                  over=_TOKENS, policies="sampler | old", when={_KIND: (kind,)})
+          for kind in ("k1", "k3")),
+        Meaning(key="console/Avg Reward", metric="reward/mean", over="responses"),
+        Meaning(key="console/Mean Generation Length", metric="length/mean", over="responses"),
+        Meaning(key="console/Avg Trajectory Age", metric="staleness/mean", unit="training steps",
+                over="trajectories"),
+        Meaning(key="console/<path>"),
     ),
     knobs=(
         KnobMeaning(key="loss_fn.sequence_level_importance_ratios", knob="loss", of=_loss),

@@ -1,4 +1,4 @@
-"""Logs of real runs: framework, steps, values, and a diagnosis that agrees with an expert's reading.
+"""Logs of real runs: framework, steps, values, and a diagnosis that agrees with an expert's view.
 
 `tests/data/logs/README.md` says whose they are; `spot_values.json` beside them was made by another
 reader.
@@ -134,7 +134,7 @@ def summary(report: Report, code: str) -> str:
 
 
 def test_every_log_is_expected() -> None:
-    assert NAMES == sorted([*EXPECTED, "astowolfo_metrics.jsonl"])
+    assert sorted([*EXPECTED, "astowolfo_metrics.jsonl"]) == NAMES
 
 
 @pytest.mark.parametrize("name", EXPECTED)
