@@ -119,9 +119,9 @@ def dictionary(text: str) -> Said | None:
         if is_settings(found):
             return None
         pairs = {
-            key.replace(".", "/") if "/" not in key else key: value
+            key.replace(".", "/") if "/" not in key else key: float(value)
             for key, value in found.items()
-            if isinstance(value, float)
+            if _is_number(value)
         }
     else:
         pairs = {key: _number(value) for _, key, value in _DICT_PAIR.findall(body)}
@@ -141,12 +141,12 @@ _TOKEN = re.compile(
 _MOST_NESTED = 32
 
 
-def nested(text: str) -> dict[str, float | str | bool]:
+def nested(text: str) -> dict[str, float | int | str | bool]:
     """The pairs of a printed dict with dicts in it, keys dotted; lists are left out.
 
     It reads what it can: a line that was lost on the way costs its own pairs.
     """
-    found: dict[str, float | str | bool] = {}
+    found: dict[str, float | int | str | bool] = {}
     path: list[str] = []
     key, lists = "", 0
     for token in _TOKEN.finditer(text):
@@ -167,20 +167,27 @@ def nested(text: str) -> dict[str, float | str | bool]:
     return found
 
 
-def _scalar(token: re.Match[str]) -> float | str | bool:
+def _scalar(token: re.Match[str]) -> float | int | str | bool:
     if token["word"]:
         return token["word"].lower() == "true"
     if token["quote"]:
         text = token["text"]
         plain = number(text)
         return text if plain is None else plain
-    value = _lenient(token["number"])
-    return token["number"] if value is None else value
+    text = token["number"].rstrip(",")
+    if text.lstrip("-").isdecimal() and len(text) < 20:
+        return int(text)
+    value = _lenient(text)
+    return text if value is None else value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_settings(pairs: Mapping[str, object]) -> bool:
     """Whether a printed dict tells how a run was set up, rather than how a step went."""
-    words = sum(not isinstance(value, float) for value in pairs.values())
+    words = sum(not _is_number(value) for value in pairs.values())
     return words >= 3 and 4 * words >= len(pairs)
 
 

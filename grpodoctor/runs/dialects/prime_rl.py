@@ -91,7 +91,7 @@ FRAMEWORK = Framework(
         Meaning(key="console/LR", metric="optimiser/learning_rate"),
         Meaning(key="console/Reward", metric="reward/mean", over="finished rollouts"),
         Meaning(key="console/Truncation", metric="length/truncated_rate", unit="percent",
-                over="finished rollouts", lie="the percentage is read as a share"),
+                over="finished rollouts"),
         Meaning(key="console/Max Off-Policy", metric="staleness/max", unit=_LAG, over="rollouts"),
         Meaning(key="console/<path>"),
     ),
