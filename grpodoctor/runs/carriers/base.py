@@ -28,8 +28,25 @@ class Row:
 class Keys:
     """Under which keys a framework's rows say when they are."""
 
-    step: tuple[str, ...] = ("step", "global_step", "_step", "iteration")
-    """Best first."""
+    step: tuple[str, ...] = (
+        "step",
+        "global_step",
+        "training_step",
+        "train/global_step",
+        "training/global_step",
+        "trainer/global_step",
+        "global_step/max_steps",
+        "rollout/step",
+        "train/step",
+        "iteration",
+        "train_global_step",
+        "training_global_step",
+        "Step",
+        "steps",
+        "_step",
+    )
+    """Best first. The default is what frameworks and loggers call it, the logger's own count last:
+    it counts calls, not steps."""
     time: tuple[str, ...] = ("time", "timestamp", "_timestamp", "wall_time")
 
 

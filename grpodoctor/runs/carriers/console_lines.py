@@ -90,9 +90,12 @@ def dashed(text: str) -> Said | None:
         key, colon, value = part.strip().rpartition(":")
         if not colon or not key or " " in key:
             continue
-        reading = _lenient(value)
-        if reading is not None:
-            pairs[key] = reading
+        try:
+            pairs[key] = float(value)  # nearly always: a function for it costs as much again
+        except ValueError:
+            reading = _lenient(value)
+            if reading is not None:
+                pairs[key] = reading
     return Said(pairs, int(found[1])) if pairs else None
 
 

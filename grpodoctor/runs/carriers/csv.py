@@ -15,6 +15,7 @@ from grpodoctor.runs.tail import Chunk, Tail
 
 _DELIMITERS = (",", "\t", ";")
 _LONGEST_HEADER = 1_000_000
+_EXTREMES = ("__MIN", "__MAX")
 
 
 class CommaSeparated:
@@ -33,6 +34,7 @@ class CommaSeparated:
         self.path, self._keys = path, keys
         self.config: Mapping[str, Any] = {}
         self._header: list[str] = []
+        self._columns: list[str] = []
         self._delimiter = ","
         self._tail: Tail[Row | None] = Tail(path, self._parse)
 
@@ -54,15 +56,19 @@ class CommaSeparated:
     def _parse(self, line: bytes) -> Row | None:
         text = line.decode("utf-8-sig", "replace")
         if not self._header:
+            if text.startswith("#"):
+                return None
             self._delimiter = delimiter_of(text)
             self._header = self._fields(text)
+            self._columns = columns_of(self._header)
             return None
         fields = self._fields(text)
         if fields == self._header:  # a resumed job wrote it again
             return None
         if len(fields) != len(self._header):
             raise ValueError(f"{len(fields)} fields where the header has {len(self._header)}")
-        cells = {key: cell for key, cell in zip(self._header, fields, strict=True) if cell.strip()}
+        pairs = zip(self._columns, fields, strict=True)
+        cells = {key: cell for key, cell in pairs if key and cell.strip()}
         return row_of(cells, self._keys)
 
     def _fields(self, text: str) -> list[str]:
@@ -70,6 +76,20 @@ class CommaSeparated:
             return next(csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True), [])
         except csv.Error as error:
             raise ValueError(f"no row of a table: {error}") from None
+
+
+def columns_of(header: list[str]) -> list[str]:
+    """What the columns are called; empty for those that are left out.
+
+    W&B exports a chart as `RUN - key` with its extremes beside it; of several runs the first counts.
+    """
+    names = [name.strip() for name in header]
+    runs = [run for name in names for run, dash, _ in [name.partition(" - ")] if dash]
+    if not runs:
+        return names
+    first = f"{runs[0]} - "
+    bare = [name.removeprefix(first) for name in names]
+    return ["" if name.endswith(_EXTREMES) or " - " in name else name for name in bare]
 
 
 def delimiter_of(header: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,27 @@ class JsonLines:
         self._tail.rewind()
 
     def _parse(self, line: bytes) -> Row:
-        try:
-            data = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise ValueError(f"not JSON: {error}") from None
+        data = loads(line)
         if not isinstance(data, dict):
             raise ValueError("not an object")  # noqa: TRY004 - a tail asks for one kind of error
         return row_of(data, self._keys)
+
+
+def loads(text: bytes) -> Any:
+    """What JSON says, and what Python takes for JSON: `NaN` and `Infinity`, as trainers write them.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise ValueError(f"not JSON: {error}") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
 
 
 def row_of(data: Mapping[str, Any], keys: Keys) -> Row:
@@ -65,15 +80,21 @@ def row_of(data: Mapping[str, Any], keys: Keys) -> Row:
     flat = {**data, **nested} if isinstance(nested, dict) else data
     numbers = {key: value for key, each in flat.items() if (value := number(each)) is not None}
     texts = {key: value for key, value in flat.items() if isinstance(value, str)}
-    step = next((int(numbers[key]) for key in keys.step if _is_step(numbers.get(key))), None)
+    step = next((found for key in keys.step if (found := _step(flat.get(key))) is not None), None)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
     beside = {*keys.step, *keys.time}
     values = {key: value for key, value in numbers.items() if key not in beside}
     return Row(step, values, time, texts)
 
 
-def _is_step(value: float | None) -> bool:
-    return value is not None and 0 <= value < 2**53 and value == int(value)
+def _step(value: object) -> int | None:
+    """A step, or the first part of `10/100`, as ms-swift writes it."""
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= 40:
+        value = value.partition("/")[0]
+    plain = number(value)
+    return int(plain) if plain is not None and 0 <= plain < 2**53 and plain == int(plain) else None
 
 
 def _claims(path: Path, head: bytes) -> bool:
@@ -81,8 +102,8 @@ def _claims(path: Path, head: bytes) -> bool:
         return True
     first = head.lstrip().partition(b"\n")[0]
     try:
-        return isinstance(orjson.loads(first), dict)
-    except orjson.JSONDecodeError:
+        return isinstance(loads(first), dict)
+    except ValueError:
         return False
 
 

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from grpodoctor.errors import RunError
 from grpodoctor.runs.carriers.base import Keys, Row
 from grpodoctor.runs.carriers.catalogue import Format
-from grpodoctor.runs.carriers.jsonl import row_of
+from grpodoctor.runs.carriers.jsonl import loads, row_of
 from grpodoctor.runs.tail import Chunk, Damage, open_regular
 
 _LARGEST = 256 * 1024 * 1024
@@ -78,10 +76,10 @@ class TrainerState:
 
     def _parse(self, text: bytes) -> Chunk[Row]:
         try:
-            state = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
+            state = loads(text)
+        except ValueError as error:
             # A checkpoint in the making; the next look finds it whole.
-            return Chunk(damage=[Damage(self.path.name, 0, f"not JSON: {error}")])
+            return Chunk(damage=[Damage(self.path.name, 0, str(error))])
         history = self.history_of(state)
         if history is None:
             return Chunk(damage=[Damage(self.path.name, 0, "no history of steps in it")])
