@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _HINT = "Ctrl-C ends the watch; the run goes on"
 
+_HELD_SECONDS = 0.1
+"""Between two looks while a step is not known to be whole: it is shown as soon as it is."""
+
 
 class Apply(StrEnum):
     """Which remedies may be applied to the live run."""
@@ -147,7 +150,7 @@ def follow(
                 continue
             if ended():
                 return
-            time.sleep(interval)
+            time.sleep(min(interval, _HELD_SECONDS) if tick.held else interval)
 
 
 class View(ABC):

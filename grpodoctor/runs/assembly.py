@@ -78,6 +78,11 @@ class Assembly:
         """The step of a log's latest row; -1 before there is one."""
         return self._last.get(log, -1)
 
+    @property
+    def holds(self) -> bool:
+        """Whether steps are held back."""
+        return bool(self._pending)
+
     def open_log(self, log: str) -> None:
         """A log that steps have to wait for."""
         self._border.setdefault(log, -1)

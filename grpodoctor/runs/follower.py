@@ -54,6 +54,8 @@ class Poll:
     """What was decided about a foreign log, and why; a line each."""
     more: bool = False
     """There is more to read at once; poll again without waiting."""
+    held: bool = False
+    """Something may not be whole yet: a look in a moment gives it, whether or not more comes."""
 
 
 class _ManifestFile:

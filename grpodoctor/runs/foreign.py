@@ -98,6 +98,10 @@ class ForeignFollower:
         """What reads the rows; None until the framework is known."""
         return self._translator
 
+    def written_at(self) -> float:
+        """Unix time of the latest writing to the logs; 0 if there are none."""
+        return self._logs.written_at()
+
     def poll(self, *, final: bool = False) -> Poll:
         """What is new since the poll before.
 
@@ -120,6 +124,7 @@ class ForeignFollower:
         if self._translator is not None and (ended or self._is_quiet()):
             news.steps += self._assembly.flush()
             self._tell()
+        news.held = bool(self._waiting) or self._assembly.holds
         news.notes, self._notes = self._notes, []
         return news
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,6 +62,14 @@ class Logs:
     def in_order(self) -> list[LogFile]:
         """What is open, the parts of a log in the order in which they were written."""
         return sorted(self._files.values(), key=lambda each: (each.log, each.place))
+
+    def written_at(self) -> float:
+        """Unix time of the latest writing to any of them; 0 if there is none."""
+        times = [0.0]
+        for path in self._files:
+            with contextlib.suppress(OSError):
+                times.append(path.stat().st_mtime)
+        return max(times)
 
     def look(self) -> tuple[list[str], list[str]]:
         """Search the path, unless that was done just now; the logs that are new, and those gone.
