@@ -26,6 +26,8 @@ LOOP_BYTES = 64
 """What a loop covers at least where only the text is known: four bytes to a token."""
 LONGEST_BLOCK_BYTES = 256
 
+_WORD = 8
+"""Bytes compared at once."""
 _TOKEN_BITS = 21
 """Three ids of a vocabulary of up to two million fit into one 64-bit key."""
 _REFLECTION = re.compile(
@@ -124,6 +126,21 @@ def _tails(
     back_W = np.arange(width, 0, -1)
     index_BW = np.maximum(ends_B[:, None] - back_W, 0)
     return np.where(back_W <= kept_B[:, None], flat_N[index_BW], -back_W)
+
+
+def may_loop(data_N: NDArray[np.uint8], ends_B: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which texts repeat their last eight bytes a possible block earlier: few, and all that loop.
+
+    Args:
+        data_N: the texts one after another, in UTF-8.
+        ends_B: where each ends, a space or line end at its end left aside.
+    """
+    if data_N.size < _WORD:
+        return np.arange(ends_B.size)
+    words_N = np.ndarray(data_N.size - _WORD + 1, np.uint64, data_N.data, strides=(1,))
+    last_B = np.maximum(ends_B - _WORD, 0)
+    earlier_BK = np.maximum(last_B[:, None] - np.arange(1, LONGEST_BLOCK_BYTES + 1), 0)
+    return np.flatnonzero((words_N[earlier_BK] == words_N[last_B][:, None]).any(axis=1))
 
 
 def text_loops(text: bytes) -> bool:

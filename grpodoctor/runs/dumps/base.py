@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class Responses:
     """
 
     steps_B: NDArray[np.int64]
-    names: list[str]
+    names: Sequence[str]
     """An id of each response, the same however the dump is cut."""
     groups: list[str] | None = None
     """What responses of one prompt and step share."""

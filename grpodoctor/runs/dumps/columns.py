@@ -65,7 +65,9 @@ def optional(rows: Sequence[Row], key: str) -> Column | None:
 
 def texts(rows: Sequence[Row], key: str) -> list[str]:
     """The texts under a key; an empty one where there is none."""
-    return [text_of(each) for each in pick(rows, key)]
+    return [
+        each if type(each) is str else text_of(each) for row in rows for each in (row.get(key),)
+    ]
 
 
 def text_of(value: object) -> str:
@@ -87,7 +89,10 @@ def clean(value: str) -> str:
 def steps(rows: Sequence[Row], key: str, fallback: int | None) -> np.ndarray[Any, Any]:
     """The step of every row: what it says, else what the file's name says, else 0."""
     otherwise = 0 if fallback is None else fallback
-    return np.array([step_of(row.get(key), otherwise) for row in rows], np.int64)
+    said = pick(rows, key)
+    if set(map(type, said)) == {int} and all(0 <= each < LARGEST_STEP for each in said):  # type: ignore[operator]
+        return np.array(said, np.int64)
+    return np.array([step_of(each, otherwise) for each in said], np.int64)
 
 
 def step_of(value: object, otherwise: int) -> int:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, overload
 
 import orjson
 
@@ -76,21 +76,40 @@ def cut_lines(path: Path, size: int) -> list[tuple[int, int]]:
     return list(pairwise(borders))
 
 
-def batches(piece: Piece, notes: Notes) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
+def batches(piece: Piece, notes: Notes) -> Iterator[tuple[list[dict[str, Any]], Names]]:
     """The objects of a piece, some at a time, and their ids: file and byte."""
     name = Path(piece.path).name
     with open_regular(Path(piece.path)) as file:
         for block, offset in _blocks(file, piece, notes):
             rows: list[dict[str, Any]] = []
-            names: list[str] = []
+            places: list[int] = []
             for start, line in _lines(block):
                 if (row := parsed(line)) is not None:
                     rows.append(row)
-                    names.append(f"{name}@{offset + start}")
+                    places.append(offset + start)
                 elif bytes(line[:_BLANK_LOOK]).strip(b" \t\r\0"):
                     notes.damaged_at(name, 0, f"no JSON object at byte {offset + start}")
             if rows:
-                yield rows, names
+                yield rows, Names(name, places)
+
+
+class Names(Sequence[str]):
+    """Ids of rows, made when they are asked for: few are."""
+
+    def __init__(self, file: str, places: Sequence[int]) -> None:
+        self._file, self._places = file, places
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Names: ...
+    def __getitem__(self, index: int | slice) -> str | Names:
+        if isinstance(index, slice):
+            return Names(self._file, self._places[index])
+        return f"{self._file}@{self._places[index]}"
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _lines(block: bytes) -> Iterator[tuple[int, memoryview]]:

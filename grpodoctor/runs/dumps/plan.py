@@ -12,7 +12,7 @@ from grpodoctor.runs.dumps.base import DumpFormat, Piece
 
 SHARD_BYTES = 16 * 1024 * 1024
 """On disk; parsed, a shard is held a few megabytes at a time."""
-_LOOKED_INTO = 16 * 1024 * 1024
+_LOOKED_INTO = 8 * 1024 * 1024
 """Bytes of text of a whole dump that are compressed and searched for repeated 3-grams."""
 _RAREST = 64
 """At least one response of so many is looked into, however large the dump."""

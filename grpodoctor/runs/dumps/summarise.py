@@ -19,6 +19,7 @@ from grpodoctor.measure.text import (
     REFLECTION_RE2,
     compression,
     loops_in,
+    may_loop,
     text_loops,
     unique_trigrams,
 )
@@ -36,6 +37,7 @@ REFLECTIONS_EVERY = 4
 """Of a large dump, one response of so many is searched for words of second thoughts."""
 _SHOWN = 200
 """Characters of a prompt that are kept."""
+_SPACE, _LINE_END = 32, 10
 _TAIL = 2 * LOOP_COPIES * LONGEST_BLOCK_BYTES
 
 
@@ -165,9 +167,21 @@ def _of_texts(responses: Responses, every: int) -> dict[str, NDArray[np.generic]
         "text": np.where(prints == 0, np.uint64(1), prints),
     }
     if responses.tokens is None:
-        found["loop"] = np.array(
-            [float(text_loops(bytes(data[max(a, b - _TAIL) : b]))) for a, b in bounds]
-        )
+        found["loop"] = _looping(data, offsets)
+    return found
+
+
+def _looping(data: memoryview, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Which texts end in a loop of bytes."""
+    bytes_N = np.frombuffer(data, np.uint8)[: offsets[-1]]
+    ends, starts = offsets[1:].copy(), offsets[:-1]
+    for _ in range(2):
+        last = bytes_N[np.maximum(ends - 1, 0)] if bytes_N.size else np.zeros(ends.size, np.uint8)
+        ends -= ((last == _SPACE) | (last == _LINE_END)) & (ends > starts)
+    found = np.zeros(ends.size)
+    for row in may_loop(bytes_N, ends).tolist():
+        first, end = int(starts[row]), int(ends[row])
+        found[row] = text_loops(bytes(data[max(first, end - _TAIL) : end]))
     return found
 
 

@@ -21,7 +21,7 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
     said = [of.flags(beside[name]) for name in _CORRECT if name in beside]
     return Responses(
         steps_B=of.steps(rows, "step", piece.step),
-        names=[str(row.get("uid", name))[:200] for row, name in zip(rows, names, strict=True)],
+        names=_uids(rows) or names,
         groups=[_group(row, prompt) for row, prompt in zip(rows, prompts, strict=True)],
         prompts=prompts,
         texts=of.texts(rows, "output"),
@@ -29,6 +29,12 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
         components={name: values for name, values in beside.items() if name not in _CORRECT},
         correct_B=said[0] if said else None,
     )
+
+
+def _uids(rows: Sequence[dict[str, Any]]) -> list[str] | None:
+    """verl's own ids, where every response has one."""
+    uids = of.pick(rows, "uid")
+    return [str(each)[:200] for each in uids] if all(uids) else None
 
 
 def _group(row: dict[str, Any], prompt: str) -> str:
