@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,12 @@ _MOST_TOLD = 20
 
 MOST_LAG = 16
 """Steps that one of two writers of a file may be ahead of the other."""
+
+_MOST_GIVEN_AGAIN = 2000
+"""Steps that may be given once more where a job of several logs went back, each in its own time."""
+
+_PRINTED = 1.001e-3
+"""Two numbers this far apart print alike with three decimals, as the console of early verl has."""
 
 MOST_PENDING = 100_000
 """Steps held back at most: a log whose steps never advance must not fill the memory."""
@@ -56,6 +63,8 @@ class Assembly:
 
     def __init__(self) -> None:
         self._pending: dict[int, _Pending] = {}
+        self._order: list[int] = []
+        """The pending steps as a heap: a log of a million steps must not be searched at each."""
         self._border: dict[str, int] = {}
         """What each log has gone past; steps below the lowest are whole."""
         self._last: dict[str, int] = {}
@@ -112,34 +121,45 @@ class Assembly:
         self._border[log] = self._last[log] - self._lag.get(log, 0)
         if step <= self._given:
             return whole
-        self._join(log, self._pending.setdefault(step, _Pending()), step, values, time)
+        if step not in self._pending:
+            self._pending[step] = _Pending()
+            heapq.heappush(self._order, step)
+        self._join(log, self._pending[step], step, values, time)
         return whole + self._ready()
 
     def _adds_to(self, log: str, step: int, values: Mapping[str, Reading]) -> bool:
         """Whether a row of a step behind the latest brings what that step lacks."""
-        before = self._pending.get(step) or self._recent.get(step)
-        near = self._last[log] - step <= MOST_LAG
-        if before is None or not near or not values:
+        latest = self._last[log]
+        known = (self._pending.get(each) or self._recent.get(each) for each in (step, latest))
+        before = next(filter(None, known), None)
+        if before is None or latest - step > MOST_LAG or not values:
             return False
         return 2 * sum(before.origins.get(name) == log for name in values) <= len(values)
 
     def _wait_for_slower(self, log: str, step: int) -> None:
         """Take back the steps from this one on, which were given too soon, to give them whole."""
         self._lag[log] = max(self._lag.get(log, 0), self._last[log] - step)
+        self._take_back(step)
+
+    def _take_back(self, step: int) -> None:
+        """Hold the steps from this one on back once more, to be given again with more in them."""
         for late in [each for each in self._recent if each >= step]:
             self._pending[late] = self._recent.pop(late)
+            heapq.heappush(self._order, late)
         self._given = min(self._given, step - 1)
 
     def _go_back(self, log: str, step: int) -> list[StepRecord]:
         self.rewind_count += 1
         self.rewinds = [*self.rewinds[-_MOST_TOLD:], step]
-        whole = self.flush() if len(self._border) <= 1 else []
+        alone = len(self._border) <= 1
+        whole = self.flush() if alone else []
+        if alone:
+            self._recent.clear()
+        self._take_back(step)
         for late in [each for each in self._pending if each >= step]:
             self._pending[late].forget(log)
-        self._recent = {each: known for each, known in self._recent.items() if each < step}
         self._last.pop(log)
         self._border = {each: min(last, step - 1) for each, last in self._border.items()}
-        self._given = min(self._given, step - 1)
         return whole
 
     def _join(
@@ -151,8 +171,9 @@ class Assembly:
             pending.forget(log)
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, log)
-            if before is not None and origin != log and _differ(before, reading):
-                self._note(step, name, before, reading, (origin, log))
+            if before is not None and origin != log:
+                if _differ(before, reading):
+                    self._note(step, name, before, reading, (origin, log))
                 continue
             pending.values[name], pending.origins[name] = reading, log
         pending.time = max(pending.time, time)
@@ -169,21 +190,26 @@ class Assembly:
         border = min(self._border.values(), default=-1)
         if len(self._pending) > MOST_PENDING:
             return self.flush()
-        return self._give([step for step in self._pending if step < border])
+        ready = []
+        while self._order and self._order[0] < border:
+            ready.append(heapq.heappop(self._order))
+        return self._give(ready)
 
     def flush(self) -> list[StepRecord]:
         """Everything that is held back: there is no more, or nobody wrote for a while."""
+        self._order.clear()
         return self._give(list(self._pending))
 
     def _give(self, steps: list[int]) -> list[StepRecord]:
         records = []
-        for step in sorted(steps):
+        for step in sorted(set(steps)):
             pending = self._pending.pop(step)
             records.append(StepRecord(step, pending.values, time=pending.time))
             self._given = max(self._given, step)
             self._recent[step] = pending
-        for old in sorted(self._recent)[: -MOST_LAG - 1]:
-            del self._recent[old]
+        kept = MOST_LAG if len(self._border) <= 1 else _MOST_GIVEN_AGAIN
+        while len(self._recent) > kept:
+            del self._recent[next(iter(self._recent))]
         return records
 
 
@@ -193,4 +219,7 @@ def _differ(left: Reading, right: Reading) -> bool:
     one, other = scalar(left), scalar(right)
     if one is None or other is None:
         return False
-    return not abs(one - other) <= _TOLERANCE * max(abs(one), abs(other)) + 1e-9
+    apart = abs(one - other)
+    if apart <= _PRINTED / 2 and any(round(each, 3) == each for each in (one, other)):
+        return False
+    return not apart <= _TOLERANCE * max(abs(one), abs(other)) + 1e-9

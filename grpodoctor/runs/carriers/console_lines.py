@@ -33,9 +33,9 @@ _DICT_STEP = re.compile(
 _DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
 _DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
 _BAR = re.compile(
-    r"\s*(?:(?:Train(?:ing)?|Steps?|Iterations?|Episodes?)\b[^|:]{0,30}:)?"
-    r"\s*\d{1,3}%\|[^|]{0,400}\|\s*(\d{1,12})/(\d{1,12})\s*\["
+    r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s*(\d{1,12})/(\d{1,12})\s*\["
 )
+_STEPS = re.compile(r"\b(?:train(?:ing)?|steps?|iterations?|episodes?)\b", re.IGNORECASE)
 _PIPED = re.compile(r"\bStep\s+(\d{1,12})\s+\|\s+(.*)$")
 _PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
@@ -214,11 +214,11 @@ class Bar(NamedTuple):
 
 
 def progress(text: str) -> Bar | None:
-    """The progress bar of the training; those of loading, sampling and saving have a title."""
+    """The last progress bar of the training in a text; other bars have a title that says so."""
     if "%|" not in text:
         return None
-    found = _BAR.match(text)
-    return Bar(int(found[1]), int(found[2])) if found else None
+    bars = [each for each in _BAR.finditer(text) if not each[1] or _STEPS.search(each[1])]
+    return Bar(int(bars[-1][2]), int(bars[-1][3])) if bars else None
 
 
 def piped(text: str) -> Said | None:

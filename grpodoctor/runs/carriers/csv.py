@@ -81,7 +81,8 @@ class CommaSeparated:
 def columns_of(header: list[str]) -> list[str]:
     """What the columns are called; empty for those that are left out.
 
-    W&B exports a chart as `RUN - key` with its extremes beside it; of several runs the first counts.
+    W&B exports a chart as `RUN - key` with its extremes beside it; of several runs the first
+    counts.
     """
     names = [name.strip() for name in header]
     runs = [run for name in names for run, dash, _ in [name.partition(" - ")] if dash]

@@ -106,6 +106,16 @@ def test_transformers_print_dicts_into_the_line_of_a_progress_bar(tmp_path: Path
     assert rows[3].values["eval_reward"] == 0.6
 
 
+def test_bars_of_one_line_without_carriage_returns(tmp_path: Path) -> None:
+    """As text looks once it went through an editor or a notebook."""
+    text = ""
+    for step in (2, 4):
+        text += f"{bar(step - 1)}{bar(step)}".replace("\r", " ")
+        text += "{'loss': 0.0, 'reward': 0.5}\n"
+        text += "Training Progress:   7%|▋| 3/4 [00:01<00:00]\n" if step == 2 else ""
+    assert [row.step for row in rows_of(text, tmp_path)] == [2, 4]
+
+
 def test_numbers_as_texts(tmp_path: Path) -> None:
     text = f"{bar(1)}\n{{'loss': '-0.0277', 'learning_rate': '1e-06', 'num_tokens': '1.5e+04'}}\n"
     (row,) = rows_of(text, tmp_path)
@@ -302,6 +312,7 @@ def test_a_last_line_without_an_end_is_read(tmp_path: Path) -> None:
         b"Step 1 | " + b"Loss 1 | " * 20_000 + b"\n",
         b"step:" + b" " * 100_000 + b"1 - a:1\n",
         b"'" * 100_000 + b":1}{\n",
+        b"a:" * 100_000 + b"%|\n",
     ],
 )
 def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:

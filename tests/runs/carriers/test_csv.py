@@ -56,7 +56,7 @@ def test_a_header_again_is_no_row_and_a_torn_row_is_damage(tmp_path: Path) -> No
 
 def test_a_growing_table_is_read_once(tmp_path: Path) -> None:
     carrier = carrier_of("step,loss\n1,0.5\n2,0.", tmp_path)
-    assert [row.step for row in carrier.read().records][0] == 1
+    assert carrier.read().records[0].step == 1
     with carrier.path.open("a") as file:
         file.write("4\n3,0.3\n")
     assert carrier.read().records[-1].step == 3
