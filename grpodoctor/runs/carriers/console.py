@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -176,8 +177,9 @@ class _Bars:
     """Steps of rows that have none, by the progress bar that stands before them.
 
     transformers prints both through one stream, so that the bar counts the steps of its row. Where
-    they went different ways the bars of many steps stand before the rows of all of them: then a row
-    that repeats the bar of the row before gives it away, and rows are counted instead.
+    they went different ways the bars of many steps stand before the rows of all of them, and a row
+    that repeats the bar of the row before gives it away. Then the bars that were drawn twice are
+    those of the rows, since printing a row draws the bar anew; without such, rows are counted.
     """
 
     def __init__(self) -> None:
@@ -187,11 +189,17 @@ class _Bars:
         self._trusted = True
         self._last_bar: int | None = None
         self._step, self._stride = 0, 1
+        self._drawn_twice: deque[int] = deque(maxlen=100_000)
 
     def moved(self, bar: lines.Bar) -> None:
         """Take a progress bar; one of other things than steps has another total."""
+        if bar == self._bar and bar.done not in (0, self._latest_drawn_twice()):
+            self._drawn_twice.append(bar.done)
         if self._bar is None or bar.total == self._bar.total or bar.total > 4:
             self._bar = bar
+
+    def _latest_drawn_twice(self) -> int | None:
+        return self._drawn_twice[-1] if self._drawn_twice else None
 
     def placed(self, row: Row) -> Row:
         """Remember where a row stood, to be numbered when the block is read."""
@@ -214,12 +222,14 @@ class _Bars:
         if not self._trusted or len(known) == len(set(known)):
             return []
         self._trusted = False
-        if self._bar and self._bar.done == self._bar.total and bars:
-            self._stride = max(1, self._bar.total // len(bars))
-        return [
-            "the progress bars do not stand beside the rows that they belong to: steps are counted "
-            "by rows" + (f", {self._stride} to a row" if self._stride > 1 else "")
-        ]
+        by = "are those of the bars that were drawn twice"
+        if len(self._drawn_twice) < len(bars) / 2:
+            self._drawn_twice.clear()
+            if self._bar and self._bar.done == self._bar.total and bars:
+                self._stride = max(1, self._bar.total // len(bars))
+            each = f", {self._stride} to a row" if self._stride > 1 else ""
+            by = f"are counted by rows{each}"
+        return [f"the progress bars do not stand beside the rows that they belong to: steps {by}"]
 
     def _step_of(self, row: Row, bar: int | None) -> int | None:
         if self._trusted:
@@ -227,8 +237,15 @@ class _Bars:
                 self._step = bar
             return bar
         if _is_of_step(row):
-            self._step += self._stride
+            self._step = self._next()
         return self._step
+
+    def _next(self) -> int:
+        while self._drawn_twice:
+            drawn = self._drawn_twice.popleft()
+            if drawn > self._step:
+                return drawn
+        return self._step + self._stride
 
 
 def _is_of_step(row: Row) -> bool:

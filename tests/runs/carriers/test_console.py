@@ -130,6 +130,13 @@ def test_bars_that_stand_before_all_rows_are_not_their_steps(tmp_path: Path) -> 
     assert [row.step for row in rows] == [2, 4, 6, 8]
 
 
+def test_bars_that_are_drawn_anew_by_a_row_tell_its_step(tmp_path: Path) -> None:
+    """Standard output went through a buffer: a row for each twenty steps, all of them late."""
+    text = "".join(bar(step, 95) + (bar(step, 95) if step % 20 == 0 else "") for step in range(96))
+    text += "\n" + "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(4))
+    assert [row.step for row in rows_of(text, tmp_path)] == [20, 40, 60, 80]
+
+
 def test_bars_that_stop_are_noticed_in_a_log_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")

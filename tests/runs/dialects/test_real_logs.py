@@ -270,7 +270,7 @@ def test_steps_are_counted_where_all_progress_bars_stand_before_the_rows(logs: P
     _, steps = read(path)
     rewarded = [each.step for each in steps if "reward/mean" in each.values]
     assert rewarded == [1, 9, 17, 25]  # eight optimiser steps to a batch of responses
-    assert "steps are counted by rows" in notes(checked(path))
+    assert "steps are those of the bars that were drawn twice" in notes(checked(path))
 
 
 def test_a_loss_that_prints_zero_is_no_fault_and_the_limit_is_asked_for(
