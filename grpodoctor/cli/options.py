@@ -59,8 +59,20 @@ MapOption = Annotated[
 ]
 
 
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Read rollout dumps on Ray: local, auto, or the address of a cluster.",
+    ),
+]
+
+
 def read_options(
-    log_format: str | None, run_config: Path | None, mapping: list[str] | None
+    log_format: str | None,
+    run_config: Path | None,
+    mapping: list[str] | None,
+    ray: str | None = None,
 ) -> ReadOptions:
     """What the user says about a foreign log.
 
@@ -70,7 +82,7 @@ def read_options(
     from grpodoctor.runs.foreign import ReadOptions
 
     pairs = dict(_pair(each) for each in mapping or ())
-    return ReadOptions(log_format, run_config, pairs)
+    return ReadOptions(log_format, run_config, pairs, ray)
 
 
 def _pair(text: str) -> tuple[str, str]:

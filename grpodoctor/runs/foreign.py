@@ -12,10 +12,16 @@ from grpodoctor.errors import RunError, name_some
 from grpodoctor.runs.assembly import Assembly
 from grpodoctor.runs.carriers.base import Keys, Row
 from grpodoctor.runs.carriers.catalogue import format_named
-from grpodoctor.runs.dialects.catalogue import framework_named, guesses, plain_names
+from grpodoctor.runs.dialects.catalogue import (
+    all_frameworks,
+    framework_named,
+    guesses,
+    plain_names,
+)
 from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.runs.dialects.settings import knobs_from, read_settings
 from grpodoctor.runs.dialects.translate import Translator
+from grpodoctor.runs.dumps.beside import Dumps
 from grpodoctor.runs.follower import Poll
 from grpodoctor.runs.held import Held
 from grpodoctor.runs.logs import LogFile, Logs
@@ -50,6 +56,8 @@ class ReadOptions:
     """The run's settings, where the log has none."""
     mapping: Mapping[str, str] = field(default_factory=dict)
     """Keys of the log to canonical metrics; goes before any table."""
+    ray: str | None = None
+    """A Ray cluster to read rollout dumps on: `local`, `auto` or its address."""
 
 
 class ForeignFollower:
@@ -75,7 +83,8 @@ class ForeignFollower:
     def _begin(self) -> None:
         self._framework = self._named
         keys = self._named.row_keys if self._named else Keys()
-        self._logs = Logs(self.path, self._carrier_name, keys)
+        self._dumps = Dumps(self.options.ray)
+        self._logs = Logs(self.path, self._carrier_name, keys, self._dumps)
         self._waiting: list[tuple[LogFile, Row]] = []
         self._assembly = Assembly()
         self._translator: Translator | None = None
@@ -85,6 +94,7 @@ class ForeignFollower:
         self._told: dict[str, str] = {}
         self._grew_at = 0.0
         self._restarted = False
+        self._settled_by: str | None = None
         self._notes: list[str] = []
 
     def _decide_format(self, name: str) -> None:
@@ -115,6 +125,7 @@ class ForeignFollower:
         if self._logs.are_gone():
             return self._start_over()
         self._find_logs(news)
+        news.more |= self._dumps.read(final=final)
         self._read_all(news)
         if self._restarted:
             return self._start_over()
@@ -124,9 +135,35 @@ class ForeignFollower:
         if self._translator is not None and (ended or self._is_quiet()):
             news.steps += self._assembly.flush()
             self._tell()
+        self._join_dumps(news, ended=ended)
+        self._join_dumps(news, ended=ended)
         news.held = bool(self._waiting) or self._assembly.holds
         news.notes, self._notes = self._notes, []
         return news
+
+    def _join_dumps(self, news: Poll, *, ended: bool) -> None:
+        """Put what the dumps say to the steps; without a log, their own steps are the run."""
+        writer = self._dumps.framework
+        if writer is None:
+            return
+        alone = self._translator is None and not self._waiting
+        if alone and self._settled_by != writer and (ended or self._is_quiet()):
+            self._settled_by = writer
+            news.manifest = self._manifest_of_dumps(writer)
+        settled = alone and self._settled_by is not None
+        news.steps = self._dumps.join(news.steps, final=ended and not self._waiting, alone=settled)
+        news.damage += self._dumps.damage
+        self._notes += self._dumps.notes
+        self._dumps.damage, self._dumps.notes = [], []
+
+    def _manifest_of_dumps(self, writer: str) -> Manifest:
+        """The manifest of a run that left no log."""
+        framework = next((each for each in all_frameworks() if each.name == writer), None)
+        if framework is None:
+            return Manifest(framework=writer)
+        settings = self._settings(framework)
+        knobs = knobs_from(framework, settings)
+        return Manifest(framework=writer, knobs=knobs, config=dict(settings))
 
     def _tell(self) -> None:
         """Note what has become known since it was told last."""

@@ -17,6 +17,7 @@ from grpodoctor.runs.carriers.trainer_state import (
     is_checkpoint,
     progress_of,
 )
+from grpodoctor.runs.dumps.beside import Dumps
 
 _REST, _LONGEST_REST = 20.0, 5.0
 """Between two searches lie so many times as long as one takes, and no more seconds than these."""
@@ -45,10 +46,14 @@ class Logs:
         path: a log, or a directory of them; it need not exist yet.
         format_name: the format that all of them are in; found out if None.
         keys: under which keys rows say their step and time.
+        dumps: what reads the rollout dumps among them.
     """
 
-    def __init__(self, path: Path, format_name: str | None, keys: Keys) -> None:
+    def __init__(
+        self, path: Path, format_name: str | None, keys: Keys, dumps: Dumps | None = None
+    ) -> None:
         self._path, self._format, self._keys = path, format_name, keys
+        self._dumps = dumps
         self._files: dict[Path, LogFile] = {}
         self._passed: dict[Path, int] = {}
         """What is no log, and how long it was then."""
@@ -129,6 +134,8 @@ class Logs:
         self._files[path] = LogFile(carrier, log, place)
 
     def _open(self, path: Path) -> Carrier | None:
+        if self._format is None and self._dumps is not None and self._dumps.claim(path):
+            return None
         try:
             return open_carrier(path, self._keys, self._format)
         except FileNotFoundError:

@@ -58,14 +58,19 @@ class Fold:
         for step in sorted(self._rows):
             crowded = self._held > MOST_ROWS and len(self._rows) > 1
             if crowded or (border is not None and step < border):
-                yield step, self._give(step)
+                yield step, self.give(step)
 
     def rest(self) -> Iterator[tuple[int, dict[str, Reading]]]:
         """All that is held back: there is no more."""
         for step in sorted(self._rows):
-            yield step, self._give(step)
+            yield step, self.give(step)
 
-    def _give(self, step: int) -> dict[str, Reading]:
+    def steps(self) -> list[int]:
+        """The steps that are held back, ascending."""
+        return sorted(self._rows)
+
+    def give(self, step: int) -> dict[str, Reading]:
+        """The readings of a step that is whole."""
         digest = join(self._rows.pop(step))
         self._held -= len(digest)
         self._given.add(step)

@@ -32,7 +32,7 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
 
 
 def _uids(rows: Sequence[dict[str, Any]]) -> list[str] | None:
-    """verl's own ids, where every response has one."""
+    """Verl's own ids, where every response has one."""
     uids = of.pick(rows, "uid")
     return [str(each)[:200] for each in uids] if all(uids) else None
 
