@@ -47,7 +47,7 @@ class Apply(StrEnum):
 
 def watch(
     run: Annotated[
-        Path,
+        str,
         typer.Argument(help="A run directory, or a log of any framework; it may not exist yet."),
     ],
     once: Annotated[bool, typer.Option("--once", help="Show what there is, and end.")] = False,
@@ -76,7 +76,14 @@ def watch(
     """
     from grpodoctor.errors import ConfigError
     from grpodoctor.report.session import Session
+    from grpodoctor.runs.places import is_remote
 
+    if is_remote(run):
+        raise ConfigError(
+            "only what lies on a disk of this machine can be followed",
+            where=run[:200],
+            remedy="use check, or mount the store or sync it to a directory",
+        )
     if once and apply is not Apply.none:
         raise ConfigError(
             "a treatment needs somebody who stays and judges it",
@@ -84,7 +91,7 @@ def watch(
             remedy="leave out one of the two",
         )
     session = Session(
-        run,
+        Path(run),
         select=split_codes(select),
         ignore=split_codes(ignore),
         apply=apply.value,

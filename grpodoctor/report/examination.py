@@ -59,6 +59,8 @@ class Examination:
         """How a foreign log was read."""
         self._unmapped: tuple[str, ...] = ()
         self._gaps: list[str] = []
+        self.shown = ""
+        """Where the run lies, if that is not where it is read."""
         self.finished = False
         self.steps = 0
         """Step lines read."""
@@ -121,7 +123,7 @@ class Examination:
     def facts(self) -> RunFacts:
         """Which run it is, and how much of it was read."""
         return RunFacts(
-            path=str(self.directory),
+            path=self.shown or str(self.directory),
             framework=self.manifest.framework,
             first_step=self._first_step,
             last_step=self.engine.chart.step if self.steps else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.remedies.spelling import framework_of
@@ -15,6 +16,15 @@ from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.remarks import told_short
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a run lies that was brought here to be read."""
+
+    address: str
+    notes: Sequence[str] = ()
+    """What of it was left there, and why."""
+
+
 def replay(
     path: Path,
     *,
@@ -23,6 +33,7 @@ def replay(
     framework: str | None = None,
     options: ReadOptions | None = None,
     watch_steps: Callable[[Iterable[StepRecord]], Iterable[StepRecord]] = iter,
+    origin: Origin | None = None,
 ) -> Dossier:
     """Examine a run from its first step to its last.
 
@@ -33,6 +44,7 @@ def replay(
         options: what the user says about a foreign log.
         framework: whose words to spell remedies in; the run's own if None.
         watch_steps: passes the steps on as they are read, for a progress bar.
+        origin: where the run was brought from, if it does not lie at the path.
 
     Raises:
         RunError: if there is no run to read.
@@ -42,6 +54,9 @@ def replay(
     rules = catalogue.select(catalogue.all_rules(), select, ignore)
     run = open_run(path, options)
     examination = Examination(path, run.manifest, rules)
+    if origin is not None:
+        examination.shown = origin.address
+        examination.notes += origin.notes
     for record in watch_steps(run.steps):
         examination.observe(record)
     for event in run.events:

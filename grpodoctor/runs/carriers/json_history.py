@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from itertools import zip_longest
 from pathlib import Path
 
+import orjson
+
+from grpodoctor.runs.carriers.base import number
 from grpodoctor.runs.carriers.catalogue import Format
 from grpodoctor.runs.carriers.trainer_state import TrainerState
 
 _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data")
 """Keys under which people keep a history, likeliest first."""
+
+_OTHERS = re.compile(
+    r"(.*config|args|tokenizer|special_tokens_map|added_tokens|vocab|wandb-.*|.*index|"
+    r"(all|train|eval|test)_results|dataset_info|package)\.json",
+    re.IGNORECASE,
+)
+"""Settings, tokenizers and summaries: what else lies about as JSON."""
+
+_TELLING = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", *_NAMES)
+"""Keys of which a history has one near its beginning."""
+
+_LOOKED_AT = 20
+"""Entries that are searched for a number."""
 
 
 class JsonHistory(TrainerState):
@@ -44,7 +61,18 @@ def _from_columns(data: dict[str, object]) -> list[object] | None:
 
 
 def _claims(path: Path, head: bytes) -> bool:
-    return path.suffix == ".json" and head.lstrip()[:1] in (b"[", b"{")
+    if path.suffix != ".json" or _OTHERS.match(path.name) or head.lstrip()[:1] not in (b"[", b"{"):
+        return False
+    try:
+        history = JsonHistory.history_of(orjson.loads(head))
+    except orjson.JSONDecodeError:  # longer than what was looked at
+        return any(f'"{name}"'.encode() in head for name in _TELLING)
+    return history is not None and any(
+        number(value) is not None
+        for entry in history[:_LOOKED_AT]
+        if isinstance(entry, dict)
+        for value in entry.values()
+    )
 
 
 FORMAT = Format("json", 30, _claims, JsonHistory)
