@@ -19,6 +19,8 @@ _MOST_WRAPPED = 200
 _LONGEST_DICT = 2000
 """Lines that a printed dict may take: verl prints all of its settings as one."""
 
+_LINE_STEPS = {"line/step", "line/global_step", "line/iter", "line/iteration", "line/epoch"}
+
 _HEADING_REACH = 3
 """Lines below a heading within which a dict belongs to it."""
 
@@ -114,7 +116,11 @@ class Console:
             said = self._dictionary(text)
         if said is None:
             yield from self._of_block(text)
-        elif len(said.pairs) <= MOST_KEYS:
+        else:
+            yield from self._whole(said)
+
+    def _whole(self, said: lines.Said) -> Iterator[Row]:
+        if len(said.pairs) <= MOST_KEYS:
             yield from self._end_block()
             yield self._row(said.pairs, said.step)
 
@@ -135,6 +141,11 @@ class Console:
             self.config = {**found, **self.config}
 
     def _of_block(self, text: str) -> Iterator[Row]:
+        said = lines.labelled(text)
+        if said is not None:
+            values = {key: value for key, value in said.pairs.items() if key not in _LINE_STEPS}
+            yield Row(said.step, values)
+            return
         said = lines.bullet(text) or lines.cells(text)
         if said is not None:
             if not said.pairs.keys().isdisjoint(self._block):
@@ -273,7 +284,7 @@ def _claims(path: Path, head: bytes) -> bool:
 
 
 def _looks_like_one(head: bytes) -> bool:
-    said = (lines.dashed, lines.piped, lines.dictionary)
+    said = (lines.dashed, lines.piped, lines.dictionary, lines.labelled)
     texts = (part for line in head.splitlines()[:2000] for part in lines.cleaned(_text(line)))
     return any(each(text) is not None for text in texts for each in said)
 

@@ -43,6 +43,17 @@ _CELL = re.compile(r"[A-Za-z_][\w./@() -]{0,160}")
 _BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
 _LINE = re.compile(r"[│┃|]")
 _PLAIN_NUMBER = re.compile(NUMBER)
+_PARTS = re.compile(r",\s+|\s*[|;]\s*")
+_LABELLED = re.compile(
+    rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})\s{{0,3}}(%|[A-Za-z/]{{1,10}})?\s*$"
+)
+_ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
+_IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
+_LINE_STEP = re.compile(
+    r"\b(?:global_)?(?:step|iter|iteration|update|batch)\b[\s:=#\[(]{0,4}(\d{1,12})"
+    r"|[\[(](\d{1,12})/\d{1,12}[\])]",
+    re.IGNORECASE,
+)
 _HEADING = re.compile(
     r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\bglobal(?:[ _]step)?:?\s{1,3}(\d{1,12}))?",
     re.IGNORECASE,
@@ -253,6 +264,40 @@ def cells(text: str) -> Said | None:
         match[1]: _number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
     }
     return Said(pairs) if pairs else None
+
+
+def labelled(text: str) -> Said | None:
+    """`Epoch:[1/2](22/975), Reward: 0.5, Actor Loss: 0.01`, as people's own scripts print it.
+
+    Labels are written as keys, after `line/`: such lines stand in the logs of frameworks too, where
+    they are not the framework's own.
+    """
+    if len(text) > 2000 or "│" in text or "┃" in text or not (":" in text or "=" in text):
+        return None
+    small = text.lower()
+    if "reward" not in small and "loss" not in small:
+        return None
+    found = (_LABELLED.search(part) for part in _PARTS.split(text))
+    pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in found if match}
+    if len(pairs) < 3:
+        pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)}
+    if len(pairs) < 3 or not any("reward" in key or "loss" in key for key in pairs):
+        return None
+    return Said(pairs, _counted(text))
+
+
+def _key_of(label: str) -> str:
+    return "line/" + "_".join(label.lower().replace("-", "_").split())
+
+
+def _counted(text: str) -> int | None:
+    """The step of a line: that of an epoch counts on from the epochs before."""
+    of_epoch = _IN_EPOCH.search(text)
+    if of_epoch:
+        epoch, step, total = (int(number) for number in of_epoch.groups())
+        return (max(epoch, 1) - 1) * total + step
+    found = _LINE_STEP.search(text)
+    return int(found[1] or found[2]) if found else None
 
 
 def heading(text: str) -> int | None:

@@ -11,7 +11,8 @@ from grpodoctor.runs.dialects.semantics import Framework, Meaning
 _UNSAID = "nobody says"
 _ALIKE: dict[str, tuple[str, ...]] = {
     "reward/mean": ("reward_mean", "mean_reward", "reward", "rewards", "avg_reward",
-                    "reward/mean", "train_reward", "train/reward"),
+                    "reward/mean", "train_reward", "train/reward", "avg_rewards",
+                    "average_reward", "total_reward"),
     "reward/std": ("reward_std_batch",),
     "reward/heldout": ("eval_reward", "val_reward", "test_reward"),
     "accuracy/train": ("accuracy", "train_accuracy", "acc", "correct_rate", "solve_rate",
@@ -20,7 +21,8 @@ _ALIKE: dict[str, tuple[str, ...]] = {
     "entropy/mean": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean"),
     "length/mean": ("response_length", "mean_length", "avg_length", "completion_length",
                     "response_length_mean", "avg_gen_tokens", "mean_gen_tokens", "gen_length",
-                    "length"),
+                    "length", "avg_response_len", "avg_response_length", "avg_len", "resp_len",
+                    "response_len", "completion_len", "avg_completion_length"),
     "length/max": ("max_length", "response_length_max", "max_gen_tokens"),
     "length/truncated_rate": ("truncated_rate", "truncation_rate", "truncated", "clipped_ratio",
                               "frac_truncated"),
@@ -32,7 +34,7 @@ _ALIKE: dict[str, tuple[str, ...]] = {
     "clip/any_rate": ("clip_fraction", "clip_frac", "clipfrac", "pg_clipfrac", "clip_ratio"),
     "ratio/mean": ("ratio_mean", "importance_ratio", "ratio"),
     "ratio/max": ("ratio_max", "max_ratio"),
-    "optimiser/loss": ("loss", "policy_loss", "pg_loss", "train_loss", "train/loss"),
+    "optimiser/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss", "train_loss", "train/loss"),
     "optimiser/grad_norm": ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm"),
     "optimiser/learning_rate": ("learning_rate", "lr", "train/learning_rate"),
     "time/step": ("step_time", "time_per_step", "sec_per_step"),
@@ -49,7 +51,7 @@ FRAMEWORK = Framework(
     name="generic",
     title="plain names",
     family=("plain", "custom"),
-    prefixes=("train/",),
+    prefixes=("train/", "line/"),
     meanings=(
         *(Meaning(key=key, metric=metric, over=_UNSAID)
           for metric, keys in _ALIKE.items() for key in keys),

@@ -10,9 +10,13 @@ from fractions import Fraction
 
 from grpodoctor.runs.carriers.base import MOST_KEYS
 from grpodoctor.runs.dialects.semantics import FORMULAS, Framework, Meaning, filled
+from grpodoctor.runs.dialects.settings import knobs_from
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading
+
+_LINE = "line/"
+"""Before keys of what a user's own code printed among the rows of a framework: another's numbers."""
 
 _UNVERSIONED: tuple[int, ...] = ()
 
@@ -64,6 +68,7 @@ class Translator:
         self.framework, self.version = framework, version
         self.settings = {**framework.defaults, **(settings or {})}
         self.gaps = Gaps()
+        self._updates = knobs_from(framework, self.settings).get("updates_per_batch")
         self._own = dict(own or {})
         self._plain = plain if plain is not framework else None
         self._bare: dict[str, str] = {}
@@ -102,7 +107,7 @@ class Translator:
         if self._plain is None:
             return
         taken = {use.metric for uses in self._uses.values() for use in uses}
-        for key in sorted(self.gaps.unmapped):
+        for key in sorted(each for each in self.gaps.unmapped if not each.startswith(_LINE)):
             rows = self._plain.meanings_of(self._plain.bare(key))
             metric = rows[0][0].metric if rows else ""
             if metric and metric not in taken:
@@ -191,7 +196,7 @@ class Translator:
         return _reading(use.metric, FORMULAS[use.meaning.formula](numbers) * use.meaning.factor)
 
     def _is_structural(self, numbers: list[float]) -> bool:
-        return self.settings.get("updates_per_batch") == 1 and not any(numbers)
+        return self._updates == 1 and not any(numbers)
 
     def count(self, values: Mapping[str, float]) -> None:
         """Count a row's keys among those that nobody maps."""

@@ -255,6 +255,50 @@ def test_the_panel_of_open_instruct(tmp_path: Path) -> None:
     assert [(row.step, row.values["scores"]) for row in rows] == [(1, 0.1), (2, 0.2)]
 
 
+def test_lines_of_scripts_of_ones_own(tmp_path: Path) -> None:
+    text = (
+        "Epoch:[1/2](974/975), Reward: -1.80, KL_ref: -0.02, Actor Loss: 0.0003, "
+        "Avg Response Len: 205.12, Learning Rate: 0.00000030\n"
+        "Epoch:[2/2](1/975), Reward: -1.70, KL_ref: -0.02, Actor Loss: 0.0002, "
+        "Avg Response Len: 201.50, Learning Rate: 0.00000029\n"
+    )
+    run = open_run(_written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "generic"
+    assert [each.step for each in steps] == [974, 976]
+    assert scalar(steps[0].values["reward/mean"]) == -1.8
+    assert scalar(steps[1].values["length/mean"]) == 201.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2025-03-01 10:00:00] step 12 | loss: 0.5 | reward: 0.25 | acc: 40.0%",
+        "INFO iter=12 loss=0.5 reward=0.25 acc=0.4 lr=1e-6",
+        "Step [12/500], Loss: 0.5, Reward: 0.25, Acc: 0.4",
+    ],
+)
+def test_labels_and_assignments(line: str, tmp_path: Path) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert row.step == 12
+    assert (row.values["line/loss"], row.values["line/reward"]) == (0.5, 0.25)
+    assert row.values["line/acc"] == 0.4
+
+
+def test_lines_of_ones_own_do_not_stand_in_for_a_frameworks(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 4):
+        text += f"  [{step:03d}] ROLLOUT | reward=0.9 | loss=7 | acc=0.1 | step={step}\n"
+        text += f"{bar(step)}{bar(step)}\n{{'loss': 0.5, 'reward': 0.25, 'reward_std': 0.1, "
+        text += "'completion_length': 12.0}\n"
+    run = open_run(_written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "trl"
+    assert [each.step for each in steps] == [1, 2, 3]
+    assert all(scalar(each.values["reward/mean"]) == 0.25 for each in steps)
+    assert all("accuracy/train" not in each.values for each in steps)
+
+
 CONFIG = """\
 (TaskRunner pid=9) {'actor_rollout_ref': {'actor': {'clip_ratio_high': 0.28,
 (TaskRunner pid=9)                                  'clip_ratio_low': 0.2,
