@@ -51,7 +51,8 @@ def store() -> Iterator[str]:
     try:
         _wait_for(port)
         client = boto3.client("s3", endpoint_url=address, region_name="us-east-1",
-                              aws_access_key_id="x", aws_secret_access_key="x")  # fmt: skip
+                              aws_access_key_id="x",
+                              aws_secret_access_key="x")  # noqa: S106 - moto takes any  # fmt: skip
         client.create_bucket(Bucket="runs")
         for name, content in (
             ("one/metrics.jsonl", LOG),
@@ -124,9 +125,9 @@ def test_weights_are_never_brought_and_large_files_are_named() -> None:
 @pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("url", ["s3://no-such-bucket/x", "s3://runs/nothing/here"])
 def test_what_is_not_there_is_said(url: str) -> None:
-    with pytest.raises(RunError, match=rf"no such bucket.*{re.escape(url)}.*check the address"):
-        with fetched(url):
-            pass
+    message = rf"no such bucket.*{re.escape(url)}.*check the address"
+    with pytest.raises(RunError, match=message), fetched(url):
+        pass
 
 
 def test_without_credentials(store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,8 +156,7 @@ def website(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "metrics.jsonl").write_text(LOG)
 
     class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            return None
+        log_message = lambda *_: None  # noqa: E731 - nothing is printed
 
     handler = functools.partial(Quiet, directory=str(tmp_path))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -191,9 +191,9 @@ def test_other_kinds_of_places_are_named(url: str) -> None:
 
 def test_a_missing_package_is_one_friendly_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'grpodoctor\[remote\]'"):
-        with fetched("s3://runs/one"):
-            pass
+    message = r"pip install 'grpodoctor\[remote\]'"
+    with pytest.raises(MissingExtraError, match=message), fetched("s3://runs/one"):
+        pass
 
 
 def test_a_local_path_is_left_where_it_is(tmp_path: Path) -> None:

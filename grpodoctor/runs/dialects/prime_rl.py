@@ -97,8 +97,6 @@ FRAMEWORK = Framework(
     ),
     knobs=(
         KnobMeaning(key="orchestrator.group_size", knob="group_size"),
-        KnobMeaning(key="orchestrator.train.filter_zero_advantages", knob="zero_variance",
-                    of={True: "drop", False: "keep"}),
         KnobMeaning(key="trainer.optim.lr", knob="learning_rate"),
         KnobMeaning(key="orchestrator.train.sampling.temperature", knob="temperature"),
         KnobMeaning(key="orchestrator.train.sampling.max_completion_tokens", knob="max_length"),

@@ -61,6 +61,35 @@ FRAMEWORK = Framework(
         Meaning(key="optim/lr", metric="optimiser/learning_rate"),
         Meaning(key="test/env/all/reward/total", metric="reward/heldout", over="test episodes"),
         Meaning(key="time/total", metric="time/step", unit="s"),
+        Meaning(
+            key="kl_policy_base",
+            metric="kl/reference/k1",
+            estimator="k1",
+            over="tokens",
+            policies="learner | reference",
+        ),
+        Meaning(
+            key="kl_pre_post_v1", estimator="k1", lie="before against after the update, not a clip"
+        ),
+        Meaning(key="kl_pre_post_v2", estimator="k2", lie="before against after the update"),
+        Meaning(
+            key=("training_client/step", "sampling_client/step_mean"),
+            metric="staleness/mean",
+            formula="difference",
+            unit="training steps",
+        ),
+        *(
+            Meaning(key=f"{family}/<path>")
+            for family in (
+                "env",
+                "test",
+                "time",
+                "progress",
+                "sampling_client",
+                "training_client",
+                "rollout_errors",
+            )
+        ),
     ),
     knobs=(
         KnobMeaning(key="learning_rate", knob="learning_rate"),

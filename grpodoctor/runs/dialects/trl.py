@@ -102,7 +102,7 @@ _OPTIMISER = (
             lie="its value is near 0 whatever is learnt: only its gradient means something"),
     Meaning(key="grad_norm", metric="optimiser/grad_norm", over="the last step before the log"),
     Meaning(key="learning_rate", metric="optimiser/learning_rate"),
-    Meaning(key="entropy_coef", metric="optimiser/entropy_coefficient"),
+    Meaning(key="entropy_coef"),
     Meaning(key="step_time", metric="time/step", unit="s", since="0.26", always=True),
     Meaning(key="policy_loss"),
     Meaning(key="aux_loss"),

@@ -98,7 +98,7 @@ _REWARD = (
     Meaning(key="critic/advantages/<statistic>", over="response tokens"),
     Meaning(key="critic/returns/<statistic>", over="response tokens"),
     Meaning(key="critic/values/<statistic>", over="response tokens"),
-    Meaning(key="critic/vf_explained_var", metric="critic/explained_variance"),
+    Meaning(key="critic/vf_explained_var"),
     Meaning(key="val-core/<path>/mean@<n>", metric="accuracy/heldout", over="validation responses"),
     Meaning(key="val/test_score/<path>", metric="reward/heldout", over="validation responses"),
     Meaning(key="val-<path>"),
