@@ -10,10 +10,12 @@ import functools
 import gzip
 import json
 import math
+import random
 from pathlib import Path
 
 import pytest
 
+from grpodoctor.errors import GrpodoctorError
 from grpodoctor.report.model import Report
 from grpodoctor.report.replay import replay
 from grpodoctor.runs.foreign import ReadOptions
@@ -312,3 +314,52 @@ def test_of_many_checkpoints_the_newest_state_is_read(logs: Path, tmp_path: Path
     assert [each.step for each in run.steps] == list(range(10, 251, 10))
     assert isinstance(run, ForeignRun)
     assert not any("differ" in note or "again" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("name", ["beibeizzz_own.jsonl", "happynessi_sft_grpo_mis.csv"])
+def test_a_prefix_of_a_log_gives_the_prefix_of_its_steps(
+    name: str, logs: Path, tmp_path: Path
+) -> None:
+    lines = (logs / name).read_bytes().splitlines(keepends=True)
+    prefix = tmp_path / name
+    prefix.write_bytes(b"".join(lines[:121]))
+    _, whole = read(logs / name)
+    found = list(open_run(prefix).steps)
+    assert len(found) in (120, 121)  # a table begins with its header
+    assert [(each.step, each.values) for each in found] == [
+        (each.step, each.values) for each in whole[: len(found)]
+    ]
+
+
+_JUNK = (b"{", b"}", b"\n", b"\r", b"[", b'"', b"NaN", b"step:", b"1e999", b"\x1b[31m", b"\0" * 50)
+
+
+def _spoilt(text: bytes, chance: random.Random) -> bytes:
+    spoilt = bytearray(text)
+    for _ in range(chance.randint(1, 20)):
+        at = chance.randrange(len(spoilt))
+        if chance.random() < 0.4:
+            spoilt[at:at] = chance.choice(_JUNK)
+        elif chance.random() < 0.5:
+            del spoilt[at : at + chance.randint(1, 500)]
+        else:
+            spoilt[at] = chance.randrange(256)
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "imjonezz" not in name])
+def test_a_spoilt_log_is_read_as_far_as_it_goes_or_refused_in_a_line(
+    name: str, logs: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(name)
+    path = tmp_path / name
+    for _ in range(4):
+        path.write_bytes(_spoilt((logs / name).read_bytes(), chance))
+        assert _said_of(path).count("\n") == 0
+
+
+def _said_of(path: Path) -> str:
+    try:
+        return f"{replay(path).report.run.steps} steps"
+    except GrpodoctorError as error:
+        return str(error)
