@@ -34,9 +34,12 @@ def load(path: Path) -> Any:
     except ImportError:
         raise MissingExtraError("reading a dump of torch.save", "torch") from None
     import pickle
+    import warnings
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other pickle protocols: it says what is an error
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError,
             AttributeError, IndexError, AssertionError, MemoryError) as error:  # fmt: skip
         first = str(error).strip().split("\n")[0]
