@@ -18,8 +18,12 @@ FEWEST_READINGS = 20
 _FEWEST_ROWS = 10
 """Rows of nothing but zero that are no accident."""
 
-_NEVER_ZERO = re.compile(r"(?:^|[/_.])(?:kl|entropy|kl_divergence|approx_kl)(?:$|[/_.])")
-"""Keys of quantities that are exactly zero where nobody computes them."""
+_NEVER_ZERO = re.compile(
+    r"(?:.*/)?(?:approx_kl|kl|kl_loss|kl_divergence|mean_kl|entropy|mean_entropy|policy_entropy|"
+    r"entropy_loss)(?:/mean)?"
+)
+"""Keys of quantities that are exactly zero where nobody computes them. That between the old and the
+new policy is not among them: with one update per batch it is zero by construction."""
 
 
 def told_guesses(found: Sequence[Guess]) -> list[str]:
@@ -95,7 +99,7 @@ class Zeros:
         for key, value in values.items():
             if key in self._alive:
                 continue
-            if value or not _NEVER_ZERO.search(key):
+            if value or not _NEVER_ZERO.fullmatch(key):
                 self._alive.add(key)
             else:
                 self._count[key] = self._count.get(key, 0) + 1
@@ -109,7 +113,8 @@ class Zeros:
         )
         if not dead:
             return ""
-        return f"exactly zero in every row, so not computed rather than small: {name_some(dead)}"
+        why = "not computed, or nothing ever moved"
+        return f"exactly zero in every row ({why}): {name_some(dead)}"
 
 
 def _times(count: int) -> str:

@@ -93,7 +93,8 @@ class Translator:
         unseen = [key for key in keys if key not in self._bare]
         if not unseen or len(self._bare) >= MOST_KEYS:
             return
-        self._bare |= {key: self.framework.bare(key) for key in unseen[:MOST_KEYS]}
+        bare = self.framework.bare
+        self._bare |= {key: key if key in self._own else bare(key) for key in unseen[:MOST_KEYS]}
         fresh = {self._bare[key] for key in unseen[:MOST_KEYS]} - self._known
         self._known |= fresh
         before = self._bounds

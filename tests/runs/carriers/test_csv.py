@@ -8,6 +8,7 @@ import pytest
 
 from grpodoctor.runs.carriers.base import Keys, Row
 from grpodoctor.runs.carriers.csv import CommaSeparated
+from grpodoctor.runs.foreign import ReadOptions
 from grpodoctor.runs.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 
@@ -91,3 +92,14 @@ def test_underscored_components_of_a_reward(tmp_path: Path) -> None:
     assert run.manifest.framework == "trl"
     assert scalar(step.values["reward/component/my_func/mean"]) == 0.25
     assert scalar(step.values["length/mean"]) == 100
+
+
+def test_a_key_that_the_user_maps_is_mapped_as_it_is_written(tmp_path: Path) -> None:
+    carrier_of(
+        "step,actor_entropy,actor_pg_loss,critic_score_mean,my_acc\n1,0.3,0.01,0.5,0.75\n", tmp_path
+    )
+    own = {"actor_entropy": "entropy/correct", "my_acc": "accuracy/train"}
+    (step,) = open_run(tmp_path / "metrics.csv", ReadOptions(mapping=own)).steps
+    assert scalar(step.values["entropy/correct"]) == 0.3
+    assert scalar(step.values["accuracy/train"]) == 0.75
+    assert "entropy/mean" not in step.values
