@@ -158,7 +158,8 @@ def _nothing_found(path: Path) -> RunError:
         names = sorted(entry.name for entry in path.iterdir())
         what = f"found: {name_some(names)}" if names else "the directory is empty"
     else:
-        what = "the file is empty" if path.stat().st_size == 0 else "the file is none"
+        empty = path.stat().st_size == 0
+        what = "the file is empty" if empty else "it is not a run, nor text with a step in it"
     return RunError(
         f"no log that can be read; {what}",
         where=str(path),
