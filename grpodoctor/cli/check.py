@@ -78,7 +78,7 @@ def check(
     mapping: MapOption = None,
     ray: RayOption = None,
 ) -> None:
-    """Diagnose a run from what it left on disk.
+    """Diagnose a run from what it left on disk, in any framework.
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """

@@ -22,7 +22,7 @@ def metrics(
     ] = None,
     output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
 ) -> None:
-    """List the canonical metrics, or the table of what a framework logs."""
+    """List the metrics, or what a framework's keys mean."""
     if framework is None:
         _print_vocabulary(output_format)
     else:
