@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,15 @@ _NAMES = (
 )
 """Where trainers leave their settings. `training_args.bin` is a pickle and is never opened."""
 
-_LARGEST = 4 * 1024 * 1024
+_BESIDE_LOGS = ("files/config.yaml",)
+"""Where loggers keep them, beside the log of their own."""
+
+_LARGEST = 512 * 1024
 _DEEPEST = 16
+_MOST = 20_000
+"""Settings of a run: a small file can be made to unfold to any number of them."""
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def read_settings(
@@ -55,7 +64,7 @@ def read_settings(
 
 def _beside(path: Path) -> Iterable[Mapping[str, Any]]:
     directory = path if path.is_dir() else path.parent
-    for name in _NAMES:
+    for name in (*_NAMES, *_BESIDE_LOGS):
         file = directory / name
         if file.is_file():
             try:
@@ -84,7 +93,18 @@ def read_file(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"no settings in it: {reason}", where=str(path)) from None
     if not isinstance(data, Mapping):
         raise ConfigError("no settings in it: not a mapping", where=str(path))
-    return data
+    return _unwrapped(data)
+
+
+def _unwrapped(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings as W&B was given them: it writes each as a value with a description."""
+    wrapped = {key: each for key, each in settings.items() if key != "wandb_version"}
+    if not wrapped or not all(
+        isinstance(each, Mapping) and set(each) in ({"value"}, {"value", "desc"})
+        for each in wrapped.values()
+    ):
+        return settings
+    return {key: each["value"] for key, each in wrapped.items() if key != "_wandb"}
 
 
 def _parse(path: Path, text: str) -> object:
@@ -94,21 +114,28 @@ def _parse(path: Path, text: str) -> object:
         import yaml
 
         try:
+            # Not the loader in C: brackets that are nested deeply enough kill the process there.
             return yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ValueError(str(error)) from None
     return json.loads(text)
 
 
-def flattened(
-    settings: Mapping[str, Any], prefix: str = "", depth: int = 0
-) -> Iterable[tuple[str, Setting]]:
-    """Nested settings as dotted keys; lists and nothings are left out."""
+def flattened(settings: Mapping[str, Any]) -> Iterable[tuple[str, Setting]]:
+    """Nested settings as dotted keys, so many of them at most; lists and nothings are left out."""
+    return islice(_flattened(settings, "", 0, count()), _MOST)
+
+
+def _flattened(
+    settings: Mapping[str, Any], prefix: str, depth: int, seen: Iterator[int]
+) -> Iterator[tuple[str, Setting]]:
     for key, value in settings.items():
+        if next(seen) > _MOST:
+            return
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             if depth < _DEEPEST:
-                yield from flattened(value, f"{name}.", depth + 1)
+                yield from _flattened(value, f"{name}.", depth + 1, seen)
         elif isinstance(value, bool | int | float | str):
             yield name, value
 
@@ -117,7 +144,7 @@ def knobs_from(framework: Framework, settings: Mapping[str, Setting]) -> dict[st
     """The canonical knobs that a framework's settings amount to; what does not fit is left out."""
     knobs: dict[str, Setting] = {}
     for each in framework.knobs:
-        setting = settings.get(each.key, each.default)
+        setting = _plain(settings.get(each.key, each.default))
         if setting is None:
             continue
         value = each.of(setting, settings) if callable(each.of) else each.of.get(setting)
@@ -126,6 +153,13 @@ def knobs_from(framework: Framework, settings: Mapping[str, Setting]) -> dict[st
         if value is not None and each.knob not in knobs and _fits(each.knob, value):
             knobs[each.knob] = value
     return knobs
+
+
+def _plain(setting: Setting | None) -> Setting | None:
+    """A number that YAML takes for text, as it does `1e-6`, is a number still."""
+    if isinstance(setting, str) and len(setting) <= 40 and _NUMBER.fullmatch(setting):
+        return float(setting)
+    return setting
 
 
 def _fits(knob: str, setting: Setting) -> bool:
