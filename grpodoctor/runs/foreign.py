@@ -134,8 +134,7 @@ class ForeignFollower:
             self._settle(news, ended=ended)
         if self._translator is not None and (ended or self._is_quiet()):
             news.steps += self._assembly.flush()
-            self._tell()
-        self._join_dumps(news, ended=ended)
+            self._tell(ended=ended)
         self._join_dumps(news, ended=ended)
         news.held = bool(self._waiting) or self._assembly.holds
         news.notes, self._notes = self._notes, []
@@ -165,8 +164,11 @@ class ForeignFollower:
         knobs = knobs_from(framework, settings)
         return Manifest(framework=writer, knobs=knobs, config=dict(settings))
 
-    def _tell(self) -> None:
-        """Note what has become known since it was told last."""
+    def _tell(self, *, ended: bool) -> None:
+        """Note what has become known: of a log that grows once, of one that is read to its end all.
+
+        The counts in it grow with the log, and each would be news.
+        """
         held = [each for each in self._held.values() if each.periods]
         said = {
             "rewinds": told_rewinds(self._assembly),
@@ -175,8 +177,11 @@ class ForeignFollower:
             "zeros": self._zeros.told(),
             "borrowed": told_borrowed(self._translator),
         }
-        self._notes += [text for key, text in said.items() if text and text != self._told.get(key)]
-        self._told = said
+        for key, text in said.items():
+            before = self._told.get(key)
+            if text and (before is None or (ended and text != before)):
+                self._notes.append(text)
+                self._told[key] = text
 
     def _start_over(self) -> Poll:
         """Another run stands there: nothing that was read counts."""
