@@ -146,6 +146,8 @@ def may_loop(data_N: NDArray[np.uint8], ends_B: NDArray[np.int64]) -> NDArray[np
 def text_loops(text: bytes) -> bool:
     """Whether a text ends in copies of one block, for responses whose tokens nobody kept."""
     text = text.rstrip()
+    if len(text) < LOOP_BYTES:
+        return False
     probe = text[-LOOP_BYTES // 4 :]
     lowest = max(0, len(text) - len(probe) - LONGEST_BLOCK_BYTES)
     end = len(text) - 1

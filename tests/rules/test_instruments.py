@@ -19,14 +19,14 @@ def mean(value: float, count: int = 512) -> Reading:
 
 
 def pair(metric: str, logged: float, dumped: Reading) -> dict[str, Curve]:
-    return {metric: lambda step: mean(logged, 1), f"{metric}/recomputed": lambda step: dumped}
+    return {metric: lambda _: mean(logged, 1), f"{metric}/recomputed": lambda _: dumped}
 
 
 def test_a_log_that_says_something_else_is_found() -> None:
     finding = run(
         {
             **pair("reward/mean", 0.9, mean(0.45)),
-            "reward/std/recomputed": lambda step: mean(0.49, 1),
+            "reward/std/recomputed": lambda _: mean(0.49, 1),
         }
     ).finding(CODE)
     assert finding.severity == "warning"
@@ -42,11 +42,11 @@ def test_a_log_that_says_something_else_is_found() -> None:
         pair("length/truncated_rate", 0.031, Rate(16, 512)),
         {
             **pair("reward/std", 0.5 * (512 / 511) ** 0.5, mean(0.5, 1)),
-            "reward/mean": lambda step: mean(0.45),
+            "reward/mean": lambda _: mean(0.45),
         },
         {
             **pair("groups/reward_std", 0.4 * (4 / 3) ** 0.5, mean(0.4, 4000)),
-            "groups/size": lambda step: mean(4, 4000),
+            "groups/size": lambda _: mean(4, 4000),
         },
         pair("mismatch/kl_k3", 0.00102, mean(0.001, 100_000)),
     ],
@@ -59,11 +59,11 @@ def test_what_agrees_is_quiet(curves: dict[str, Curve]) -> None:
 def test_a_dump_of_a_part_of_the_batch_may_differ_by_chance() -> None:
     part = {
         **pair("reward/mean", 0.45, mean(0.6, 16)),
-        "reward/std/recomputed": lambda step: mean(0.5, 1),
+        "reward/std/recomputed": lambda _: mean(0.5, 1),
     }
     assert run(part).findings(CODE) == []
     lengths = Quantiles.of([100.0, 400.0] * 8)
-    part = {**pair("length/mean", 300.0, mean(250.0, 16)), "length/p95": lambda step: lengths}
+    part = {**pair("length/mean", 300.0, mean(250.0, 16)), "length/p95": lambda _: lengths}
     assert run(part).findings(CODE) == []
 
 
@@ -74,5 +74,5 @@ def test_groups_that_were_filtered_before_the_log_are_explained() -> None:
 
 
 def test_the_unbiased_spread_excuses_no_other_number() -> None:
-    wrong = {**pair("reward/std", 0.8, mean(0.4, 1)), "reward/mean": lambda step: mean(0.45)}
+    wrong = {**pair("reward/std", 0.8, mean(0.4, 1)), "reward/mean": lambda _: mean(0.45)}
     assert run(wrong).finding(CODE)

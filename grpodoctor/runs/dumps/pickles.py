@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,7 @@ def load(path: Path) -> Any:
         RunError: if it is too large, or holds more than data.
         MissingExtraError: if torch is not installed.
     """
-    size = path.stat().st_size
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            size = max(size, sum(each.file_size for each in archive.infolist()))
+    size = max(path.stat().st_size, _unpacked(path))
     if size > LARGEST:
         raise _refusal(path, f"a pickle of {size >> 20} MiB is not loaded, only of {LARGEST >> 20}")
     try:
@@ -41,9 +39,25 @@ def load(path: Path) -> Any:
             warnings.simplefilter("ignore")  # of other pickle protocols: it says what is an error
             return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError,
-            AttributeError, IndexError, AssertionError, MemoryError) as error:  # fmt: skip
+            AttributeError, IndexError, AssertionError, MemoryError, OverflowError,
+            NotImplementedError, UnicodeDecodeError) as error:  # fmt: skip
         first = str(error).strip().split("\n")[0]
         raise _refusal(path, f"not loaded without running code from it: {first[:120]}") from error
+
+
+def _unpacked(path: Path) -> int:
+    """Bytes that an archive says it unpacks to; 0 for other files.
+
+    Raises:
+        RunError: if it is a damaged archive.
+    """
+    if not zipfile.is_zipfile(path):
+        return 0
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(each.file_size for each in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise _refusal(path, f"a damaged archive: {error}") from error
 
 
 def _refusal(path: Path, what: str) -> RunError:

@@ -17,7 +17,7 @@ from grpodoctor.runs.rollouts import write_rollouts
 
 STEPS, PROMPTS, COPIES = (1, 2, 3), 4, 4
 RESPONSES = PROMPTS * COPIES
-WORDS = ["so", "then", "we", "add", "both", "sides", "wait", "the", "number", "is", "even", "and", "therefore", "odd", "twice"]
+WORDS = tuple("so then we add both sides wait the number is even and odd twice".split())  # noqa: SIM905 - shorter
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> None:
