@@ -7,7 +7,7 @@ PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test venv check bench constraints clean
+.PHONY: demo test venv check bench large-dump constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
 	$(BIN)/grpodoctor demo --dir demo --again
@@ -32,6 +32,10 @@ check: venv  ## lint, format, types and the order of the floors
 
 bench: venv  ## every figure that README and docs quote, printed
 	$(BIN)/python -m tests.benchmarks
+
+large-dump: venv  ## read a rollout dump of 5 GB; prints steps, responses, and the peak of memory in MB
+	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \
+	$(BIN)/python -m tests.runs.dumps.large "$$dump" 5000 10 pool
 
 constraints: venv  ## pin what is installed now
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt
