@@ -73,6 +73,11 @@ class DumpReader:
         """What was read and what was not, a line each; once the steps were read."""
         kinds = sorted({form.name for form, _ in self.files})
         lines = [f"rollout dumps: {', '.join(kinds)}, {self.responses} responses"]
+        if rates := [each.correct / each.responses for each in self.pass_rates]:
+            lines.append(
+                f"of {len(rates)} prompts of the dumps {rates.count(0.0)} were never solved and"
+                f" {rates.count(1.0)} always"
+            )
         lines += [f"incomplete: not read: {each}" for each in self.failed[:_NAMED]]
         if len(self.failed) > _NAMED:
             lines.append(f"incomplete: {len(self.failed) - _NAMED} more shards were not read")

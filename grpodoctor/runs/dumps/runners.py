@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -24,6 +25,7 @@ POOL_FROM = 64 * 1024 * 1024
 _AHEAD = 3
 """Shards per worker that are under way before their turn: bounded, since results wait in memory."""
 _MOST_WORKERS = 16
+_KNOCK_SECONDS = 5.0
 _EXPECTED = (GrpodoctorError, OSError, ValueError, ArithmeticError, LookupError, MemoryError)
 
 
@@ -183,6 +185,7 @@ def _join_cluster(ray: Any, address: str) -> bool:
     """Connect if this process is not yet; whether it was us."""
     if ray.is_initialized():
         return False
+    _knock(address)
     package = Path(__file__).parents[2]
     quiet: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
@@ -196,12 +199,31 @@ def _join_cluster(ray: Any, address: str) -> bool:
             **quiet,
         )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise ConfigError(
-            f"no Ray cluster: {str(error).splitlines()[0][:120]}",
-            where=f"--ray {address[:80]}",
-            remedy="give local, auto or the address of a running cluster",
-        ) from error
+        raise _no_cluster(address, str(error)) from error
     return True
+
+
+def _knock(address: str) -> None:
+    """Whether anybody is there at all: Ray itself waits for minutes.
+
+    Raises:
+        ConfigError: if nobody answers at that host and port.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _no_cluster(address: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"no Ray cluster: {(why.splitlines() or [''])[0][:120]}",
+        where=f"--ray {address[:80]}",
+        remedy="give local, auto or the address of a running cluster",
+    )
 
 
 def _ray_outcome(ray: Any, ticket: Any, shard: Shard) -> Outcome:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.runs.carriers.catalogue import logs_in
 from grpodoctor.runs.dumps import jsonlines, runners
 from grpodoctor.runs.dumps.base import Piece
@@ -73,6 +74,12 @@ def test_a_pool_of_processes_gives_the_same(tmp_path: Path) -> None:
     for name in ("verl rollouts", "NeMo RL train data", "grpodoctor rollouts"):
         WRITERS[name](tmp_path / name)
     assert steps_of(tmp_path, 5000, runners.pooled(2)) == steps_of(tmp_path, 1 << 30)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such host:x"])
+def test_a_cluster_that_is_not_there_is_said_at_once(address: str) -> None:
+    with pytest.raises(ConfigError, match="no Ray cluster"):
+        runners._knock(address)
 
 
 def test_small_files_share_a_shard_and_large_ones_are_cut(tmp_path: Path) -> None:
