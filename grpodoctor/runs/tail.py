@@ -103,7 +103,7 @@ class Tail(Generic[T]):
         block = file.read(BLOCK)
         if len(block) == BLOCK and b"\n" not in block and not self._skipping:
             block += file.read(LONGEST_LINE - BLOCK)
-        chunk = Chunk[T](size=len(block), more=len(block) >= BLOCK)
+        chunk = Chunk[T](size=len(block), more=self._offset + len(block) < status.st_size)
         if self._skipping:
             block = self._skip(block)
         self._take_lines(block, chunk)
