@@ -13,8 +13,8 @@ from grpodoctor.runs.carriers.catalogue import Format
 from grpodoctor.runs.carriers.jsonl import loads, row_of
 from grpodoctor.runs.tail import Chunk, Damage, open_regular
 
-_LARGEST = 256 * 1024 * 1024
-"""Bytes of a history that is read: that of a million steps has as many."""
+_LARGEST = 64 * 1024 * 1024
+"""Bytes of a history that is read: that of a hundred thousand steps has as many."""
 
 _HISTORY = "log_history"
 
@@ -69,7 +69,7 @@ class TrainerState:
             self._seen = seen
             return Chunk(damage=[Damage(self.path.name, 0, f"larger than {_LARGEST} bytes")])
         with open_regular(self.path) as file:
-            text = file.read(_LARGEST + 1)
+            text = file.read(min(status.st_size, _LARGEST))
         chunk = self._parse(text)
         self._seen = seen
         return chunk

@@ -15,7 +15,8 @@ LOGGED = {
         ppo_actor/update/behave_imp_weight/avg  ppo_actor/update/behave_approx_kl/avg
         ppo_actor/update/behave_filtered_ratio/avg  ppo_actor/update/rs_filtered_fraction
         ppo_actor/update/masked_token_ratio  ppo_actor/update/compute_logp/kl_div_direct/avg
-        ppo_actor/update/compute_logp/kl_div_taylor/avg  ppo_actor/update/compute_logp/kl_div_dual/avg
+        ppo_actor/update/compute_logp/kl_div_taylor/avg
+        ppo_actor/update/compute_logp/kl_div_dual/avg
         ppo_actor/update/version_stats/sample_staleness_proximal_avg
         ppo_actor/update/version_stats/sample_staleness_theta_max
         ppo_actor/update/version_stats/v_theta  ppo_actor/update/actor_loss/avg
