@@ -135,12 +135,17 @@ def may_loop(data_N: NDArray[np.uint8], ends_B: NDArray[np.int64]) -> NDArray[np
         data_N: the texts one after another, in UTF-8.
         ends_B: where each ends, a space or line end at its end left aside.
     """
-    if data_N.size < _WORD:
-        return np.arange(ends_B.size)
-    words_N = np.ndarray(data_N.size - _WORD + 1, np.uint64, data_N.data, strides=(1,))
-    last_B = np.maximum(ends_B - _WORD, 0)
-    earlier_BK = np.maximum(last_B[:, None] - np.arange(1, LONGEST_BLOCK_BYTES + 1), 0)
-    return np.flatnonzero((words_N[earlier_BK] == words_N[last_B][:, None]).any(axis=1))
+    width = LONGEST_BLOCK_BYTES + _WORD
+    near = np.flatnonzero(ends_B < width)  # of the first texts nothing is known
+    far = np.flatnonzero(ends_B >= width)
+    if not far.size:
+        return near
+    rows = np.lib.stride_tricks.sliding_window_view(data_N, width)[ends_B[far] - width]
+    again = np.ones((far.size, LONGEST_BLOCK_BYTES), dtype=bool)
+    for place in range(_WORD):
+        last = LONGEST_BLOCK_BYTES + place
+        again &= rows[:, place : place + LONGEST_BLOCK_BYTES] == rows[:, last : last + 1]
+    return np.concatenate((near, far[again.any(axis=1)]))
 
 
 def text_loops(text: bytes) -> bool:

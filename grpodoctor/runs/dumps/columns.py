@@ -19,6 +19,7 @@ Row = Mapping[str, Any]
 LARGEST_STEP = 2**53
 MOST_COMPONENTS = 64
 """Numbers beside a response that are taken for reward components."""
+LONGEST_NAME = 80
 
 
 def floats(values: Sequence[object]) -> Column:
@@ -133,12 +134,12 @@ def has_any(column: Ragged) -> bool:
 
 def numbers_beside(rows: Sequence[Row], known_keys: frozenset[str]) -> dict[str, Column]:
     """Columns of the numbers that stand beside a response and are none of the framework's own."""
-    names: dict[str, None] = {}
-    for row in rows:
-        for key in row.keys() - known_keys:
-            if isinstance(row[key], float | int) and len(key) <= 80:
-                names[key] = None
-        if len(names) > MOST_COMPONENTS:
+    layouts = set(map(tuple, rows))
+    beside = {key for layout in layouts for key in layout if key not in known_keys}
+    chosen: list[str] = []
+    for name in sorted(each for each in beside if len(each) <= LONGEST_NAME):
+        if len(chosen) == MOST_COMPONENTS:
             break
-    chosen = sorted(names)[:MOST_COMPONENTS]
+        if any(isinstance(each, float | int) for each in pick(rows, name)):
+            chosen.append(name)
     return {clean(name): floats(pick(rows, name)) for name in chosen}

@@ -80,10 +80,10 @@ def batches(piece: Piece, notes: Notes) -> Iterator[tuple[list[dict[str, Any]], 
     """The objects of a piece, some at a time, and their ids: file and byte."""
     name = Path(piece.path).name
     with open_regular(Path(piece.path)) as file:
-        for block, offset in _blocks(file, piece, notes):
+        for block, end, offset in _blocks(file, piece, notes):
             rows: list[dict[str, Any]] = []
             places: list[int] = []
-            for start, line in _lines(block):
+            for start, line in _lines(block, min(end, piece.stop - offset)):
                 if (row := parsed(line)) is not None:
                     rows.append(row)
                     places.append(offset + start)
@@ -112,11 +112,11 @@ class Names(Sequence[str]):
         return len(self._places)
 
 
-def _lines(block: bytes) -> Iterator[tuple[int, memoryview]]:
-    """The lines of a block and where they begin in it; not copied."""
+def _lines(block: bytes, stop: int) -> Iterator[tuple[int, memoryview]]:
+    """The lines of a block that begin before a border, and where; not copied."""
     view = memoryview(block)
     start = 0
-    while start < len(block):
+    while start < stop:
         end = block.find(b"\n", start)
         end = len(block) if end < 0 else end
         if end > start:
@@ -124,25 +124,31 @@ def _lines(block: bytes) -> Iterator[tuple[int, memoryview]]:
         start = end + 1
 
 
-def _blocks(file: BinaryIO, piece: Piece, notes: Notes) -> Iterator[tuple[bytes, int]]:
-    """Whole lines of a range, a few megabytes of them at a time, and where these begin."""
+def _blocks(file: BinaryIO, piece: Piece, notes: Notes) -> Iterator[tuple[bytes, int, int]]:
+    """Lines of a range, a few megabytes at a time: how far they are whole, where they begin."""
     offset = piece.start
     if offset > 0:
         file.seek(offset - 1)
         offset += _skip_line(file) - 1
     while offset < piece.stop:
-        block = file.read(min(BATCH_BYTES, piece.stop - offset))
+        file.seek(offset)
+        block = file.read(BATCH_BYTES)
         if not block:
             return
-        if not block.endswith(b"\n"):
-            block += file.readline(LONGEST_LINE)
-        begun, offset = offset, offset + len(block)
-        if len(block) >= LONGEST_LINE and not block.endswith(b"\n"):
-            what = f"a line of more than {LONGEST_LINE} bytes"
-            notes.damaged_at(Path(piece.path).name, 0, f"{what} in the block at byte {begun}")
-            offset += _skip_line(file)
-            block = block[: block.rfind(b"\n") + 1]
-        yield block, begun
+        # What is cut off is read again: that copies less than to put two parts together.
+        end = block.rfind(b"\n") + 1 if len(block) == BATCH_BYTES else len(block)
+        if end:
+            yield block, end, offset
+            offset += end
+            continue
+        block += file.readline(LONGEST_LINE)
+        if len(block) < LONGEST_LINE or block.endswith(b"\n"):
+            yield block, len(block), offset
+            offset += len(block)
+            continue
+        what = f"a line of more than {LONGEST_LINE} bytes at byte {offset}"
+        notes.damaged_at(Path(piece.path).name, 0, what)
+        offset += len(block) + _skip_line(file)
 
 
 def parsed(line: bytes | memoryview) -> dict[str, Any] | None:

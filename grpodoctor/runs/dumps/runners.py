@@ -11,7 +11,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,8 +130,8 @@ class _Pool:
         if ticket is not None:
             try:
                 return ticket.result()
-            except BrokenProcessPool:
-                pass
+            except (BrokenProcessPool, CancelledError):
+                pass  # this shard's process died, or another one's and the pool was given up
         self._pool.shutdown(wait=False, cancel_futures=True)
         alone = self._make(1)
         try:
