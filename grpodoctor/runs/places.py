@@ -241,6 +241,7 @@ def _errors() -> tuple[type[BaseException], ...]:
         ("gcsfs.retry", "HttpError"),
         ("huggingface_hub.errors", "HfHubHTTPError"),
         ("httpx", "HTTPError"),
+        ("httpx2", "HTTPError"),  # what huggingface_hub asks with, by either name
     )
     found = (getattr(sys.modules.get(module), name, None) for module, name in named)
     return (OSError, ValueError, RuntimeError, *(each for each in found if each is not None))

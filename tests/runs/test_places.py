@@ -151,6 +151,19 @@ def test_a_store_that_nobody_answers_for_ends_soon(monkeypatch: pytest.MonkeyPat
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_a_hub_that_nobody_answers_for_is_one_clear_line(offline: str) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": offline}
+    command = [sys.executable, "-m", "grpodoctor", "check", "hf://datasets/somebody/run"]
+    found = subprocess.run(command, env=environment, check=False,
+                           capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: ")
+    assert "Traceback" not in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
 @pytest.fixture
 def website(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "metrics.jsonl").write_text(LOG)
