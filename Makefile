@@ -35,7 +35,7 @@ bench: venv  ## every figure that README and docs quote, printed
 
 large-dump: venv  ## read a rollout dump of 5 GB; prints steps, responses, and the peak of memory in MB
 	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \
-	$(BIN)/python -m tests.runs.dumps.large "$$dump" 5000 10 pool
+	$(BIN)/python -m tests.runs.dumps.large "$$dump" 5000 10
 
 constraints: venv  ## pin what is installed now
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt
