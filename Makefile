@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test venv venv-vllm check bench docs constraints clean
+.PHONY: demo test venv venv-vllm check bench docs large-dump constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
 	$(BIN)/grpodoctor demo --dir demo --again
@@ -47,6 +47,10 @@ bench: venv  ## every figure that README and docs quote, printed
 
 docs: venv  ## write docs/formulary.md anew from the variants' own pages
 	$(BIN)/grpodoctor formulary --output-format markdown > docs/formulary.md
+
+large-dump: venv  ## read a rollout dump of 5 GB; prints steps, responses, and the peak of memory in MB
+	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \
+	$(BIN)/python -m tests.runs.dumps.large "$$dump" 5000 10
 
 constraints: venv venv-vllm  ## pin what is installed now
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt

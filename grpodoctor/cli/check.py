@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +16,14 @@ import typer
 from grpodoctor.cli.options import (
     FailOn,
     FailOnOption,
+    FormatOption,
     FrameworkOption,
     Ignore,
+    MapOption,
+    RayOption,
+    RunConfigOption,
     Select,
+    read_options,
     split_codes,
 )
 from grpodoctor.cli.pages import json_text
@@ -49,7 +55,13 @@ _SUFFIXES = {
 
 
 def check(
-    path: Annotated[Path, typer.Argument(help="The run directory.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A run directory, or the logs that any framework left; "
+            "also s3://, gs://, hf:// and https://."
+        ),
+    ],
     output_format: Annotated[
         ReportFormat | None,
         typer.Option(help="Format of the report; default: by the name of --output, else text."),
@@ -61,28 +73,61 @@ def check(
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
     framework: FrameworkOption = None,
+    log_format: FormatOption = None,
+    run_config: RunConfigOption = None,
+    mapping: MapOption = None,
+    ray: RayOption = None,
 ) -> None:
-    """Diagnose a run from what it left on disk.
+    """Diagnose a run from what it left on disk, in any framework.
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """
-    from grpodoctor.report.replay import replay
+    from grpodoctor.report.replay import Origin, replay
+    from grpodoctor.runs.places import brought, is_remote
 
-    dossier = replay(
-        path,
-        select=split_codes(select),
-        ignore=split_codes(ignore),
-        framework=framework,
-        watch_steps=_with_progress,
-    )
-    _mention_damage(dossier)
-    rendered = _render(dossier, output_format or _format_of(output), to_file=output is not None)
+    with _download_shown() as told, brought(path, told) as run:
+        dossier = replay(
+            run.path,
+            select=split_codes(select),
+            ignore=split_codes(ignore),
+            framework=framework,
+            options=read_options(log_format, run_config, mapping, ray),
+            watch_steps=_with_progress,
+            origin=Origin(path, run.notes) if is_remote(path) else None,
+        )
+        _mention_damage(dossier)
+        rendered = _render(dossier, output_format or _format_of(output), to_file=output is not None)
     if output is None:
         sys.stdout.write(rendered)
     else:
         _write(output, rendered)
     if dossier.report.reaches(fail_on.value):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _download_shown() -> Iterator[Callable[[int, int], None] | None]:
+    """What shows how much of a run was brought here, on a terminal and once it takes long."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("bringing the run here"), BarColumn(), DownloadColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = progress.add_task("bringing", total=None)
+    patience_ends = time.monotonic() + _PATIENCE_SECONDS
+
+    def told(here: int, total: int) -> None:
+        progress.update(task, completed=here, total=total, visible=here < total)
+        if time.monotonic() > patience_ends:
+            progress.start()
+
+    try:
+        yield told
+    finally:
+        progress.stop()
 
 
 def _format_of(output: Path | None) -> ReportFormat:

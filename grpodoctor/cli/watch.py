@@ -15,13 +15,26 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from grpodoctor.cli.options import FailOn, FailOnOption, Ignore, Select, split_codes
+from grpodoctor.cli.options import (
+    FailOn,
+    FailOnOption,
+    FormatOption,
+    Ignore,
+    MapOption,
+    RunConfigOption,
+    Select,
+    read_options,
+    split_codes,
+)
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.report.session import Session, Tick
 
 _HINT = "Ctrl-C ends the watch; the run goes on"
+
+_HELD_SECONDS = 0.1
+"""Between two looks while a step is not known to be whole: it is shown as soon as it is."""
 
 
 class Apply(StrEnum):
@@ -33,7 +46,10 @@ class Apply(StrEnum):
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(help="The run directory; it may not exist yet.")],
+    run: Annotated[
+        str,
+        typer.Argument(help="A run directory, or a log of any framework; it may not exist yet."),
+    ],
     once: Annotated[bool, typer.Option("--once", help="Show what there is, and end.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object per event; with --once, the report.")
@@ -50,6 +66,9 @@ def watch(
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
+    log_format: FormatOption = None,
+    run_config: RunConfigOption = None,
+    mapping: MapOption = None,
 ) -> None:
     """Follow a live run: its vitals, its findings, its treatment.
 
@@ -57,7 +76,14 @@ def watch(
     """
     from grpodoctor.errors import ConfigError
     from grpodoctor.report.session import Session
+    from grpodoctor.runs.places import is_remote
 
+    if is_remote(run):
+        raise ConfigError(
+            "only what lies on a disk of this machine can be followed",
+            where=run[:200],
+            remedy="use check, or mount the store or sync it to a directory",
+        )
     if once and apply is not Apply.none:
         raise ConfigError(
             "a treatment needs somebody who stays and judges it",
@@ -65,7 +91,11 @@ def watch(
             remedy="leave out one of the two",
         )
     session = Session(
-        run, select=split_codes(select), ignore=split_codes(ignore), apply=apply.value
+        Path(run),
+        select=split_codes(select),
+        ignore=split_codes(ignore),
+        apply=apply.value,
+        options=read_options(log_format, run_config, mapping),
     )
     if once:
         _show_once(session, as_json=json)
@@ -127,7 +157,7 @@ def follow(
                 continue
             if ended():
                 return
-            time.sleep(interval)
+            time.sleep(min(interval, _HELD_SECONDS) if tick.held else interval)
 
 
 class View(ABC):

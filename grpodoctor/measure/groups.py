@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -49,34 +50,51 @@ def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
     return finite_G & (spread_G > noise_G), finite_G & (spread_G <= noise_G)
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     """`groups/*` and `length/group_gap`; a batch without responses has none."""
-    effective_G, equal_G = has_spread(groups, batch.rewards_B)
+    readings = reward_groups(groups, batch.rewards_B, batch.components, batch.correct_B)
+    readings["groups/duplicate_rate"] = Rate(_duplicates(batch, groups), len(batch.sequence_ids))
+    if batch.correct_B is not None:
+        readings["length/group_gap"] = length_gap(batch.lengths_B, groups, batch.correct_B)
+    return readings
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def reward_groups(
+    groups: Groups,
+    rewards_B: Floats,
+    components: Mapping[str, Floats],
+    correct_B: Flags | None,
+) -> dict[str, Reading]:
+    """What the rewards say about the groups; correctness only where it is known."""
+    effective_G, equal_G = has_spread(groups, rewards_B)
     readings: dict[str, Reading] = {
         "groups/size": Mean.of(groups.sizes_G),
         "groups/effective_rate": Rate.of(effective_G),
         "groups/zero_variance_rate": Rate.of(equal_G),
-        "groups/reward_std": Mean.of(_reward_std(batch, groups, equal_G)),
-        "groups/duplicate_rate": Rate(_duplicates(batch, groups), len(batch.sequence_ids)),
+        "groups/reward_std": Mean.of(_reward_std(rewards_B, groups, equal_G)),
     }
-    if batch.components:
-        spreads = [has_spread(groups, values_B)[0] for values_B in batch.components.values()]
+    if components:
+        spreads = [has_spread(groups, values_B)[0] for values_B in components.values()]
         # One that varies alone has a weight of zero: it takes two to cancel.
         readings["groups/cancelled_rate"] = Rate.of(equal_G & (np.sum(spreads, axis=0) >= 2))
-    if batch.correct_B is not None:
-        correct_G = np.bincount(groups.index_B, weights=batch.correct_B).astype(np.int64)
+    if correct_B is not None:
+        correct_G = _correct_in(groups, correct_B)
         readings["groups/all_correct_rate"] = Rate.of(equal_G & (correct_G == groups.sizes_G))
         readings["groups/all_incorrect_rate"] = Rate.of(equal_G & (correct_G == 0))
-        readings["length/group_gap"] = _length_gap(batch, groups, batch.correct_B, correct_G)
     return readings
 
 
-def _reward_std(batch: RolloutBatch, groups: Groups, equal_G: Flags) -> NDArray[np.float64]:
+def _correct_in(groups: Groups, correct_B: Flags) -> NDArray[np.int64]:
+    """Correct responses per group."""
+    return np.bincount(groups.index_B, weights=correct_B).astype(np.int64)
+
+
+def _reward_std(rewards_B: Floats, groups: Groups, equal_G: Flags) -> NDArray[np.float64]:
     """Population standard deviation per group; exactly zero where the rewards are equal."""
     index_B = groups.index_B
-    mean_G = np.bincount(index_B, weights=batch.rewards_B) / groups.sizes_G
-    squares_B = (batch.rewards_B - mean_G[index_B]) ** 2
+    mean_G = np.bincount(index_B, weights=rewards_B) / groups.sizes_G
+    squares_B = (rewards_B - mean_G[index_B]) ** 2
     std_G = np.sqrt(np.bincount(index_B, weights=squares_B) / groups.sizes_G)
     return np.where(equal_G, 0.0, std_G)
 
@@ -88,14 +106,12 @@ def _duplicates(batch: RolloutBatch, groups: Groups) -> int:
     return len(batch.sequence_ids) - len(distinct)
 
 
-def _length_gap(
-    batch: RolloutBatch, groups: Groups, correct_B: Flags, correct_G: Integers
-) -> Reading:
+def length_gap(lengths_B: Floats | Integers, groups: Groups, correct_B: Flags) -> Reading:
     """Length of incorrect minus correct responses, over the groups that have both."""
+    correct_G = _correct_in(groups, correct_B)
     mixed_G = (correct_G > 0) & (correct_G < groups.sizes_G)
     if not mixed_G.any():
         return NotApplicable("no group has both correct and incorrect responses")
-    lengths_B = batch.lengths_B
     total_G = np.bincount(groups.index_B, weights=lengths_B)
     of_correct_G = np.bincount(groups.index_B, weights=lengths_B * correct_B)
     incorrect_G = groups.sizes_G - correct_G

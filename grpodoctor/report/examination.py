@@ -23,6 +23,7 @@ from grpodoctor.report.pictures import PICTURED
 from grpodoctor.report.tracks import Tracks
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.runs.dialects.translate import Gaps
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.runs.tail import Damage
 from grpodoctor.vocabulary.knobs import Setting
@@ -54,6 +55,12 @@ class Examination:
         self.treatments: deque[TreatmentEntry] = deque(maxlen=TREATMENTS_SHOWN)
         self.damage: list[DamagedLine] = []
         self.damage_total = 0
+        self.notes: list[str] = []
+        """How a foreign log was read."""
+        self._unmapped: tuple[str, ...] = ()
+        self._gaps: list[str] = []
+        self.shown = ""
+        """Where the run lies, if that is not where it is read."""
         self.finished = False
         self.steps = 0
         """Step lines read."""
@@ -90,6 +97,16 @@ class Examination:
         for each in damage[: DAMAGE_SHOWN - len(self.damage)]:
             self.damage.append(DamagedLine(each.file, each.line, each.why))
 
+    def note_gaps(self, gaps: Gaps) -> None:
+        """Take what of a foreign log was not used, and why; it replaces what was told before."""
+        self._unmapped = tuple(sorted(gaps.unmapped))
+        told = [f"{key} is not used: {lie}" for key, lie in sorted(gaps.refused.items())]
+        told += [
+            f"{key} is not used: what it means depends on {what}"
+            for key, what in sorted(gaps.undecided.items())
+        ]
+        self._gaps = told
+
     @property
     def last_time(self) -> float:
         """Unix time of the latest step; 0 if unknown."""
@@ -106,7 +123,7 @@ class Examination:
     def facts(self) -> RunFacts:
         """Which run it is, and how much of it was read."""
         return RunFacts(
-            path=str(self.directory),
+            path=self.shown or str(self.directory),
             framework=self.manifest.framework,
             first_step=self._first_step,
             last_step=self.engine.chart.step if self.steps else None,
@@ -130,7 +147,8 @@ class Examination:
                 InapplicableRule(each.code, each.why) for each in diagnosis.not_applicable
             ),
             quiet=diagnosis.quiet,
-            unmapped=diagnosis.unmapped,
+            unmapped=diagnosis.unmapped + self._unmapped,
+            notes=(*self.notes, *self._gaps),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),

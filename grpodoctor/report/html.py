@@ -228,6 +228,9 @@ def _unseen(report: Report) -> str:
     if inapplicable:
         table = _table(["rule", "why"], inapplicable, frozenset())
         parts.append(f"<section><h2>Not applicable</h2>{table}</section>")
+    if report.notes:
+        notes = "".join(f"<li>{safe(note)}</li>" for note in report.notes)
+        parts.append(f"<section><h2>How the log was read</h2><ul>{notes}</ul></section>")
     for title, codes in (
         ("Looked, and saw nothing", report.quiet),
         ("Keys that no metric is known for", report.unmapped),

@@ -100,6 +100,9 @@ def _unseen(report: Report) -> list[str]:
     if report.not_applicable:
         lines += ["", "## Not applicable", ""]
         lines += [f"- {each.code}: {markdown(each.why)}" for each in report.not_applicable]
+    if report.notes:
+        lines += ["", "## How the log was read", ""]
+        lines += [f"- {markdown(note)}" for note in report.notes]
     if report.unmapped:
         lines += ["", "## Keys that no metric is known for", ""]
         lines.append(", ".join(code_span(key) for key in report.unmapped))

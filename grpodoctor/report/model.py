@@ -174,6 +174,8 @@ class Report:
     not_applicable: tuple[InapplicableRule, ...] = ()
     quiet: tuple[str, ...] = ()
     unmapped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """How a foreign log was read: what it was taken for and why, what of it was not used."""
     damage: tuple[DamagedLine, ...] = ()
     """The first damaged lines."""
     damage_total: int = 0
@@ -195,6 +197,7 @@ class Report:
             ],
             "quiet": list(self.quiet),
             "unmapped": list(self.unmapped),
+            "notes": list(self.notes),
             "damage": {
                 "total": self.damage_total,
                 "lines": [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.errors import RunError
+from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.report.examination import Examination, report_finding
 from grpodoctor.report.model import evidence_to_json
@@ -16,7 +16,9 @@ from grpodoctor.report.snapshot import Snapshot, TreatmentState
 from grpodoctor.report.vitals import vital_signs
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
-from grpodoctor.runs.follower import Follower, Poll, read_run
+from grpodoctor.runs.follower import Follower, Poll
+from grpodoctor.runs.foreign import ForeignFollower, ReadOptions
+from grpodoctor.runs.opening import Followed, follow, open_run
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
 from grpodoctor.treatment.mailbox import Mailbox
@@ -43,6 +45,8 @@ class Tick:
     """New lines of the run's journal."""
     more: bool = False
     """There is more to read at once."""
+    held: bool = False
+    """A look in a moment brings something, whether or not the run writes more."""
 
 
 class Session:
@@ -54,9 +58,11 @@ class Session:
         ignore: rules not to run.
         apply: which remedies the doctor may apply to the run.
         settings: how patient the doctor is.
+        options: what the user says about a foreign log.
 
     Raises:
-        ConfigError: if a selector matches no rule.
+        ConfigError: if a selector matches no rule, or if remedies are to be applied to a run that
+            another framework logs.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Session:
         ignore: Sequence[str] = (),
         apply: Apply = "none",
         settings: DoctorSettings | None = None,
+        options: ReadOptions | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.apply = apply
@@ -76,7 +83,8 @@ class Session:
         """Why the latest request could not be sent."""
         self._settings = settings
         self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
-        self._follower = Follower(run_dir)
+        self._options = options
+        self._follower = self._follow()
         self._mailbox = Mailbox(run_dir)
         self._begin(Manifest())
 
@@ -86,17 +94,31 @@ class Session:
         self._unsent: list[Event] = []
         self._journalled: set[_Line] = set()
 
-    def tick(self) -> Tick:
+    def _follow(self) -> Followed:
+        follower = follow(self.run_dir, self._options)
+        if self.apply != "none" and isinstance(follower, ForeignFollower):
+            raise ConfigError(
+                "nothing can be applied to a run that only leaves its log: no request reaches it",
+                where=str(self.run_dir)[:200],
+                remedy="leave out --apply and change by hand what is advised",
+            )
+        return follower
+
+    def tick(self, *, final: bool = False) -> Tick:
         """Read what the run has written since the last look, and treat it if that is allowed.
+
+        Args:
+            final: whether nobody writes any more, so that nothing is worth waiting for.
 
         Raises:
             RunError: if the run cannot be read, or a newer version wrote it.
+            ConfigError: if another framework turns out to log a run that is to be treated.
         """
-        poll = self._follower.poll()
+        poll = self._poll(final)
         self._take_manifest(poll)
         if poll.restarted or poll.manifest is not None or poll.steps:
             self.waiting = poll.manifest is None and not poll.steps
-        self.examination.note_damage(poll.damage)
+        self._note_reading(poll)
         changes = [change for record in poll.steps for change in self._observe(record)]
         for event in poll.events:
             self.examination.note(event)
@@ -104,7 +126,29 @@ class Session:
         self.doctor.hear(poll.events)
         if poll.steps and not poll.more and not self.examination.finished:
             self._treat()
-        return Tick(poll.restarted, len(poll.steps), tuple(changes), tuple(poll.events), poll.more)
+        return Tick(
+            poll.restarted,
+            len(poll.steps),
+            tuple(changes),
+            tuple(poll.events),
+            poll.more,
+            poll.held,
+        )
+
+    def _poll(self, final: bool) -> Poll:
+        """What is new; a path that did not exist may turn out to be another framework's log."""
+        if self.waiting and isinstance(self._follower, Follower):
+            self._follower = self._follow()
+        if isinstance(self._follower, ForeignFollower):
+            return self._follower.poll(final=final)
+        return self._follower.poll()
+
+    def _note_reading(self, poll: Poll) -> None:
+        """What was decided about a foreign log, and what of it is not used."""
+        self.examination.notes += poll.notes
+        self.examination.note_damage(poll.damage)
+        if isinstance(self._follower, ForeignFollower) and self._follower.translator is not None:
+            self.examination.note_gaps(self._follower.translator.gaps)
 
     def _observe(self, record: StepRecord) -> list[Change]:
         changes = self.examination.observe(record)
@@ -139,8 +183,8 @@ class Session:
         Raises:
             RunError: if there is no run to read.
         """
-        read_run(self.run_dir)
-        while self.tick().more:
+        open_run(self.run_dir, self._options)
+        while self.tick(final=True).more:
             pass
         if self.waiting:
             raise RunError(
@@ -178,14 +222,14 @@ class Session:
         """What a screen shows now."""
         examination = self.examination
         report = examination.report()
-        known = examination.last_time > 0
+        last_time = examination.last_time or self._written_at()
         return Snapshot(
             facts=report.run,
             waiting=self.waiting,
             finished=examination.finished,
             apply=self.apply,
             steps_per_minute=examination.steps_per_minute,
-            age=max(0.0, time.time() - examination.last_time) if known else None,
+            age=max(0.0, time.time() - last_time) if last_time > 0 else None,
             vitals=tuple(vital_signs(examination.engine.chart)),
             findings=report.findings,
             treatment=self._treatment_state(),
@@ -196,6 +240,11 @@ class Session:
             damage_total=report.damage_total,
             trouble=self.trouble,
         )
+
+    def _written_at(self) -> float:
+        """When the log was written to last, for logs that do not say the time of their steps."""
+        follower = self._follower
+        return follower.written_at() if isinstance(follower, ForeignFollower) else 0.0
 
     def _treatment_state(self) -> TreatmentState | None:
         progress = self.doctor.progress(self.examination.engine.chart)

@@ -175,6 +175,9 @@ def _unseen(report: Report) -> list[RenderableType]:
     if report.not_applicable:
         parts += ["", _heading("Not applicable")]
         parts += [_indented(f"{each.code}: {plain(each.why)}", 2) for each in report.not_applicable]
+    if report.notes:
+        parts += ["", _heading("How the log was read")]
+        parts += [_indented(plain(note), 2) for note in report.notes]
     if report.unmapped:
         parts += ["", _heading("Keys that no metric is known for")]
         parts.append(_indented(plain(", ".join(report.unmapped)), 2))

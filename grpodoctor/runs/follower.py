@@ -50,8 +50,12 @@ class Poll:
     """In file order. A step at or before its predecessor means that the run went back."""
     events: list[Event] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was decided about a foreign log, and why; a line each."""
     more: bool = False
     """There is more to read at once; poll again without waiting."""
+    held: bool = False
+    """Something may not be whole yet: a look in a moment gives it, whether or not more comes."""
 
 
 class _ManifestFile:

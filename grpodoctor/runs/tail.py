@@ -45,6 +45,8 @@ class Chunk(Generic[T]):
     """Bytes read."""
     more: bool = False
     """Whether another look would give more at once."""
+    notes: list[str] = field(default_factory=list)
+    """What had to be decided about the file, a line each."""
 
 
 class Tail(Generic[T]):
@@ -55,16 +57,19 @@ class Tail(Generic[T]):
     Args:
         path: the file, which may not exist yet.
         parse: makes a record of a line; raises ValueError if it is none.
+        patient: take a line without an end only when a second look finds it as it was: for text of
+            which any part is a line.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes], T]) -> None:
-        self._path, self._parse = path, parse
+    def __init__(self, path: Path, parse: Callable[[bytes], T], *, patient: bool = False) -> None:
+        self._path, self._parse, self._patient = path, parse, patient
         self.rewind()
 
     def rewind(self) -> None:
         """Start over at the first line."""
         self._offset = self._line = 0
         self._skipping = False
+        self._unended = b""
         self._identity: tuple[int, int] | None = None
 
     def was_replaced(self) -> bool:
@@ -98,7 +103,7 @@ class Tail(Generic[T]):
         block = file.read(BLOCK)
         if len(block) == BLOCK and b"\n" not in block and not self._skipping:
             block += file.read(LONGEST_LINE - BLOCK)
-        chunk = Chunk[T](size=len(block), more=len(block) >= BLOCK)
+        chunk = Chunk[T](size=len(block), more=self._offset + len(block) < status.st_size)
         if self._skipping:
             block = self._skip(block)
         self._take_lines(block, chunk)
@@ -136,6 +141,9 @@ class Tail(Generic[T]):
             chunk.damage.append(self._damage(str(error)))
 
     def _take_unended(self, rest: bytes, chunk: Chunk[T]) -> None:
+        if self._patient and rest != self._unended:
+            self._unended = rest
+            return
         try:
             chunk.records.append(self._parse(rest.strip(_BLANK)))
         except ValueError:

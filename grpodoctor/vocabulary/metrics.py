@@ -2,7 +2,8 @@
 
 A name may carry a qualifier, which narrows the population and changes nothing else:
 `/worst_sequence` (maximum over sequences of the per-sequence figure, with the sequence's id),
-`/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`.
+`/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`,
+`/recomputed` (from the dumped responses, where the log has the figure too).
 
 Policies are written as in the literature: `learner` (the current parameters), `old` (the learner
 when the rollout batch began, also called proximal), `sampler` (the engine that generated the
@@ -22,8 +23,10 @@ Kind = Literal["mean", "rate", "max", "min", "quantiles"]
 _INF = float("inf")
 _QUALIFIER = re.compile(
     r"/(worst_sequence|position/[0-9]+-[0-9]*|probability/[0-9.e-]+-[0-9.e-]+"
-    r"|engine/[^/]+|layer/[0-9]+)$"
+    r"|engine/[^/]+|layer/[0-9]+|recomputed)$"
 )
+RECOMPUTED = "recomputed"
+"""The qualifier of what was computed again from the responses themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ METRICS: tuple[Metric, ...] = (
            "Groups without variance in which two or more reward components vary and cancel.", "sampler", 0, 1,
            how=_COMPONENTS),
     Metric("groups/duplicate_rate", "rate", "share", "responses",
-           "Responses that repeat an earlier one of their group token by token.", "sampler", 0, 1),
+           "Responses that repeat an earlier one of their group token by token (letter by letter, in "
+           "a dump without tokens).", "sampler", 0, 1),
     Metric("groups/effective_rate", "rate", "share", "groups", "Groups with variance in reward.",
            "sampler", 0, 1, _DAPO, _ROLLOUTS),
     Metric("groups/reward_std", "mean", "reward", "groups",
@@ -158,6 +162,9 @@ METRICS: tuple[Metric, ...] = (
            "Clipped on the high side with a positive advantage: the gradient is gone. Of a loss that "
            "bounds the weight instead (CISPO, ScaleRL): above its bound, and the gradient is there.",
            "learner / old", 0, 1, _PPO),
+    Metric("clip/any_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
+           "Clipped on either side where that removes the gradient: for logs that do not tell the "
+           "sides apart.", "learner / old", 0, 1, _PPO),
     Metric("clip/dual_rate", "rate", "share", "loss tokens",
            "Stopped by the second clip of a negative advantage.", "learner / old", 0, 1,
            "Dual-clip PPO, arXiv 1912.09729"),
@@ -320,7 +327,8 @@ METRICS: tuple[Metric, ...] = (
            "Distinct 3-grams over all 3-grams of a response's tokens.", "sampler", 0, 1,
            "distinct-n, arXiv 1510.03055"),
     Metric("text/repetition_rate", "rate", "share", "responses",
-           "Responses that end in a loop: a block of tokens repeated to the end.", "sampler", 0, 1),
+           "Responses that end in a loop: a block of tokens (of bytes, in a dump without tokens) "
+           "repeated to the end.", "sampler", 0, 1),
     Metric("text/reflection_rate", "rate", "share", "responses",
            "Responses with a word of second thoughts (wait, recheck, alternatively).", "sampler",
            0, 1),

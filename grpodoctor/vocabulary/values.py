@@ -91,6 +91,8 @@ class Mean:
     @property
     def value(self) -> float:
         """The mean of the finite entries; NaN if there are none."""
+        if self.count == 1:  # a number of a foreign log, and a division saved
+            return _to_float(self.total)
         return _to_float(self.total / self.count) if self.count else math.nan
 
     def to_json(self) -> Any:

@@ -90,6 +90,7 @@ def test_the_json_has_exactly_the_promised_shape(hostile):
         "not_applicable",
         "quiet",
         "unmapped",
+        "notes",
         "damage",
         "treatments",
     ]

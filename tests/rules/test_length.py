@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
 
@@ -103,3 +104,35 @@ def test_absent_zero_and_not_applicable() -> None:
     assert patient.findings("LEN001") == patient.findings("LEN002") == []
     patient = run(dict.fromkeys(names, NotApplicable("fixed length")))
     assert patient.why_not("LEN001") == patient.why_not("LEN002") == "fixed length"
+
+
+def early(curve: Curve, **knobs: Setting) -> Patient:
+    """A log of early 2025: no share of cut responses."""
+    return Patient(steps(60, {ALL: curve, "reward/mean": noisy(0.4, 0.05, 1)}), knobs=knobs)
+
+
+def test_a_mean_near_the_limit_is_noted_where_nobody_counts_the_cut() -> None:
+    """A run of strangers: 3,166 to 3,443 tokens of 3,584."""
+    finding = early(noisy(3316, 80, 1), max_length=3584).finding("LEN003")
+    assert finding.severity == "info"
+    assert "92% of the limit of 3584" in finding.summary
+    assert early(noisy(3316, 80, 1)).findings("LEN003") == []
+    assert early(noisy(1500, 80, 1), max_length=3584).findings("LEN003") == []
+
+
+def test_batches_cut_as_a_whole_give_the_limit_away() -> None:
+    """A run of strangers: mean 151, exactly 200 in nine of 250 steps, never more."""
+    cut = {7, 19, 33, 48}
+
+    def means(step: int) -> float:
+        return 200.0 if step in cut else 150 + 7 * (step % 7) + step / 100
+
+    finding = early(means).finding("LEN003")
+    assert "is 200 tokens long" in finding.summary
+    assert early(5.0).findings("LEN003") == []
+
+
+def test_counted_truncation_is_left_to_its_rule() -> None:
+    patient = run({ALL: 3400.0, CUT: 0.9})
+    assert patient.findings("LEN003") == []
+    assert patient.findings("LEN002")

@@ -171,3 +171,13 @@ def test_with_a_critic_the_advantages_tell_starved_from_broken() -> None:
     assert "advantages are not zero" in finding(0.0).summary
     assert finding(0.0).remedies == ("check-loss-mask",)
     assert "no token has an advantage: there is nothing" in finding(1.0).summary
+
+
+def test_single_prompts_without_spread_at_first_are_a_note() -> None:
+    """A healthy run of strangers, a prompt to a batch: no spread in up to half of the steps."""
+    idle = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9] + [0.9] * 40
+    curves: dict[str, Curve] = {LOSS: 0.0, GRADIENT: 0.01, "groups/reward_std": idle}
+    curves["reward/mean"] = noisy(0.5, 0.1, 1)
+    assert Patient(steps(50, curves)).finding("OPT001").severity == "info"
+    lasting: dict[str, Curve] = {**curves, "groups/reward_std": 0.0}
+    assert Patient(steps(50, lasting)).finding("OPT001").severity == "warning"

@@ -143,3 +143,40 @@ def test_absent_and_not_applicable() -> None:
     patient = run(dict.fromkeys(names, NotApplicable("no reward function")))
     assert {code for code in codes if patient.why_not(code)} == codes
     assert run(dict.fromkeys(names, 0.0), count=150).findings("REW002") == []
+
+
+def plain(reward: Curve) -> Patient:
+    """A log that says nothing of groups."""
+    return Patient(steps(80, {REWARD: reward}))
+
+
+def test_a_reward_that_stays_at_its_ceiling_is_saturation() -> None:
+    """A run of strangers: 1 in nine measurements of ten from the start, .98 in the others."""
+    mostly = plain(lambda step: 0.99 if step % 10 == 3 else 1.0)
+    finding = mostly.finding("REW006")
+    assert (finding.severity, finding.remedies[0]) == ("info", "stop-training")
+    assert plain(1.0).findings("REW006") == []  # given to any response: REW004's
+    assert plain(noisy(0.9, 0.02, 1)).findings("REW006") == []
+    assert plain(noisy(1.4, 0.1, 1)).findings("REW006") == []
+
+
+def test_saturated_groups_are_left_to_their_rule() -> None:
+    curves = {**both(ramp(0.5, 1.0, 20)), "groups/all_correct_rate": ramp(0.1, 1.0, 20)}
+    patient = run(curves)
+    assert patient.findings("REW006") == []
+    assert patient.findings("GRP001")
+
+
+def test_a_task_that_was_never_rewarded_is_a_warning() -> None:
+    """A run of strangers: the format earned now and then, the equation in none of 39 batches."""
+    curves: dict[str, Curve] = {
+        REWARD: lambda step: 0.125 * (step % 2),
+        "reward/component/format_reward_func/mean": lambda step: 0.125 * (step % 2),
+        "reward/component/equation_reward_func/mean": 0.0,
+    }
+    finding = Patient(steps(39, curves)).finding("REW004")
+    assert finding.severity == "warning"
+    assert "the task was never rewarded" in finding.summary
+    strict: dict[str, Curve] = {**curves, "reward/component/equation_reward_func/mean": 0.3}
+    strict["reward/component/strict_format/mean"] = 0.0
+    assert Patient(steps(39, strict)).finding("REW004").severity == "info"

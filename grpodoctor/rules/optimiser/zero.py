@@ -73,6 +73,9 @@ class ZeroLossOrGradient(Rule):
     """Share of groups without variance at which a run is starved."""
     patience: int = 20
     """Readings after which a starved run is critical: every run has a few bad batches."""
+    idle: float = 0.75
+    """Share of those without any spread that is a warning. A healthy run of strangers with one
+    prompt to a batch had up to half, five in a row."""
 
     def examine(self, chart: Chart) -> Verdict:
         """See which of the two is zero, then look for the cause."""
@@ -119,12 +122,25 @@ class ZeroLossOrGradient(Rule):
         """Critical where no gradient was left for long; a note beside GRP002 to GRP004.
 
         With groups on record those rules name the cause, and a symptom must not stand before it.
+        Without them a few batches of little variety look the same: one or two prompts to a batch
+        are often all wrong at first.
         """
         if any(map(chart.is_fresh, _FLAT_KINDS)):
             return "info"
         gradients = chart.series(_GRADIENT).tail(self.patience)
         long = len(gradients) == self.patience and max(gradients) <= self.no_gradient
-        return "critical" if long else "warning"
+        if long:
+            return "critical"
+        return "warning" if self._lasts(chart) else "info"
+
+    def _lasts(self, chart: Chart) -> bool:
+        """Whether nearly none of the latest batches had any spread in reward."""
+        for name in (_ALIVE, _SPREAD, _BATCH_SPREAD):
+            spreads = chart.series(name).tail(self.patience)
+            if spreads:
+                idle = sum(spread == 0 for spread in spreads)
+                return len(spreads) == self.patience and idle >= self.idle * self.patience
+        return chart.series(_GRADIENT).level(self.patience) <= self.no_gradient
 
     def _is_starved(self, chart: Chart) -> bool:
         if has_critic(chart):  # a group without variance is no group without signal

@@ -22,7 +22,8 @@ class ConstantReward(Rule):
         A mean that stands where it stood when the run began, in every reading of the window. The
         total reward is a warning, unless accuracy says that all is solved: no response was ever
         told from another. A single component at zero or below is a note: its share of the nominal
-        reward is out of reach.
+        reward is out of reach. It is a warning where all that was ever earned is for the form of
+        the answer, as the components' names have it: then the task itself was never rewarded.
 
     Why it matters:
         Not one response among hundreds earned a reward, or none failed to: a parser that looks for
@@ -61,6 +62,18 @@ class ConstantReward(Rule):
     itself with a chance of 92 %."""
     penalties: tuple[str, ...] = ("overlong", "penalt", "punish")
     """Parts of the names of components that are zero in health."""
+    forms: tuple[str, ...] = (
+        "format",
+        "xml",
+        "tag",
+        "think",
+        "structure",
+        "length",
+        "lang",
+        "repet",
+    )
+    """Parts of the names of components that any answer can earn, right or wrong. In a run of
+    strangers the format was earned now and then and the equation in none of 39 batches."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Look for means that never left their first value."""
@@ -76,7 +89,19 @@ class ConstantReward(Rule):
             for name in stuck[:_MOST_NAMED]
         )
         text = f"reward components that no response has ever earned: {each}"
-        return Sighting("info", text, tuple(cite(chart, name) for name in stuck[:_MOST_NAMED]))
+        evidence = tuple(cite(chart, name) for name in stuck[:_MOST_NAMED])
+        if self._only_form_is_earned(chart, stuck):
+            text = f"{text}; what is earned is for form, the task was never rewarded"
+            return Sighting("warning", text, (cite(chart, _REWARD), *evidence))
+        return Sighting("info", text, evidence)
+
+    def _only_form_is_earned(self, chart: Chart, stuck: list[str]) -> bool:
+        earned = [name for name in self._components(chart) if name not in stuck]
+        return any(not self._is_form(name) for name in stuck) and all(map(self._is_form, earned))
+
+    def _is_form(self, name: str) -> bool:
+        component = name.removeprefix(_PREFIX).lower()
+        return any(part in component for part in (*self.forms, *self.penalties))
 
     def _total(self, chart: Chart, level: float) -> Sighting:
         count = len(chart.series(_REWARD))

@@ -1,0 +1,102 @@
+"""`grpodoctor metrics`: the vocabulary, and what each framework's keys mean in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpodoctor.cli.pages import PageFormat, json_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from grpodoctor.runs.dialects.semantics import Framework, Meaning
+    from grpodoctor.vocabulary.metrics import Metric
+
+
+def metrics(
+    framework: Annotated[
+        str | None,
+        typer.Option("--framework", help="What this framework's keys mean; none: the vocabulary."),
+    ] = None,
+    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+) -> None:
+    """List the metrics, or what a framework's keys mean."""
+    if framework is None:
+        _print_vocabulary(output_format)
+    else:
+        from grpodoctor.runs.dialects.catalogue import framework_named
+
+        _print_framework(framework_named(framework), output_format)
+
+
+def _print_vocabulary(output_format: PageFormat) -> None:
+    from grpodoctor.vocabulary.metrics import METRICS
+
+    heads = ("metric", "unit", "over", "policies", "meaning")
+    _print(heads, [_vocabulary_row(each) for each in METRICS], output_format)
+
+
+def _vocabulary_row(metric: Metric) -> tuple[str, ...]:
+    over = f"{metric.kind} over {metric.over}"
+    return metric.name, metric.unit, over, metric.policies, metric.summary
+
+
+def _print_framework(framework: Framework, output_format: PageFormat) -> None:
+    heads = ("key", "metric", "over", "policies", "when", "note")
+    _print(heads, [_meaning_row(each) for each in framework.meanings], output_format)
+
+
+def _meaning_row(meaning: Meaning) -> tuple[str, ...]:
+    keys = f" {meaning.formula} ".join(meaning.keys)
+    if len(meaning.keys) == 1 and meaning.formula != "as-is":
+        keys = f"{meaning.formula} {keys}"
+    unit = f" ({meaning.unit})" if meaning.unit else ""
+    over = "; ".join(part for part in (meaning.over, meaning.mask, meaning.estimator) if part)
+    return keys + unit, meaning.metric, over, meaning.policies, _condition(meaning), _note(meaning)
+
+
+def _condition(meaning: Meaning) -> str:
+    parts = [f"{name}={'|'.join(map(str, given))}" for name, given in meaning.when.items()]
+    parts += [f"since {meaning.since}"] if meaning.since else []
+    parts += [f"before {meaning.until}"] if meaning.until else []
+    return ", ".join(parts)
+
+
+def _note(meaning: Meaning) -> str:
+    parts = (meaning.lie, meaning.structural_zero, meaning.how)
+    return "; ".join(part for part in parts if part)
+
+
+def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]], output_format: PageFormat) -> None:
+    if output_format is PageFormat.json:
+        objects: list[dict[str, Any]] = [dict(zip(heads, row, strict=True)) for row in rows]
+        print(json_text(objects))
+    elif output_format is PageFormat.markdown:
+        print(_markdown(heads, rows))
+    else:
+        from rich.console import Console
+
+        Console().print(_table(heads, rows))
+
+
+def _markdown(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    rule = tuple("---" for _ in heads)
+    lines = (heads, rule, *rows)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in lines
+    )
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold", ratio=2 if head in ("key", "metric") else None)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -1,0 +1,1 @@
+"""INS: the instruments themselves."""

@@ -1,0 +1,185 @@
+"""INS001."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.metrics import RECOMPUTED
+from grpodoctor.vocabulary.values import Mean, Quantiles, Rate
+
+_COMPARED = (
+    "groups/zero_variance_rate",
+    "groups/effective_rate",
+    "groups/all_correct_rate",
+    "groups/all_incorrect_rate",
+    "groups/reward_std",
+    "reward/mean",
+    "reward/std",
+    "accuracy/train",
+    "length/mean",
+    "length/truncated_rate",
+    "mismatch/kl_k1",
+    "mismatch/kl_k3",
+)
+_SPREADS = ("reward/std", "groups/reward_std")
+_OF_GROUPS = ("groups/zero_variance_rate", "groups/effective_rate")
+
+
+class _Pair(NamedTuple):
+    """A figure as logged, and as the responses give it."""
+
+    metric: str
+    logged: float
+    recomputed: float
+
+
+@dataclass(frozen=True)
+class LogAgainstDump(Rule):
+    """The log says another number than the responses that were dumped at the same step.
+
+    What it sees:
+        A figure that stands in the log and can be computed again from the rollout dump, and the two
+        differ by more than rounding, by more than the two ways to take a standard deviation, and by
+        more than chance would if the dump were only a part of the batch.
+
+    Why it matters:
+        One of them is not what it is called: a mean over another population, a reward before or
+        after shaping, a length with the prompt or the padding in it, groups counted after the ones
+        without signal were thrown away. Everything else that is read from that log inherits it.
+
+    Evidence it needs:
+        A log and a rollout dump of the same steps.
+
+    Remedies:
+        None for the training. Find out at which stage each of the two is taken; where the groups
+        without variance are missing from the log alone, that stage is the filter.
+
+    When it is wrong:
+        A dump that is no random part of the batch, such as the first few prompts of each step.
+
+    References:
+        DAPO, arXiv 2503.14476, whose dynamic sampling drops groups before a trainer counts them.
+    """
+
+    code: ClassVar[str] = "INS001"
+    name: ClassVar[str] = "log-contradicts-dump"
+    summary: ClassVar[str] = "The log says another number than the responses it is about."
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+    inputs: ClassVar[tuple[Need, ...]] = (tuple(f"{name}/{RECOMPUTED}" for name in _COMPARED),)
+
+    rounding: float = 0.005
+    """Relative: consoles print three or four digits."""
+    least: float = 0.002
+    """Absolute: half a unit of the third decimal, twice, and what is added up from such."""
+    deviations: float = 6.0
+    """Standard errors of the dump's figure that a dump of some of the responses may be off: a run
+    has thousands of steps and a dozen figures, and no alarm of chance is wanted in any of them."""
+    of_estimators: float = 0.1
+    """Relative, of a KL divergence: frameworks cap or mask single terms before the mean."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        """Compare every pair of this step; the furthest apart is told."""
+        off = [pair for pair in _pairs(chart) if not self._agree(chart, pair)]
+        if not off:
+            return None
+        worst = max(off, key=_distance)
+        filtered = _looks_filtered(off)
+        others = f" and {len(off) - 1} more figures" if len(off) > 1 else ""
+        because = (
+            "; the log counts its groups after those without variance were left out"
+            if filtered
+            else ""
+        )
+        text = (
+            f"the log says {worst.metric} {worst.logged:.4g}, the dumped responses say"
+            f" {worst.recomputed:.4g}{others}{because}"
+        )
+        shown = [worst, *(pair for pair in off if pair != worst)][:4]
+        evidence = tuple(cite(chart, pair.metric, pair.recomputed) for pair in shown)
+        return Sighting("info" if filtered else "warning", text, evidence)
+
+    def _agree(self, chart: Chart, pair: _Pair) -> bool:
+        allowed = self.least + self.rounding * max(abs(pair.logged), abs(pair.recomputed))
+        if pair.metric.startswith("mismatch/"):
+            allowed = self.of_estimators * max(abs(pair.logged), abs(pair.recomputed)) + 1e-5
+        allowed += self.deviations * _standard_error(chart, pair)
+        return any(abs(pair.logged - said) <= allowed for said in _readings_of(chart, pair))
+
+
+def _pairs(chart: Chart) -> Iterator[_Pair]:
+    for metric in _COMPARED:
+        logged, again = chart.value(metric), chart.value(f"{metric}/{RECOMPUTED}")
+        if logged is not None and again is not None and math.isfinite(logged - again):
+            yield _Pair(metric, logged, again)
+
+
+def _distance(pair: _Pair) -> float:
+    return abs(pair.logged - pair.recomputed) / (abs(pair.logged) + abs(pair.recomputed) + 1e-12)
+
+
+def _looks_filtered(off: list[_Pair]) -> bool:
+    """Whether the log alone has no group without variance: they were dropped before it counted."""
+    for pair in off:
+        if pair.metric == _OF_GROUPS[0] and pair.logged == 0 < pair.recomputed:
+            return True
+        if pair.metric == _OF_GROUPS[1] and pair.logged == 1 > pair.recomputed:
+            return True
+    return False
+
+
+def _readings_of(chart: Chart, pair: _Pair) -> tuple[float, ...]:
+    """The recomputed figure; of a spread also with n - 1 in place of n."""
+    if pair.metric not in _SPREADS:
+        return (pair.recomputed,)
+    if pair.metric == "groups/reward_std":
+        count = _either(chart, "groups/size")
+    else:
+        count = float(_count(chart, "reward/mean"))
+    unbiased = math.sqrt(count / (count - 1)) if count is not None and count > 1 else 1.0
+    return (pair.recomputed, pair.recomputed * unbiased)
+
+
+def _either(chart: Chart, metric: str) -> float | None:
+    """A figure of the dump, which stands under its own name where the log has none."""
+    again = chart.value(f"{metric}/{RECOMPUTED}")
+    return chart.value(metric) if again is None else again
+
+
+def _count(chart: Chart, metric: str) -> int:
+    """How many the dump's figure is over."""
+    for name in (f"{metric}/{RECOMPUTED}", metric):
+        reading = chart.readings.get(name)
+        if isinstance(reading, Mean | Rate):
+            return reading.count
+    return 0
+
+
+def _standard_error(chart: Chart, pair: _Pair) -> float:
+    """Of the dump's figure, as far as the dump tells how its responses scatter."""
+    count = max(_count(chart, pair.metric), 1)
+    reading = chart.readings.get(f"{pair.metric}/{RECOMPUTED}")
+    if isinstance(reading, Rate):
+        # Laplace's rule: of no hits in a few tries little follows.
+        share = (reading.hits + 1) / (reading.count + 2)
+        return math.sqrt(share * (1 - share) / count)
+    if pair.metric == "reward/mean":
+        return (_either(chart, "reward/std") or 0.0) / math.sqrt(count)
+    if pair.metric == "length/mean":
+        return _spread_of(chart, "length/p95") / math.sqrt(count)
+    if pair.metric == "reward/std":
+        return pair.recomputed / math.sqrt(2 * max(_count(chart, "reward/mean"), 1))
+    return pair.recomputed / math.sqrt(count)
+
+
+def _spread_of(chart: Chart, metric: str) -> float:
+    """Half the width between the 16th and the 84th percentile of the dump's distribution."""
+    for name in (f"{metric}/{RECOMPUTED}", metric):
+        reading = chart.readings.get(name)
+        if isinstance(reading, Quantiles) and reading.count > 1:
+            return (reading.quantile(0.84) - reading.quantile(0.16)) / 2
+    return 0.0

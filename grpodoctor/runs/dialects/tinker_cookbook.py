@@ -1,0 +1,103 @@
+"""tinker-cookbook's metrics.jsonl, checked against v0.5.5."""
+
+from __future__ import annotations
+
+from grpodoctor.runs.dialects.semantics import Framework, KnobMeaning, Meaning
+
+_EPISODES = "episodes of the batch"
+_ENTROPY_LIE = "minus the mean log-probability of the sampled tokens, not the entropy"
+
+FRAMEWORK = Framework(
+    name="tinker-cookbook",
+    title="tinker-cookbook",
+    family=("tinker",),
+    first_step=0,
+    signature=(
+        "env/<path>/by_group/frac_mixed",
+        "optim/kl_sample_train_v1",
+        "sampling_client/step_mean",
+        "progress/done_frac",
+    ),
+    meanings=(
+        Meaning(key="optim/entropy", lie=_ENTROPY_LIE, policies="sampler"),
+        Meaning(
+            key="optim/kl_sample_train_v1",
+            metric="mismatch/kl_k1",
+            estimator="k1",
+            over="tokens",
+            policies="sampler | old",
+        ),
+        Meaning(
+            key="optim/kl_sample_train_v2",
+            estimator="k2",
+            lie="half the mean squared log-ratio, which no canonical metric is",
+        ),
+        Meaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES),
+        Meaning(
+            key=("env/all/ac_tokens_per_turn", "env/all/turns_per_episode"),
+            metric="length/mean",
+            formula="product",
+            over=_EPISODES,
+        ),
+        Meaning(key="env/all/by_group/frac_mixed", metric="groups/effective_rate", over="groups"),
+        Meaning(
+            key=("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),
+            metric="groups/zero_variance_rate",
+            formula="sum",
+            over="groups",
+        ),
+        Meaning(
+            key="env/all/by_group/frac_all_good",
+            metric="groups/all_correct_rate",
+            over="groups",
+            lie="groups of one reward of at least 0.5, correct or not",
+        ),
+        Meaning(
+            key="env/all/by_group/frac_all_bad",
+            metric="groups/all_incorrect_rate",
+            over="groups",
+            lie="groups of one reward below 0.5, incorrect or not",
+        ),
+        Meaning(key="optim/lr", metric="optimiser/learning_rate"),
+        Meaning(key="test/env/all/reward/total", metric="reward/heldout", over="test episodes"),
+        Meaning(key="time/total", metric="time/step", unit="s"),
+        Meaning(
+            key="kl_policy_base",
+            metric="kl/reference/k1",
+            estimator="k1",
+            over="tokens",
+            policies="learner | reference",
+        ),
+        Meaning(
+            key="kl_pre_post_v1", estimator="k1", lie="before against after the update, not a clip"
+        ),
+        Meaning(key="kl_pre_post_v2", estimator="k2", lie="before against after the update"),
+        Meaning(
+            key=("training_client/step", "sampling_client/step_mean"),
+            metric="staleness/mean",
+            formula="difference",
+            unit="training steps",
+        ),
+        *(
+            Meaning(key=f"{family}/<path>")
+            for family in (
+                "env",
+                "test",
+                "time",
+                "progress",
+                "sampling_client",
+                "training_client",
+                "rollout_errors",
+            )
+        ),
+    ),
+    knobs=(
+        KnobMeaning(key="learning_rate", knob="learning_rate"),
+        KnobMeaning(key="max_tokens", knob="max_length"),
+        KnobMeaning(key="temperature", knob="temperature", default=1.0),
+        KnobMeaning(key="group_size", knob="group_size"),
+        KnobMeaning(key="groups_per_batch", knob="prompts_per_batch"),
+        KnobMeaning(key="num_substeps", knob="updates_per_batch", default=1),
+        KnobMeaning(key="kl_penalty_coef", knob="kl_coefficient", default=0.0),
+    ),
+)

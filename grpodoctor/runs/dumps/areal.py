@@ -1,0 +1,49 @@
+"""AReaL's `rollout/<version>/<task>.jsonl`, written with `rollout.dump_to_file`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.runs.dumps import columns as of
+from grpodoctor.runs.dumps.base import Piece, Responses
+from grpodoctor.runs.dumps.jsonlines import json_format
+
+
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
+    prompts = of.texts(rows, "prompt")
+    with np.errstate(invalid="ignore"):
+        lengths = of.floats(of.pick(rows, "seqlen")) - of.floats(of.pick(rows, "prompt_len"))
+    return Responses(
+        steps_B=of.steps(rows, "head_version", piece.step)
+        if piece.step is None
+        else np.full(len(rows), piece.step, np.int64),
+        names=[
+            f"{row.get('task_id', name)}/{row.get('sample_idx', '')}"[:200]
+            for row, name in zip(rows, names, strict=True)
+        ],
+        groups=[str(row.get("task_id", prompt)) for row, prompt in zip(rows, prompts, strict=True)],
+        prompts=prompts,
+        texts=of.texts(rows, "completion"),
+        rewards_B=of.optional(rows, "reward"),
+        lengths_B=of.known(np.where(lengths >= 0, lengths, np.nan)),
+    )
+
+
+def _step_of(path: Path) -> int | None:
+    return int(path.parent.name) if path.parent.name.isdigit() else None
+
+
+_LINES = json_format(
+    "AReaL rollouts",
+    "areal",
+    ("task_id", "sample_idx", "seqlen", "prompt_len"),
+    _columns,
+    _step_of,
+)
+FORMAT = _LINES._replace(
+    claims=lambda path, head: "eval-rollout" not in path.parts and _LINES.claims(path, head)
+)

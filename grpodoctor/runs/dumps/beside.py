@@ -1,0 +1,200 @@
+"""The rollout dumps that lie beside a log: read as they appear, and joined to its steps.
+
+A metric that the log lacks comes from the dump. One that both have stays as logged, and what the
+dump says is set beside it as `<metric>/recomputed`: two readings of one quantity must agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.dumps.base import DumpFormat, Piece
+from grpodoctor.runs.dumps.catalogue import dump_format_of
+from grpodoctor.runs.dumps.fold import Fold, PromptRate
+from grpodoctor.runs.dumps.plan import SHARD_BYTES, Shard
+from grpodoctor.runs.dumps.reading import DumpReader
+from grpodoctor.runs.dumps.runners import Outcome, attempt
+from grpodoctor.runs.records import StepRecord
+from grpodoctor.runs.tail import Damage
+from grpodoctor.vocabulary.metrics import RECOMPUTED
+from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading
+
+QUIET_SECONDS = 0.3
+"""A file that has not grown for so long is taken for whole."""
+_TURN_SECONDS = 0.3
+"""What one poll of a live run spends on dumps at most, but for the shard that it is at."""
+
+
+@dataclass(slots=True)
+class _File:
+    """A dump, and how much of it was read."""
+
+    path: Path
+    form: DumpFormat
+    size: int = -1
+    since: float = 0.0
+    """When it was first seen to be that long."""
+    done: int = 0
+
+
+class Dumps:
+    """The dumps of a run, once or while they are written.
+
+    Args:
+        ray: a Ray cluster to read them on: `local`, `auto` or its address.
+    """
+
+    def __init__(self, ray: str | None = None) -> None:
+        self._ray = ray
+        self._files: dict[Path, _File] = {}
+        self._ready: dict[int, dict[str, Reading]] = {}
+        self._fold = Fold([])
+        self._joined = -1
+        self._reader: DumpReader | None = None
+        self.damage: list[Damage] = []
+        self.notes: list[str] = []
+
+    def claim(self, path: Path) -> bool:
+        """Whether a file is a rollout dump; one that is will be read here."""
+        form = dump_format_of(path)
+        if form is None:
+            return False
+        self._files.setdefault(path, _File(path, form))
+        return True
+
+    @property
+    def framework(self) -> str | None:
+        """Who wrote the dumps; None if there are none."""
+        names = sorted({each.form.framework for each in self._files.values()})
+        return names[0] if names else None
+
+    @property
+    def pass_rates(self) -> list[PromptRate]:
+        """How often each prompt was solved; once all was read."""
+        return self._reader.pass_rates if self._reader is not None else self._fold.pass_rates()
+
+    def read(self, *, final: bool) -> bool:
+        """Read what is new; whether there is more to read at once."""
+        if final:
+            self._read_all()
+            return False
+        return self._read_some()
+
+    def _read_all(self) -> None:
+        """Nobody writes any more: everything at once, in as many processes as it is worth."""
+        files = [each for each in self._files.values() if not each.done]
+        if not files:
+            return
+        reader = DumpReader([(each.form, each.path) for each in files], ray=self._ray)
+        for step, readings in reader.steps():
+            self._ready.setdefault(step, readings)
+        for each in files:
+            each.done = max(each.path.stat().st_size, 1) if each.path.exists() else 1
+        self._reader = reader
+        self.notes += reader.notes()
+        self.damage += reader.damage
+
+    def _read_some(self) -> bool:
+        """What has stopped growing, for a moment."""
+        until = time.monotonic() + _TURN_SECONDS
+        for each in sorted(self._files.values(), key=_order):
+            for shard in self._fresh(each):
+                self._take(attempt(shard), shard)
+                if time.monotonic() > until:
+                    return True
+        return False
+
+    def _fresh(self, file: _File) -> Iterator[Shard]:
+        """What was not read yet of a file that is quiet: lines are appended, the rest is whole."""
+        try:
+            size = file.path.stat().st_size
+        except OSError:
+            return
+        now = time.monotonic()
+        if size != file.size:
+            file.size, file.since = size, now
+        if size <= file.done or now - file.since < QUIET_SECONDS:
+            return
+        lines = file.path.suffix in (".jsonl", ".ndjson", ".json")
+        if not lines and file.done:
+            return
+        step = file.form.step_of(file.path)
+        for start, stop in _split(file.done, size) if lines else self._cuts(file):
+            file.done = stop if lines else size
+            yield Shard(file.form.name, (Piece(str(file.path), start, stop, step),), 1)
+
+    def _cuts(self, file: _File) -> list[tuple[int, int]]:
+        try:
+            return file.form.cut(file.path, SHARD_BYTES)
+        except (OSError, RunError):
+            return []  # half-written: it is looked at again when it has grown
+
+    def _take(self, outcome: Outcome, shard: Shard) -> None:
+        if outcome.summary is None:
+            self.notes.append(f"incomplete: not read: {shard.name}: {outcome.why}")
+            return
+        self._fold.add(outcome.summary)
+        self.damage += outcome.summary.notes.damage
+
+    def join(self, records: Iterable[StepRecord], *, final: bool, alone: bool) -> list[StepRecord]:
+        """The steps of the log with what the dumps say, and between them steps of dumps alone.
+
+        Args:
+            records: the log's.
+            final: whether there is nothing more to come.
+            alone: whether there is no log: then the dumps' own steps are given.
+        """
+        joined: list[StepRecord] = []
+        for record in records:
+            joined += self._before(record.step)
+            readings = self._pop(record.step)
+            joined.append(record if readings is None else _joined(record, readings))
+            self._joined = record.step
+        if final or alone:
+            joined += self._before(None if final else self._newest())
+        return joined
+
+    def _before(self, border: int | None) -> list[StepRecord]:
+        """Steps that only dumps have, up to a border."""
+        steps = sorted({*self._ready, *self._fold.steps()})
+        found = []
+        for step in steps:
+            readings = None
+            if border is None or step < border:
+                readings = self._pop(step)
+            if readings and step > self._joined:
+                found.append(StepRecord(step, readings))
+                self._joined = step
+        return found
+
+    def _pop(self, step: int) -> dict[str, Reading] | None:
+        if step in self._ready:
+            return self._ready.pop(step)
+        return self._fold.give(step) if step in self._fold.steps() else None
+
+    def _newest(self) -> int:
+        """The newest step, which may still be written."""
+        return max(self._fold.steps(), default=-1)
+
+
+def _order(file: _File) -> tuple[int, str]:
+    return (file.form.step_of(file.path) or 0, str(file.path))
+
+
+def _split(start: int, stop: int) -> list[tuple[int, int]]:
+    return list(pairwise([*range(start, stop, SHARD_BYTES), stop]))
+
+
+def _joined(record: StepRecord, readings: Mapping[str, Reading]) -> StepRecord:
+    values = dict(record.values)
+    for name, reading in readings.items():
+        if isinstance(values.get(name, Absent()), Absent):
+            values[name] = reading
+        elif not isinstance(reading, NotApplicable):
+            values[f"{name}/{RECOMPUTED}"] = reading
+    return StepRecord(record.step, values, record.knobs, record.time)

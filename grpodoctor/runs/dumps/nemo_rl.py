@@ -1,0 +1,85 @@
+"""NeMo RL's `train_data_step<N>.jsonl`: tokens and both log-probabilities, prompt included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from grpodoctor.measure.ragged import Ragged
+from grpodoctor.runs.dumps import columns as of
+from grpodoctor.runs.dumps.base import Column, Piece, Responses
+from grpodoctor.runs.dumps.jsonlines import json_format
+
+_FILE = re.compile(r"train_data_step(\d{1,12})")
+
+
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
+    tokens = of.ragged(of.pick(rows, "token_ids"), np.int64)
+    mask = of.ragged(of.pick(rows, "token_loss_mask"))
+    whole = mask.fits(tokens)
+    chosen = mask.values_N > 0
+    learner, sampler = (
+        _generated(of.ragged(of.pick(rows, key)), mask, chosen)
+        for key in ("prev_logprobs", "generation_logprobs")
+    )
+    both = learner is not None and sampler is not None
+    return Responses(
+        steps_B=np.full(len(rows), piece.step or 0, np.int64),
+        names=list(names),
+        groups=_prompts(tokens, mask) if whole else None,
+        tokens=tokens.where(chosen) if whole else None,
+        rewards_B=of.optional(rows, "rewards"),
+        advantages_B=None if not whole else _advantages(rows, mask),
+        learner=learner if both else None,
+        sampler=sampler if both else None,
+    )
+
+
+def _generated(
+    column: Ragged, mask: Ragged, chosen: np.ndarray[Any, np.dtype[np.bool_]]
+) -> Ragged | None:
+    return column.where(chosen) if column.fits(mask) and of.has_any(column) else None
+
+
+def _prompts(tokens: Ragged, mask: Ragged) -> list[str]:
+    """What stands before the first generated token names the group: the dump does not."""
+    found = []
+    for row in range(len(tokens)):
+        generated = np.flatnonzero(mask.row(row) > 0)
+        end = int(generated[0]) if generated.size else len(tokens.row(row))
+        prompt = np.ascontiguousarray(tokens.row(row)[:end])
+        found.append(f"{end}/{crc32(prompt.tobytes()):08x}")
+    return found
+
+
+def _advantages(rows: Sequence[dict[str, Any]], mask: Ragged) -> Column | None:
+    """One number per response, or one per token: then that of its first generated token."""
+    values = of.pick(rows, "advantages")
+    return of.known(of.floats([_at_first(each, mask.row(row)) for row, each in enumerate(values)]))
+
+
+def _at_first(value: object, mask_N: np.ndarray[Any, Any]) -> object:
+    if not isinstance(value, list):
+        return value
+    generated = np.flatnonzero(mask_N > 0)
+    return value[generated[0]] if generated.size and generated[0] < len(value) else None
+
+
+def _step_of(path: Path) -> int | None:
+    found = _FILE.search(path.stem)
+    return int(found[1]) if found else None
+
+
+FORMAT = json_format(
+    "NeMo RL train data",
+    "nemo-rl",
+    ("token_ids", "token_loss_mask", "generation_logprobs"),
+    _columns,
+    _step_of,
+    rank=20,
+)

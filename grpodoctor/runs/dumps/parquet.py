@@ -1,0 +1,221 @@
+"""Dumps in Parquet, read by row groups, a few thousand tokens at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grpodoctor.errors import RunError
+from grpodoctor.measure.ragged import Ragged
+from grpodoctor.runs.dumps.base import Column, Notes, Piece
+from grpodoctor.runs.dumps.columns import floats, known
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+MAGIC = b"PAR1"
+MOST_VALUES = 64 * 1024 * 1024
+"""Entries of a column of one row group; with more, it is refused: half a gigabyte of doubles."""
+BATCH_VALUES = 2 * 1024 * 1024
+"""Entries of a column that are held at once, on average."""
+BATCH_BYTES = 64 * 1024 * 1024
+"""Decoded bytes of a batch, on average."""
+MOST_TEXT = 256 * 1024 * 1024
+"""Characters of a batch; few bytes of a file can stand for very many."""
+_MOST_ROWS = 4096
+
+
+def cut_row_groups(path: Path, size: int) -> list[tuple[int, int]]:
+    """Runs of row groups of about so many bytes on disk."""
+    with _open(path) as file:
+        sizes = [
+            sum(_compressed(file.metadata.row_group(index)))
+            for index in range(file.metadata.num_row_groups)
+        ]
+    pieces, first, total = [], 0, 0
+    for index, each in enumerate(sizes):
+        total += each
+        if total >= size:
+            pieces.append((first, index + 1))
+            first, total = index + 1, 0
+    return [*pieces, (first, len(sizes))] if first < len(sizes) else pieces
+
+
+def _compressed(group: Any) -> list[int]:
+    return [group.column(index).total_compressed_size for index in range(group.num_columns)]
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns of a file; none if it is no Parquet file."""
+    import pyarrow as pa
+
+    try:
+        with _open(path) as file:
+            return list(file.schema_arrow.names)
+    except (RunError, OSError, pa.ArrowException, ValueError):
+        return []
+
+
+def _open(path: Path, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, read_dictionary=list(as_dictionaries))
+    except (pa.ArrowException, ValueError) as error:
+        raise RunError(
+            f"not a whole Parquet file: {str(error)[:100]}",
+            where=str(path)[:200],
+            remedy="if it is still being written, wait; else delete it",
+        ) from error
+
+
+def record_batches(
+    piece: Piece, wanted: Sequence[str] | None, notes: Notes
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows of some row groups, a batch at a time, with the number of the batch's first row.
+
+    Args:
+        piece: a file and a range of its row groups.
+        wanted: columns to read; None for all.
+        notes: where a row group that cannot be used is counted.
+    """
+    import pyarrow as pa
+
+    path = Path(piece.path)
+    with _open(path) as file:
+        names = [each for each in file.schema_arrow.names if wanted is None or each in wanted]
+        row = sum(file.metadata.row_group(index).num_rows for index in range(piece.start))
+        for index in range(piece.start, piece.stop):
+            group = file.metadata.row_group(index)
+            try:
+                yield from _of_group(path, group, index, names, row)
+            except (pa.ArrowException, RunError, ValueError) as error:
+                notes.damaged_at(path.name, 0, f"row group {index}: {error}")
+            row += group.num_rows
+
+
+def _of_group(
+    path: Path, group: Any, index: int, names: Sequence[str], row: int
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    rows = max(group.num_rows, 1)
+    sizes = _sizes(group, names)
+    values = max((count for count, _ in sizes), default=0)
+    if values > MOST_VALUES:
+        raise ValueError(f"a column of {values} entries, more than {MOST_VALUES}")
+    per_row = max(values / rows / BATCH_VALUES, sum(size for _, size in sizes) / rows / BATCH_BYTES)
+    count = max(1, min(_MOST_ROWS, int(1 / per_row) if per_row else _MOST_ROWS))
+    with _open(path, _repeating(group, names, count)) as file:
+        for batch in file.iter_batches(
+            batch_size=count, row_groups=[index], columns=list(names), use_threads=False
+        ):
+            yield batch, row
+            row += batch.num_rows
+
+
+def _sizes(group: Any, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Entries and decoded bytes of each wanted column of a row group, as its footer says."""
+    columns = [group.column(index) for index in range(group.num_columns)]
+    return [
+        (column.num_values, column.total_uncompressed_size)
+        for column in columns
+        if column.path_in_schema.split(".")[0] in names
+    ]
+
+
+def _repeating(group: Any, names: Sequence[str], rows: int) -> list[str]:
+    """Columns of which a batch could be far larger than the file: a text that stands there once.
+
+    They are kept as dictionaries until it is known how much they say.
+    """
+    columns = [group.column(index) for index in range(group.num_columns)]
+    return [
+        column.path_in_schema
+        for column in columns
+        if column.path_in_schema in names
+        and column.physical_type == "BYTE_ARRAY"
+        and column.total_uncompressed_size * rows > MOST_TEXT
+    ]
+
+
+def doubles(batch: pa.RecordBatch, name: str) -> Column | None:
+    """A column as doubles; None if it is not there or knows nothing."""
+    import pyarrow as pa
+
+    if name not in batch.schema.names:
+        return None
+    column = batch.column(name)
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        values = values.astype(np.float64)
+        broken = ~np.isfinite(values)
+        if broken.any():
+            nulls = np.asarray(column.is_null().to_numpy(zero_copy_only=False), bool)
+            values[broken] = np.where(nulls[broken], np.nan, np.inf)
+        return known(values)
+    return known(floats(column.to_pylist())) if _is_plain(column.type) else None
+
+
+def _is_plain(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
+
+
+def strings(batch: pa.RecordBatch, name: str) -> list[str] | None:
+    """A column of texts; of lists and structures, their JSON-like form.
+
+    Raises:
+        ValueError: if the texts are more than memory should hold.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if name not in batch.schema.names:
+        return None
+    column = batch.column(name)
+    if pa.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column.dictionary).take(column.indices)
+        _refuse_endless(pc.sum(lengths).as_py(), batch)
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        _refuse_endless(pc.sum(pc.binary_length(column)).as_py(), batch)
+        return [each or "" for each in column.to_pylist()]
+    return [_said(each) for each in column.to_pylist()]
+
+
+def _refuse_endless(size: int | None, batch: pa.RecordBatch) -> None:
+    if (size or 0) > MOST_TEXT:
+        raise ValueError(f"more than {MOST_TEXT} bytes of text in {batch.num_rows} rows")
+
+
+def _said(value: object) -> str:
+    from grpodoctor.runs.dumps.columns import text_of
+
+    return text_of(value) if isinstance(value, list | dict) else "" if value is None else str(value)
+
+
+def lists(batch: pa.RecordBatch, name: str) -> Ragged | None:
+    """A column of lists of numbers, as it lies; None if it is not there or empty."""
+    import pyarrow as pa
+
+    if name not in batch.schema.names:
+        return None
+    column = batch.column(name)
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return None
+    kind = column.type.value_type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        return None
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    flat = column.flatten()
+    values = (
+        flat.fill_null(-1 if pa.types.is_integer(kind) else np.nan) if flat.null_count else flat
+    )
+    return Ragged.of_lengths(
+        values.to_numpy(zero_copy_only=False), np.asarray(lengths, dtype=np.int64)
+    )

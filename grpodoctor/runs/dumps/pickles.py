@@ -1,0 +1,70 @@
+"""What pickles need: a reader that runs no code, bounds, and words to refuse them with."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.errors import MissingExtraError, RunError
+
+LARGEST = 256 * 1024 * 1024
+"""Bytes of a pickle that is loaded: it is loaded whole, and Python's numbers take four times as
+much in memory as on disk."""
+
+PICKLE = b"\x80"
+ZIP = b"PK\x03\x04"
+
+
+def load(path: Path) -> Any:
+    """The contents of a file written by `torch.save`, without running code from it.
+
+    Raises:
+        RunError: if it is too large, or holds more than data.
+        MissingExtraError: if torch is not installed.
+    """
+    size = max(path.stat().st_size, _unpacked(path))
+    if size > LARGEST:
+        raise _refusal(path, f"a pickle of {size >> 20} MiB is not loaded, only of {LARGEST >> 20}")
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("reading a dump of torch.save", "torch") from None
+    import pickle
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other pickle protocols: it says what is an error
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError,
+            AttributeError, IndexError, AssertionError, MemoryError, OverflowError,
+            NotImplementedError, UnicodeDecodeError) as error:  # fmt: skip
+        first = str(error).strip().split("\n")[0]
+        raise _refusal(path, f"not loaded without running code from it: {first[:120]}") from error
+
+
+def _unpacked(path: Path) -> int:
+    """Bytes that an archive says it unpacks to; 0 for other files.
+
+    Raises:
+        RunError: if it is a damaged archive.
+    """
+    if not zipfile.is_zipfile(path):
+        return 0
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(each.file_size for each in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise _refusal(path, f"a damaged archive: {error}") from error
+
+
+def _refusal(path: Path, what: str) -> RunError:
+    return RunError(what, where=str(path)[:200], remedy="dump JSON lines or Parquet instead")
+
+
+def whole_file(path: Path, size: int) -> list[tuple[int, int]]:
+    """A pickle cannot be cut."""
+    del size
+    return [(0, path.stat().st_size)]

@@ -1,0 +1,83 @@
+"""Cutting a dump into shards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.dumps.base import DumpFormat, Piece
+
+SHARD_BYTES = 16 * 1024 * 1024
+"""On disk; parsed, a shard is held a few megabytes at a time."""
+_LOOKED_INTO = 8 * 1024 * 1024
+"""Bytes of text of a whole dump that are compressed and searched for repeated 3-grams."""
+_RAREST = 64
+"""At least one response of so many is looked into, however large the dump."""
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class Shard(NamedTuple):
+    """What one call of `summarise_shard` reads: plain data, which any process can be sent."""
+
+    format: str
+    pieces: tuple[Piece, ...]
+    every: int
+    """Of so many responses, one is looked into at length."""
+
+    @property
+    def name(self) -> str:
+        """For a person."""
+        first = self.pieces[0]
+        others = f" and {len(self.pieces) - 1} more" if len(self.pieces) > 1 else ""
+        return f"{Path(first.path).name} from {first.start} to {first.stop}{others}"
+
+
+class Plan(NamedTuple):
+    """All shards in order, and what could not be cut."""
+
+    shards: list[Shard]
+    refused: list[str]
+
+
+def plan(files: Sequence[tuple[DumpFormat, Path]], size: int = SHARD_BYTES) -> Plan:
+    """Cut dumps into shards of about `size` bytes, by step and name.
+
+    Small files share a shard; the responses of a step may be spread over several.
+    """
+    pieces: list[tuple[str, Piece, int]] = []
+    refused = []
+    for form, path in sorted(files, key=_order):
+        try:
+            whole = path.stat().st_size
+            cuts = form.cut(path, size) if whole else []
+        except (OSError, RunError) as error:
+            refused.append(f"{path.name}: {error}")
+            continue
+        step = form.step_of(path)
+        share = whole // max(len(cuts), 1)
+        pieces += [(form.name, Piece(str(path), *cut, step), share) for cut in cuts]
+    every = min(max(1, sum(share for *_, share in pieces) // _LOOKED_INTO), _RAREST)
+    return Plan(_bundled(pieces, size, every), refused)
+
+
+def _order(file: tuple[DumpFormat, Path]) -> tuple[object, ...]:
+    form, path = file
+    step = form.step_of(path)
+    natural = [part.zfill(20) if part.isdigit() else part for part in _NUMBERS.split(str(path))]
+    return (step is not None, step or 0, natural, form.name)
+
+
+def _bundled(pieces: Sequence[tuple[str, Piece, int]], size: int, every: int) -> list[Shard]:
+    shards: list[Shard] = []
+    held: list[Piece] = []
+    name, total = "", 0
+    for form, piece, share in pieces:
+        if held and (form != name or total + share > size):
+            shards.append(Shard(name, tuple(held), every))
+            held, total = [], 0
+        held.append(piece)
+        name, total = form, total + share
+    return [*shards, Shard(name, tuple(held), every)] if held else shards

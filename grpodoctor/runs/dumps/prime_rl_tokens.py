@@ -1,0 +1,69 @@
+"""prime-rl's `token_exports/step_<N>/rank_<R>.jsonl`: both sides' log-probabilities per token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.measure.ragged import Ragged
+from grpodoctor.runs.dumps import columns as of
+from grpodoctor.runs.dumps.base import Piece, Responses, folder_number
+from grpodoctor.runs.dumps.jsonlines import json_format
+
+_PER_TOKEN = ("trainer_logprobs", "inference_logprobs", "entropy")
+
+
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
+    """Neither texts nor rewards; lengths stand in the traces beside them, and count there."""
+    mask = of.ragged(of.pick(rows, "loss_mask"))
+    starts, ids = _responses(rows, names, mask)
+    lists = {name: of.ragged(of.pick(rows, name)) for name in _PER_TOKEN}
+    chosen = mask.values_N > 0
+    found = {
+        name: Ragged(each.values_N, starts).where(chosen)
+        for name, each in lists.items()
+        if each.fits(mask) and of.has_any(each)
+    }
+    whole = "trainer_logprobs" in found and "inference_logprobs" in found
+    return Responses(
+        steps_B=np.full(len(ids), piece.step or 0, np.int64),
+        names=ids,
+        learner=found["trainer_logprobs"] if whole else None,
+        sampler=found["inference_logprobs"] if whole else None,
+        entropies=found.get("entropy"),
+    )
+
+
+def _responses(
+    rows: Sequence[dict[str, Any]], names: Sequence[str], mask: Ragged
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[str]]:
+    """Where each response begins: a line may be packed of several, each from position 0."""
+    positions = of.ragged(of.pick(rows, "position_ids"), np.int64)
+    firsts = mask.offsets_B[:-1]
+    if not positions.fits(mask):
+        return mask.offsets_B, list(names)
+    begun = np.flatnonzero(positions.values_N == 0)
+    starts = np.union1d(begun, firsts[mask.lengths_B > 0])
+    of_row = np.searchsorted(mask.offsets_B, starts, side="right") - 1
+    inside = starts - mask.offsets_B[of_row]
+    ids = [
+        f"{names[row]}+{place}" for row, place in zip(of_row.tolist(), inside.tolist(), strict=True)
+    ]
+    return np.append(starts, mask.offsets_B[-1]).astype(np.int64), ids
+
+
+def _step_of(path: Path) -> int | None:
+    return folder_number(path, "step_")
+
+
+FORMAT = json_format(
+    "prime-rl token export",
+    "prime-rl",
+    ("token_ids", "loss_mask", "inference_logprobs", "trainer_logprobs"),
+    _columns,
+    _step_of,
+    rank=20,
+)

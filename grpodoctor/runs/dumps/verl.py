@@ -1,0 +1,50 @@
+"""verl's `trainer.rollout_data_dir` and `trainer.validation_data_dir`: `<step>.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.runs.dumps import columns as of
+from grpodoctor.runs.dumps.base import Piece, Responses, last_number
+from grpodoctor.runs.dumps.jsonlines import json_format
+
+_OWN = frozenset(("input", "output", "gts", "score", "step", "uid", "request_id"))
+_CORRECT = ("acc", "is_correct", "correct")
+"""What reward functions call it."""
+
+
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
+    prompts = of.texts(rows, "input")
+    beside = of.numbers_beside(rows, _OWN)
+    said = [of.flags(beside[name]) for name in _CORRECT if name in beside]
+    return Responses(
+        steps_B=of.steps(rows, "step", piece.step),
+        names=_uids(rows) or names,
+        groups=[_group(row, prompt) for row, prompt in zip(rows, prompts, strict=True)],
+        prompts=prompts,
+        texts=of.texts(rows, "output"),
+        rewards_B=of.optional(rows, "score"),
+        components={name: values for name, values in beside.items() if name not in _CORRECT},
+        correct_B=said[0] if said else None,
+    )
+
+
+def _uids(rows: Sequence[dict[str, Any]]) -> list[str] | None:
+    """Verl's own ids, where every response has one."""
+    uids = of.pick(rows, "uid")
+    return [str(each)[:200] for each in uids] if all(uids) else None
+
+
+def _group(row: dict[str, Any], prompt: str) -> str:
+    """The sample of `<sample>_<rollout>_<output>`; before verl had that, the prompt."""
+    uid = row.get("uid")
+    return uid.rsplit("_", 2)[0] if isinstance(uid, str) and uid.count("_") >= 2 else prompt
+
+
+def _step_of(path: Path) -> int | None:
+    return last_number(path) if path.stem.isdigit() else None
+
+
+FORMAT = json_format("verl rollouts", "verl", ("input", "output", "score"), _columns, _step_of)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from grpodoctor.vocabulary.values import Mean, Quantiles, Rate, Reading
+from tests.rules.scenario import Curve, Patient, healthy, steps
+
+CODE = "INS001"
+
+
+def run(curves: dict[str, Curve], *, count: int = 12) -> Patient:
+    return Patient(steps(count, {**healthy(1), **curves}))
+
+
+def mean(value: float, count: int = 512) -> Reading:
+    return Mean(Fraction(value) * count, count)
+
+
+def pair(metric: str, logged: float, dumped: Reading) -> dict[str, Curve]:
+    return {metric: lambda _: mean(logged, 1), f"{metric}/recomputed": lambda _: dumped}
+
+
+def test_a_log_that_says_something_else_is_found() -> None:
+    finding = run(
+        {
+            **pair("reward/mean", 0.9, mean(0.45)),
+            "reward/std/recomputed": lambda _: mean(0.49, 1),
+        }
+    ).finding(CODE)
+    assert finding.severity == "warning"
+    assert "reward/mean 0.9" in finding.summary
+    assert "0.45" in finding.summary
+    assert (finding.evidence[0].value, finding.evidence[0].baseline) == (0.9, 0.45)
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        pair("reward/mean", 0.4502, mean(0.45)),
+        pair("length/truncated_rate", 0.031, Rate(16, 512)),
+        {
+            **pair("reward/std", 0.5 * (512 / 511) ** 0.5, mean(0.5, 1)),
+            "reward/mean": lambda _: mean(0.45),
+        },
+        {
+            **pair("groups/reward_std", 0.4 * (4 / 3) ** 0.5, mean(0.4, 4000)),
+            "groups/size": lambda _: mean(4, 4000),
+        },
+        pair("mismatch/kl_k3", 0.00102, mean(0.001, 100_000)),
+    ],
+    ids=["digits", "a rate of digits", "unbiased std", "unbiased std of groups", "capped terms"],
+)
+def test_what_agrees_is_quiet(curves: dict[str, Curve]) -> None:
+    assert run(curves).findings(CODE) == []
+
+
+def test_a_dump_of_a_part_of_the_batch_may_differ_by_chance() -> None:
+    part = {
+        **pair("reward/mean", 0.45, mean(0.6, 16)),
+        "reward/std/recomputed": lambda _: mean(0.5, 1),
+    }
+    assert run(part).findings(CODE) == []
+    lengths = Quantiles.of([100.0, 400.0] * 8)
+    part = {**pair("length/mean", 300.0, mean(250.0, 16)), "length/p95": lambda _: lengths}
+    assert run(part).findings(CODE) == []
+
+
+def test_groups_that_were_filtered_before_the_log_are_explained() -> None:
+    finding = run(pair("groups/zero_variance_rate", 0.0, Rate(40, 128))).finding(CODE)
+    assert finding.severity == "info"
+    assert "left out" in finding.summary
+
+
+def test_the_unbiased_spread_excuses_no_other_number() -> None:
+    wrong = {**pair("reward/std", 0.8, mean(0.4, 1)), "reward/mean": lambda _: mean(0.45)}
+    assert run(wrong).finding(CODE)

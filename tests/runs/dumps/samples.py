@@ -1,0 +1,313 @@
+"""Small dumps in every framework's format, written as the frameworks write them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grpodoctor.measure.batch import RolloutBatch
+from grpodoctor.runs.rollouts import write_rollouts
+
+STEPS, PROMPTS, COPIES = (1, 2, 3), 4, 4
+RESPONSES = PROMPTS * COPIES
+WORDS = tuple("so then we add both sides wait the number is even and odd twice".split())  # noqa: SIM905 - shorter
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+
+
+def text(source: random.Random, count: int = 40) -> str:
+    return " ".join(source.choices(WORDS, k=count))
+
+
+def responses(step: int) -> list[dict[str, Any]]:
+    """What a step holds, in no framework's words."""
+    source = random.Random(step)
+    rows = []
+    for prompt in range(PROMPTS):
+        for copy in range(COPIES):
+            length = source.randint(5, 30)
+            learner = [-source.expovariate(2.0) for _ in range(length)]
+            rows.append(
+                {
+                    "prompt": f"what is {prompt} + {step}?",
+                    "group": prompt,
+                    "copy": copy,
+                    "text": text(source),
+                    "tokens": [source.randrange(1000) for _ in range(length)],
+                    "learner": learner,
+                    "sampler": [each + source.gauss(0, 0.01) for each in learner],
+                    "reward": float(prompt != 0 and copy % 2 == 0),
+                    "advantage": 0.0 if prompt == 0 else 1.0 - 2 * (copy % 2),
+                    "length": length,
+                    "truncated": copy == 3,
+                }
+            )
+    return rows
+
+
+def trl(root: Path) -> None:
+    folder = root / "completions"
+    folder.mkdir(parents=True)
+    for step in STEPS:
+        rows = responses(step)
+        columns = {
+            "step": [step] * len(rows),
+            "prompt": [row["prompt"] for row in rows],
+            "completion": [row["text"] for row in rows],
+            "accuracy_reward": [row["reward"] for row in rows],
+            "advantage": [row["advantage"] for row in rows],
+        }
+        pq.write_table(pa.table(columns), folder / f"completions_{step:05d}.parquet")
+
+
+def verl(root: Path) -> None:
+    for step in STEPS:
+        rows = [
+            {
+                "input": row["prompt"],
+                "output": row["text"],
+                "gts": "7",
+                "score": row["reward"],
+                "step": step,
+                "uid": f"{step}-{row['group']}_{row['copy']}_0",
+            }
+            for row in responses(step)
+        ]
+        lines(root / "rollouts" / f"{step}.jsonl", rows)
+
+
+def prime_rl_tokens(root: Path) -> None:
+    for step in STEPS:
+        for rank in range(2):
+            rows = []
+            for row in responses(step)[rank::2]:
+                count = row["length"]
+                rows.append(
+                    {
+                        "schema_version": 1,
+                        "token_ids": [1, 2, 3, *row["tokens"]],
+                        "position_ids": list(range(count + 3)),
+                        "loss_mask": [False] * 3 + [True] * count,
+                        "inference_logprobs": [0.0] * 3 + row["sampler"],
+                        "trainer_logprobs": [0.0] * 3 + row["learner"],
+                        "entropy": [9.0] * 3 + [0.5] * count,
+                    }
+                )
+            lines(root / "token_exports" / f"step_{step}" / f"rank_{rank}.jsonl", rows)
+
+
+def prime_rl_traces(root: Path) -> None:
+    for step in STEPS:
+        rows = [
+            {
+                "id": f"e{step}-{place}",
+                "env": "maths",
+                "task": row["prompt"],
+                "group": str(row["group"]),
+                "traces": [
+                    {
+                        "nodes": [
+                            {"message": {"role": "user", "content": row["prompt"]}, "mask": [0],
+                             "token_ids": [1], "logprobs": [0.0], "advantages": [0.0]},
+                            {"message": {"role": "assistant", "content": row["text"]},
+                             "token_ids": row["tokens"], "mask": [1] * row["length"],
+                             "logprobs": row["sampler"],
+                             "advantages": [row["advantage"]] * row["length"]},
+                        ],
+                        "rewards": {"correct": row["reward"]},
+                        "stop_condition": "max_tokens_reached" if row["truncated"] else "done",
+                    }
+                ],
+            }
+            for place, row in enumerate(responses(step))
+        ]  # fmt: skip
+        lines(root / "rollouts" / f"step_{step}" / "train" / "all" / "traces.jsonl", rows)
+
+
+def nemo_rl(root: Path) -> None:
+    for step in STEPS:
+        rows = [
+            {
+                "content": row["text"],
+                "rewards": row["reward"],
+                "input_lengths": row["length"] + 2,
+                "token_ids": [row["group"], 7, *row["tokens"]],
+                "token_loss_mask": [0, 0] + [1] * row["length"],
+                "sample_loss_mask": 1.0,
+                "advantages": [row["advantage"]] * (row["length"] + 2),
+                "generation_logprobs": [0.0, 0.0, *row["sampler"]],
+                "prev_logprobs": [0.0, 0.0, *row["learner"]],
+                "idx": place,
+            }
+            for place, row in enumerate(responses(step))
+        ]
+        lines(root / f"train_data_step{step}.jsonl", rows)
+
+
+def open_instruct(root: Path) -> None:
+    rows = [
+        {
+            "step": step,
+            "sample_idx": place,
+            "prompt_idx": row["group"],
+            "prompt_tokens": [1, 2],
+            "response_tokens": row["tokens"],
+            "reward": row["reward"] * 10,
+            "advantage": row["advantage"],
+            "finish_reason": "length" if row["truncated"] else "stop",
+            "dataset": "gsm8k",
+            "logprobs": row["sampler"],
+        }
+        for step in STEPS
+        for place, row in enumerate(responses(step))
+    ]
+    half = len(rows) // 2 + 3
+    lines(root / "run_rollouts_000000.jsonl", rows[:half])
+    lines(root / "run_rollouts_000001.jsonl", rows[half:])
+
+
+def tinker(root: Path) -> None:
+    for step in STEPS:
+        rows = [
+            {
+                "schema_version": 1,
+                "split": "train",
+                "iteration": step,
+                "group_idx": row["group"],
+                "traj_idx": row["copy"],
+                "sampling_client_step": step - 1,
+                "total_reward": row["reward"],
+                "steps": [{"step_idx": 0, "ob_len": 3, "ac_len": row["length"]}],
+            }
+            for row in responses(step)
+        ]
+        lines(root / f"iteration_{step:06d}" / "train_rollout_summaries.jsonl", rows)
+
+
+def ms_swift(root: Path) -> None:
+    rows = []
+    for step in STEPS:
+        found = responses(step)
+        rows.append(
+            {
+                "step": [str(step)] * len(found),
+                "prompt": [row["prompt"] for row in found],
+                "completion": [row["text"] for row in found],
+                "MathAccuracy": [row["reward"] for row in found],
+                "advantages": [row["advantage"] for row in found],
+            }
+        )
+    lines(root / "completions.jsonl", rows)
+
+
+def areal(root: Path) -> None:
+    for step in STEPS:
+        for prompt in range(PROMPTS):
+            rows = [
+                {
+                    "task_id": f"{step}-{prompt}",
+                    "sample_idx": row["copy"],
+                    "seqlen": row["length"] + 5,
+                    "prompt_len": 5,
+                    "head_version": step,
+                    "tail_version": step,
+                    "reward": row["reward"],
+                    "prompt": row["prompt"],
+                    "completion": row["text"],
+                }
+                for row in responses(step)
+                if row["group"] == prompt
+            ]
+            lines(root / "rollout" / str(step) / f"{step}-{prompt}.jsonl", rows)
+
+
+def slime(root: Path) -> None:
+    import torch
+
+    for name in ("rollout_data", "train_data"):
+        (root / name).mkdir(parents=True)
+    for step in STEPS:
+        rows = responses(step)
+        samples = [
+            {
+                "group_index": row["group"],
+                "index": place,
+                "prompt": row["prompt"],
+                "tokens": [1, 2, *row["tokens"]],
+                "response": row["text"],
+                "response_length": row["length"],
+                "reward": row["reward"],
+                "status": "truncated" if row["truncated"] else "completed",
+            }
+            for place, row in enumerate(rows)
+        ]
+        torch.save({"rollout_id": step, "samples": samples}, root / f"rollout_data/{step}.pt")
+        train = {
+            "log_probs": [torch.tensor(row["learner"]) for row in rows],
+            "rollout_log_probs": [row["sampler"] for row in rows],
+            "loss_masks": [[1] * row["length"] for row in rows],
+        }
+        torch.save(
+            {"format_version": 2, "rollout_id": step, "rollout_data": train},
+            root / f"train_data/{step}.pt",
+        )
+
+
+def batch(step: int) -> RolloutBatch:
+    """The responses of a step as our own recorder takes them."""
+    rows = responses(step)
+    width = max(row["length"] for row in rows)
+
+    def padded(name: str, kind: type) -> np.ndarray:
+        return np.array([row[name] + [0] * (width - row["length"]) for row in rows], kind)
+
+    lengths = np.array([row["length"] for row in rows])
+    return RolloutBatch(
+        step=step,
+        sequence_ids=[f"{step}/{place}" for place in range(len(rows))],
+        group_ids_B=np.array([row["group"] for row in rows]),
+        prompt_ids=[str(row["group"]) for row in rows],
+        prompts=[row["prompt"] for row in rows],
+        texts=[row["text"] for row in rows],
+        references=[""] * len(rows),
+        tokens_BT=padded("tokens", np.int64),
+        mask_BT=np.arange(width) < lengths[:, None],
+        rewards_B=np.array([row["reward"] for row in rows]),
+        truncated_B=np.array([row["truncated"] for row in rows]),
+        components={"task": np.array([row["reward"] for row in rows])},
+        correct_B=np.array([row["reward"] > 0 for row in rows]),
+        advantages_B=np.array([row["advantage"] for row in rows]),
+        learner_logprobs_BT=padded("learner", np.float32),
+        sampler_logprobs_BT=padded("sampler", np.float32),
+    )
+
+
+def own(root: Path) -> None:
+    (root / "rollouts").mkdir(parents=True)
+    for step in STEPS:
+        write_rollouts(root, batch(step), depth="full")
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "TRL completions": trl,
+    "verl rollouts": verl,
+    "prime-rl token export": prime_rl_tokens,
+    "prime-rl traces": prime_rl_traces,
+    "NeMo RL train data": nemo_rl,
+    "open-instruct traces": open_instruct,
+    "tinker-cookbook rollout summaries": tinker,
+    "ms-swift completions": ms_swift,
+    "AReaL rollouts": areal,
+    "slime details": slime,
+    "grpodoctor rollouts": own,
+}
