@@ -50,6 +50,15 @@ def test_a_large_share_needs_no_other_evidence() -> None:
     assert finding.remedies[0] == "clip-higher"
 
 
+def test_a_log_that_does_not_tell_the_sides_apart_is_judged_by_their_sum() -> None:
+    both = {"clip/any_rate": noisy(0.16, 0.016, 4)}
+    alone = run(both, without=(LOW, HIGH, KL)).finding("CLP001")
+    assert "16" in alone.summary.split("%")[0]
+    assert alone.remedies[0] == "fewer-updates"
+    beside = {**clipped(0.005, 0.002, 0.001), **both}  # the sum is none besides its parts
+    assert run(beside).findings("CLP001") == []
+
+
 def test_growth_against_the_own_start() -> None:
     grown = noisy(ramp(0.003, 0.06, 20, begin=20), 0.001, 1)
     assert "at the start" in run({LOW: grown}).finding("CLP001").summary

@@ -12,6 +12,7 @@ from grpodoctor.runs.chart import Chart
 
 _LOW = "clip/low_rate"
 _HIGH = "clip/high_rate"
+_ANY = "clip/any_rate"
 _KL = "kl/old_policy/k3"
 _OFF = "mismatch/first_ratio_off"
 
@@ -30,7 +31,8 @@ class ClipSaturation(Rule):
         nearly all of it, the tokens that rise are the rare ones: exploration is what is clipped.
 
     Evidence it needs:
-        `clip/low_rate`, `clip/high_rate`. Better with `kl/old_policy/k3`.
+        `clip/low_rate`, `clip/high_rate`; or `clip/any_rate` from logs that do not tell the sides
+        apart. Better with `kl/old_policy/k3`.
 
     Remedies:
         Fewer updates on each batch, a lower learning rate; a higher upper clip if that side does
@@ -52,7 +54,7 @@ class ClipSaturation(Rule):
     code: ClassVar[str] = "CLP001"
     name: ClassVar[str] = "clip-saturation"
     summary: ClassVar[str] = "The clip stops the gradient of a large share of the tokens."
-    inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW, _ANY),)
     remedies: ClassVar[tuple[str, ...]] = ("fewer-updates", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 1707.06347",
@@ -85,6 +87,7 @@ class ClipSaturation(Rule):
     def examine(self, chart: Chart) -> Verdict:
         """Add up both sides, and look at the drift beside them."""
         sides = [name for name in (_LOW, _HIGH) if chart.is_fresh(name)]
+        sides = sides or [name for name in (_ANY,) if chart.is_fresh(name)]
         if sum(chart.series(name).last for name in sides) < self.share_with_drift / 2:
             return None
         levels = {name: chart.series(name).level(RECENT) for name in sides}
