@@ -161,17 +161,14 @@ def sample(
     Raises:
         DataError: if a prompt and its response may not fit the model's context.
     """
-    distinct = list(dict.fromkeys(map(tuple, prompts)))
+    distinct, origin_B = _distinct(prompts, model.device)
     _refuse_too_long(model, max(map(len, distinct)), max_length)
-    place = {prompt: index for index, prompt in enumerate(distinct)}
-    origin_B = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=model.device)
     prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id, model.device)
     rows = range(first, first + len(prompts))
     dice = _Dice(generator, rows, rows.stop if total is None else total)
-    tops = None
-    if top_tokens:
-        count = min(top_tokens, model.config.get_text_config().vocab_size)
-        tops = TopBook(len(prompts), max_length, count, temperature, model.device)
+    count = min(top_tokens, model.config.get_text_config().vocab_size)
+    sizes = (len(prompts), max_length, count)
+    tops = TopBook(*sizes, temperature, model.device) if count else None
     with ExitStack() as stack:
         book = None
         if routers is not None:
@@ -190,6 +187,15 @@ def sample(
         experts_BLDK=None if book is None else book.experts(response_BT.shape[1]),
         top=None if tops is None else tops.top(response_BT.shape[1]),
     )
+
+
+def _distinct(
+    prompts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[list[tuple[int, ...]], Tensor]:
+    """Each prompt once, and which of them every response answers, (B,)."""
+    distinct = list(dict.fromkeys(map(tuple, prompts)))
+    place = {prompt: index for index, prompt in enumerate(distinct)}
+    return distinct, torch.tensor([place[tuple(prompt)] for prompt in prompts], device=device)
 
 
 def _refuse_too_long(model: PreTrainedModel, prompt_length: int, max_length: int) -> None:
