@@ -29,6 +29,7 @@ from typing import Literal
 
 from grpodoctor.rules.base import SEVERITIES, Finding, Need, Rule, Severity, Sighting
 from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.dialects.advice import feeding
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable
@@ -301,8 +302,16 @@ class Engine:
         return Skipped(
             code=case.rule.code,
             missing=tuple(names[0] for names in unmet),
-            how="; ".join(dict.fromkeys(_how(names) for names in unmet)),
+            how="; ".join(dict.fromkeys(self._how(names) for names in unmet)),
         )
+
+    def _how(self, names: tuple[str, ...]) -> str:
+        """How to have one of these metrics recorded, in the words of the run's own framework."""
+        metric = metric_of(names[0])
+        advice = metric.how if metric is not None and metric.how else f"record {names[0]}"
+        others = f" ({' or '.join(names[1:])} will do)" if names[1:] else ""
+        key = feeding(self.chart.manifest.framework, names)
+        return f"{advice}{others}" + (f"; {key}" if key else "")
 
     def _was_read(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
@@ -313,10 +322,3 @@ def _rank(finding: Finding) -> tuple[int, int, int, str]:
     family = finding.code[:3]
     symptom = _SYMPTOMS.index(family) + 1 if family in _SYMPTOMS else 0
     return -SEVERITIES.index(finding.severity), finding.onset_step, symptom, finding.code
-
-
-def _how(names: tuple[str, ...]) -> str:
-    metric = metric_of(names[0])
-    advice = metric.how if metric is not None and metric.how else f"record {names[0]}"
-    others = " or ".join(names[1:])
-    return f"{advice} ({others} will do)" if others else advice

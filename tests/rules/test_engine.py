@@ -14,7 +14,7 @@ from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import RESOLVED_KEPT, Engine
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.records import StepRecord
+from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Reading
 from tests.rules.scenario import Patient, every, healthy, noisy, ramp, steps
 
@@ -300,3 +300,18 @@ def test_no_rule_breaks_on_odd_readings(data: st.DataObject) -> None:
         odd = data.draw(st.dictionaries(st.sampled_from(names), readings, max_size=len(names)))
         engine.observe(StepRecord(step, odd))
     assert engine.diagnosis() is not None
+
+
+@pytest.mark.parametrize(
+    ("framework", "said"),
+    [
+        ("verl", "verl logs it as critic/score/mean"),
+        ("tinker-cookbook", "tinker-cookbook logs it as env/all/reward/total"),
+        ("nobody-knows", ""),
+    ],
+)
+def test_the_advice_names_the_key_of_the_runs_own_framework(framework: str, said: str) -> None:
+    engine = Engine([AboveBar()], Manifest(framework=framework))
+    engine.observe(StepRecord(1, {}))
+    (skipped,) = engine.diagnosis().skipped
+    assert skipped.how == "record reward/mean" + (f"; {said}" if said else "")

@@ -13,7 +13,7 @@ import grpodoctor.runs.dialects as folder
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.dialects.semantics import Framework
 
-_SHARED = {"catalogue", "semantics", "settings", "translate"}
+_SHARED = {"advice", "catalogue", "semantics", "settings", "translate"}
 
 PLAIN = "generic"
 """The framework that is none."""

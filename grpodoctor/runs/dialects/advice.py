@@ -1,0 +1,36 @@
+"""Which key of a framework would feed a metric, and how that framework is told to log it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grpodoctor.runs.dialects.catalogue import all_frameworks
+
+_PLAIN = "generic"
+_FROM_DUMPS = "/recomputed"
+
+
+def feeding(framework: str, metrics: Sequence[str]) -> str:
+    """What to log, in the framework's own words.
+
+    Args:
+        framework: its name, as a manifest has it.
+        metrics: canonical metrics, any of which will do, best first.
+
+    Returns:
+        A line, which says so where the framework has no such key; empty for our own recorder's runs
+        and for scripts that name things as they like.
+    """
+    known = {each.name: each for each in all_frameworks()}
+    if framework not in known or framework == _PLAIN:
+        return ""
+    title = known[framework].title
+    rows = [row for name in metrics for row in known[framework].meanings if row.metric == name]
+    if all(name.endswith(_FROM_DUMPS) for name in metrics):
+        return "it is made of a rollout dump beside the log"
+    if not rows:
+        return f"no key of {title} says it"
+    row = min(rows, key=lambda each: len(each.when))
+    under = " and ".join(f"{name}={given[0]}" for name, given in row.when.items())
+    line = f"{title} logs it as {' with '.join(row.keys)}" + (f" under {under}" if under else "")
+    return line + (f": {row.how}" if row.how else "")
