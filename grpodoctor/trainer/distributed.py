@@ -12,7 +12,9 @@ that they exchange goes through `Ranks`; one process alone is the `Ranks` that e
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -230,3 +232,16 @@ def watching() -> Iterator[None]:
                 remedy="see what it said, and go on by --resume from the last checkpoint",
             ) from error
         raise
+
+
+def leave(ranks: Ranks) -> None:
+    """End the process of a rank whose work is done and written; does nothing to one alone.
+
+    Threads that torch keeps beyond its process group have been seen to abort the interpreter on its
+    way out (exit code -6), which torchrun would report as a failure of a run that is complete.
+    """
+    if ranks.world > 1:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -89,7 +89,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.distributed import launched, process_group
+from grpodoctor.trainer.distributed import launched, leave, process_group
 from grpodoctor.trainer.loop import Trainer
 
 ranks = launched()
@@ -97,6 +97,7 @@ with process_group(ranks, 120):
     for line in Path(sys.argv[1]).read_text().splitlines():
         name, *settings = line.split("|")
         Trainer(load_config(assignments=settings), Path(name), ranks=ranks).run()
+leave(ranks)
 """
 
 
