@@ -79,8 +79,8 @@ def hold(directory: str) -> None:
 
 def orphan(directory: str) -> None:
     with recorder.Recorder.open(directory, Manifest()):
-        if child := os.fork():
-            print(child, flush=True)
+        if not os.fork():  # the child says so itself: it has let go of the lock by then
+            print(os.getpid(), flush=True)
         sys.stdin.read()
 
 
