@@ -76,14 +76,8 @@ def watch(
     """
     from grpodoctor.errors import ConfigError
     from grpodoctor.report.session import Session
-    from grpodoctor.runs.places import is_remote
 
-    if is_remote(run):
-        raise ConfigError(
-            "only what lies on a disk of this machine can be followed",
-            where=run[:200],
-            remedy="use check, or mount the store or sync it to a directory",
-        )
+    _refuse_remote(run)
     if once and apply is not Apply.none:
         raise ConfigError(
             "a treatment needs somebody who stays and judges it",
@@ -106,6 +100,18 @@ def watch(
         _say_goodbye(session)
     if session.examination.report().reaches(fail_on.value):
         raise typer.Exit(1)
+
+
+def _refuse_remote(run: str) -> None:
+    from grpodoctor.errors import ConfigError
+    from grpodoctor.runs.places import is_remote
+
+    if is_remote(run):
+        raise ConfigError(
+            "only what lies on a disk of this machine can be followed",
+            where=run[:200],
+            remedy="use check, or mount the store or sync it to a directory",
+        )
 
 
 def _end_of(session: Session, until_finished: bool) -> Callable[[], bool]:

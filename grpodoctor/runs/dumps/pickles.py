@@ -38,11 +38,16 @@ def load(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other pickle protocols: it says what is an error
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError,
-            AttributeError, IndexError, AssertionError, MemoryError, OverflowError,
-            NotImplementedError, UnicodeDecodeError) as error:  # fmt: skip
+    except (pickle.UnpicklingError, *_DAMAGE) as error:
         first = str(error).strip().split("\n")[0]
         raise _refusal(path, f"not loaded without running code from it: {first[:120]}") from error
+
+
+_DAMAGE = (
+    *(RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError),
+    *(AssertionError, MemoryError, OverflowError),
+)
+"""What torch's reader of pickles raises over a file that is damaged, or wants code to run."""
 
 
 def _unpacked(path: Path) -> int:
