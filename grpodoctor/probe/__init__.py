@@ -1,0 +1,1 @@
+"""Two engines on the same tokens: how far they differ, and why."""
