@@ -139,9 +139,7 @@ class Session:
         """What is new; a path that did not exist may turn out to be another framework's log."""
         if self.waiting and isinstance(self._follower, Follower):
             self._follower = self._follow()
-        if isinstance(self._follower, ForeignFollower):
-            return self._follower.poll(final=final)
-        return self._follower.poll()
+        return self._follower.poll(final=final)
 
     def _note_reading(self, poll: Poll) -> None:
         """What was decided about a foreign log, and what of it is not used."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpodoctor.errors import RunError, name_some
+from grpodoctor.runs.dumps.itself import SelfCheck
 from grpodoctor.runs.records import (
     EVENTS,
     MANIFEST,
@@ -119,9 +120,20 @@ class Follower:
         self._steps = Tail(self.path / STEPS, StepRecord.from_line)
         self._events = Tail(self.path / EVENTS, Event.from_line)
         self._run_id: str | None = None
+        self._begin()
 
-    def poll(self) -> Poll:
+    def _begin(self) -> None:
+        self._check = SelfCheck(self.path)
+        self._held_events: list[Event] = []
+
+    def poll(self, *, final: bool = False) -> Poll:
         """What is new, as much as a screen can wait for.
+
+        The newest step waits a moment for its rollouts, and what the journal says meanwhile with
+        it.
+
+        Args:
+            final: whether nobody writes any more, so that nothing is worth waiting for.
 
         Raises:
             RunError: if the run cannot be read, or a newer version wrote it.
@@ -136,8 +148,15 @@ class Follower:
         if news.restarted:
             self._steps.rewind()
             self._events.rewind()
-        news.steps = self._drain(self._steps, news)
-        news.events = self._drain(self._events, news)
+            self._begin()
+        steps = self._drain(self._steps, news)
+        self._held_events += self._drain(self._events, news)
+        news.steps, more = self._check.live(steps, final=final and not news.more)
+        news.more |= more
+        news.damage += self._check.take_damage()
+        news.held = self._check.holds
+        if not news.held:
+            news.events, self._held_events = self._held_events, []
         return news
 
     @staticmethod
@@ -184,6 +203,8 @@ class Run:
     def __init__(self, path: Path, steps_file: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
         self.events: list[Event] = []
+        self.check: SelfCheck | None = None
+        """Sets beside the steps' readings what the rollouts say; nothing does if None."""
         self._steps_file = steps_file
         self._elsewhere, self._in_steps = DamageLog(), DamageLog()
 
@@ -191,7 +212,12 @@ class Run:
     def steps(self) -> Iterator[StepRecord]:
         """The steps in file order, read as they are asked for: memory does not grow with them."""
         self._in_steps = DamageLog()
-        return _read_all(Tail(self._steps_file, StepRecord.from_line), self._in_steps)
+        records = _read_all(Tail(self._steps_file, StepRecord.from_line), self._in_steps)
+        return records if self.check is None else self._checked(records, self.check)
+
+    def _checked(self, records: Iterator[StepRecord], check: SelfCheck) -> Iterator[StepRecord]:
+        yield from check.offline(records)
+        self._in_steps.note(check.take_damage())
 
     def read_beside(self, manifest_damage: list[Damage]) -> None:
         """Read what stands beside the steps."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.runs.carriers.catalogue import logs_in
 from grpodoctor.runs.dialects.translate import Gaps
+from grpodoctor.runs.dumps.itself import SelfCheck
 from grpodoctor.runs.follower import DamageLog, Follower, Poll, read_run
 from grpodoctor.runs.foreign import ForeignFollower, ReadOptions
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
@@ -21,8 +22,8 @@ class Followed(Protocol):
 
     path: Path
 
-    def poll(self) -> Poll:
-        """What is new since the poll before."""
+    def poll(self, *, final: bool = False) -> Poll:
+        """What is new since the poll before; at once if nobody writes any more."""
 
 
 class ReadRun(Protocol):
@@ -134,7 +135,9 @@ def open_run(path: Path, options: ReadOptions | None = None) -> ReadRun:
     if not path.exists():
         raise RunError("no such file or directory", where=str(path), remedy="check the path")
     if options.format is None and is_own(path):
-        return read_run(path)
+        run = read_run(path)
+        run.check = SelfCheck(run.path)
+        return run
     return _open_foreign(path, options)
 
 

@@ -26,8 +26,29 @@ _COMPARED = (
     "mismatch/kl_k1",
     "mismatch/kl_k3",
 )
+_OF_ONE_BATCH = (
+    "groups/cancelled_rate",
+    "length/correct",
+    "length/incorrect",
+    "length/terminated_mean",
+    "length/group_gap",
+    "reward/truncated",
+    "entropy/mean",
+    "staleness/mean",
+    "mismatch/nonfinite",
+    "mismatch/prob_diff_mean",
+    "mismatch/prob_diff_max",
+    "mismatch/logprob_diff_mean",
+    "mismatch/logprob_diff_max",
+)
+"""Compared where both sides are known to be over the same responses, and not elsewhere: frameworks
+take them over tokens, over groups or with another mask."""
 _SPREADS = ("reward/std", "groups/reward_std")
 _OF_GROUPS = ("groups/zero_variance_rate", "groups/effective_rate")
+
+
+_TINY = 1e-7
+"""Absolute: rounding of differences of log-probabilities that are nearly equal."""
 
 
 class _Pair(NamedTuple):
@@ -45,7 +66,8 @@ class LogAgainstDump(Rule):
     What it sees:
         A figure that stands in the log and can be computed again from the rollout dump, and the two
         differ by more than rounding, by more than the two ways to take a standard deviation, and by
-        more than chance would if the dump were only a part of the batch.
+        more than chance would if the dump were only a part of the batch. Where both count the same
+        responses, as the steps and the rollouts of our own recorder do, nothing is left to chance.
 
     Why it matters:
         One of them is not what it is called: a mean over another population, a reward before or
@@ -53,7 +75,8 @@ class LogAgainstDump(Rule):
         without signal were thrown away. Everything else that is read from that log inherits it.
 
     Evidence it needs:
-        A log and a rollout dump of the same steps.
+        A log and a rollout dump of the same steps. Of a run of our own recorder every step up to
+        256 is compared, and fewer of later ones.
 
     Remedies:
         None for the training. Find out at which stage each of the two is taken; where the groups
@@ -70,7 +93,9 @@ class LogAgainstDump(Rule):
     name: ClassVar[str] = "log-contradicts-dump"
     summary: ClassVar[str] = "The log says another number than the responses it is about."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
-    inputs: ClassVar[tuple[Need, ...]] = (tuple(f"{name}/{RECOMPUTED}" for name in _COMPARED),)
+    inputs: ClassVar[tuple[Need, ...]] = (
+        tuple(f"{name}/{RECOMPUTED}" for name in (*_COMPARED, *_OF_ONE_BATCH)),
+    )
 
     rounding: float = 0.005
     """Relative: consoles print three or four digits."""
@@ -81,10 +106,15 @@ class LogAgainstDump(Rule):
     has thousands of steps and a dozen figures, and no alarm of chance is wanted in any of them."""
     of_estimators: float = 0.1
     """Relative, of a KL divergence: frameworks cap or mask single terms before the mean."""
+    of_one_batch: float = 0.001
+    """Relative, where both sides are over the same responses: what is left is the rounding of
+    per-token columns to 32 bits."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare every pair of this step; the furthest apart is told."""
-        off = [pair for pair in _pairs(chart) if not self._agree(chart, pair)]
+        same = _is_one_batch(chart)
+        agree = self._agree_exactly if same else self._agree
+        off = [pair for pair in _pairs(chart, same) if not agree(chart, pair)]
         if not off:
             return None
         worst = max(off, key=_distance)
@@ -103,6 +133,12 @@ class LogAgainstDump(Rule):
         evidence = tuple(cite(chart, pair.metric, pair.recomputed) for pair in shown)
         return Sighting("info" if filtered else "warning", text, evidence)
 
+    def _agree_exactly(self, chart: Chart, pair: _Pair) -> bool:
+        """Of the same responses the same figure, whichever way a spread is taken."""
+        largest = max(abs(pair.logged), abs(pair.recomputed))
+        allowed = self.of_one_batch * largest + _TINY
+        return any(abs(pair.logged - said) <= allowed for said in _readings_of(chart, pair))
+
     def _agree(self, chart: Chart, pair: _Pair) -> bool:
         allowed = self.least + self.rounding * max(abs(pair.logged), abs(pair.recomputed))
         if pair.metric.startswith("mismatch/"):
@@ -111,8 +147,17 @@ class LogAgainstDump(Rule):
         return any(abs(pair.logged - said) <= allowed for said in _readings_of(chart, pair))
 
 
-def _pairs(chart: Chart) -> Iterator[_Pair]:
-    for metric in _COMPARED:
+def _is_one_batch(chart: Chart) -> bool:
+    """Whether the log counts as many responses as the dump: a foreign number counts as one."""
+    for metric in ("length/mean", "reward/mean"):
+        logged, again = (chart.readings.get(name) for name in (metric, f"{metric}/{RECOMPUTED}"))
+        if isinstance(logged, Mean) and isinstance(again, Mean) and logged.count > 1:
+            return logged.count == again.count
+    return False
+
+
+def _pairs(chart: Chart, one_batch: bool) -> Iterator[_Pair]:
+    for metric in (*_COMPARED, *_OF_ONE_BATCH) if one_batch else _COMPARED:
         logged, again = chart.value(metric), chart.value(f"{metric}/{RECOMPUTED}")
         if logged is not None and again is not None and math.isfinite(logged - again):
             yield _Pair(metric, logged, again)

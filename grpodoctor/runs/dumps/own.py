@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.runs.dumps import parquet
 from grpodoctor.runs.dumps.base import Column, DumpFormat, Notes, Piece, Responses
@@ -23,40 +25,58 @@ _COLUMNS = (
     "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
     "sampler_logprobs",
 )  # fmt: skip
+_FIGURES = ("entropy_mean", *PER_RESPONSE)
+_NUMBERS = (*(name for name in _COLUMNS if name not in ("prompt", "text", "token_ids")), *_FIGURES)
 
 
 def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
     for batch, _ in parquet.record_batches(piece, _COLUMNS, notes):
-        steps = parquet.doubles(batch, "step")
-        if steps is None or not np.isfinite(steps).all():
-            raise ValueError("rows without a step")
-        correct, truncated = parquet.doubles(batch, "correct"), parquet.doubles(batch, "truncated")
-        learner = parquet.lists(batch, "learner_logprobs")
-        sampler = parquet.lists(batch, "sampler_logprobs")
-        both = learner is not None and sampler is not None and learner.fits(sampler)
-        tokens = parquet.lists(batch, "token_ids")
-        lengths = parquet.doubles(batch, "length")
-        yield Responses(
-            steps_B=steps.astype(np.int64),
-            names=parquet.strings(batch, "sequence_id") or [""] * batch.num_rows,
-            groups=parquet.strings(batch, "group_id"),
-            prompts=parquet.strings(batch, "prompt"),
-            texts=parquet.strings(batch, "text"),
-            tokens=tokens if _is_whole(tokens, lengths) else None,
-            lengths_B=lengths,
-            rewards_B=parquet.doubles(batch, "reward"),
-            components=_components(batch),
-            correct_B=None if correct is None else flags(correct),
-            truncated_B=None if truncated is None else flags(truncated),
-            advantages_B=parquet.doubles(batch, "advantage"),
-            staleness_B=parquet.doubles(batch, "staleness"),
-            learner=learner if both else None,
-            sampler=sampler if both else None,
-        )
+        yield _responses(batch)
+
+
+def read_figures(
+    piece: Piece, notes: Notes
+) -> Iterator[tuple[Responses, dict[str, NDArray[np.float64]]]]:
+    """The responses without their texts and tokens, and the figures that stand beside each."""
+    for batch, _ in parquet.record_batches(piece, _NUMBERS, notes):
+        figures = {
+            name: found for name in _FIGURES if (found := parquet.doubles(batch, name)) is not None
+        }
+        yield _responses(batch), figures
+
+
+def _responses(batch: pa.RecordBatch) -> Responses:
+    steps = parquet.doubles(batch, "step")
+    if steps is None or not np.isfinite(steps).all():
+        raise ValueError("rows without a step")
+    correct, truncated = parquet.doubles(batch, "correct"), parquet.doubles(batch, "truncated")
+    lengths = parquet.doubles(batch, "length")
+    tokens, learner, sampler = (
+        found if _is_whole(found := parquet.lists(batch, name), lengths) else None
+        for name in ("token_ids", "learner_logprobs", "sampler_logprobs")
+    )
+    both = learner is not None and sampler is not None
+    return Responses(
+        steps_B=steps.astype(np.int64),
+        names=parquet.strings(batch, "sequence_id") or [""] * batch.num_rows,
+        groups=parquet.strings(batch, "group_id"),
+        prompts=parquet.strings(batch, "prompt"),
+        texts=parquet.strings(batch, "text"),
+        tokens=tokens,
+        lengths_B=lengths,
+        rewards_B=parquet.doubles(batch, "reward"),
+        components=_components(batch),
+        correct_B=None if correct is None else flags(correct),
+        truncated_B=None if truncated is None else flags(truncated),
+        advantages_B=parquet.doubles(batch, "advantage"),
+        staleness_B=parquet.doubles(batch, "staleness"),
+        learner=learner if both else None,
+        sampler=sampler if both else None,
+    )
 
 
 def _is_whole(tokens: Ragged | None, lengths: Column | None) -> bool:
-    """Whether every response kept its tokens: at most depths only the worst ones do."""
+    """Whether every response kept a per-token column: at most depths only the worst ones do."""
     return tokens is not None and lengths is not None and bool((tokens.lengths_B == lengths).all())
 
 
