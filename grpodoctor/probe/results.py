@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer, PlainValidator
 
 from grpodoctor.probe.lab import EngineFacts
-from grpodoctor.vocabulary.values import Reading
+from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
+
+StoredReading = Annotated[
+    Reading, PlainValidator(reading_from_json), PlainSerializer(reading_to_json)
+]
+"""A reading that pydantic writes and reads as steps.jsonl does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ class Comparison:
     prompts: int
     responses: int
     tokens: int
-    readings: Mapping[str, Reading]
+    readings: Mapping[str, StoredReading]
     """Canonical `mismatch/*`, with the buckets, and `experts/*` where both sides gave routing."""
     intervals: Mapping[str, Interval]
     by_position: tuple[Bin, ...]
