@@ -54,6 +54,11 @@ _LINE_STEP = re.compile(
     r"|[\[(](\d{1,12})/\d{1,12}[\])]",
     re.IGNORECASE,
 )
+_LINE_OF = re.compile(
+    r"(?<![\w./])(?<!poch )(?<!poch: )(\d{1,12})/\d{1,12}(?: {1,4}\||,| -)", re.IGNORECASE
+)
+"""`12/100 | loss=…`: what it counts is said nowhere, but it is no epoch."""
+
 _HEADING = re.compile(
     r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\bglobal(?:[ _]step)?:?\s{1,3}(\d{1,12}))?",
     re.IGNORECASE,
@@ -280,10 +285,12 @@ def labelled(text: str) -> Said | None:
     found = (_LABELLED.search(part) for part in _PARTS.split(text))
     pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in found if match}
     if len(pairs) < 3:
-        pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)}
-    if len(pairs) < 3 or not any("reward" in key or "loss" in key for key in pairs):
+        pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)} or pairs
+    told = [any(word in key for key in pairs) for word in ("reward", "loss")]
+    step = _counted(text)
+    if not any(told) or (len(pairs) < 3 and not (all(told) and step is not None)):
         return None
-    return Said(pairs, _counted(text))
+    return Said(pairs, step)
 
 
 def _key_of(label: str) -> str:
@@ -297,7 +304,10 @@ def _counted(text: str) -> int | None:
         epoch, step, total = (int(number) for number in of_epoch.groups())
         return (max(epoch, 1) - 1) * total + step
     found = _LINE_STEP.search(text)
-    return int(found[1] or found[2]) if found else None
+    if found is None:
+        of_total = _LINE_OF.search(text)
+        return int(of_total[1]) if of_total else None
+    return int(found[1] or found[2])
 
 
 def heading(text: str) -> int | None:

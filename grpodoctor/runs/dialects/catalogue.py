@@ -56,6 +56,9 @@ class Guess:
     """Logged keys that no other framework has."""
     mapped: int
     """Logged keys that its table knows."""
+    used: int
+    """Those of them that it gives a metric or a reason: a table that lists `train/<path>` to ignore
+    it knows half of what anybody logs."""
     total: int
     """Logged keys."""
 
@@ -74,16 +77,17 @@ def guesses(keys: Collection[str]) -> list[Guess]:
 
     A key of a framework's signature counts more than any number of shared ones; a name that people
     use in scripts of their own is nobody's signature. Where no signature stands in the log, plain
-    names are all that it is, unless a framework knows twice as many of the keys. Frameworks without
-    a single known key are left out.
+    names are all that it is, unless a framework knows twice as many of the keys. Frameworks that
+    have a use for none of the keys are left out.
     """
     found = [_guess(framework, keys) for framework in all_frameworks()]
-    return sorted((each for each in found if each.mapped), key=_likelihood, reverse=True)
+    likely = (each for each in found if each.signature or each.used)
+    return sorted(likely, key=_likelihood, reverse=True)
 
 
 def _likelihood(guess: Guess) -> tuple[int, float]:
     favour = 2 if guess.framework.name == PLAIN else 1
-    return len(guess.signature), favour * guess.mapped
+    return len(guess.signature), favour * guess.used
 
 
 def plain_names() -> Framework:
@@ -97,7 +101,10 @@ def _guess(framework: Framework, keys: Collection[str]) -> Guess:
     together = [each for each in framework.signatures_in(bare) if " + " in each]
     alone = sorted(bare[each] for each in framework.signatures_in(ours) if " + " not in each)
     mapped = sum(framework.knows(name) for name in bare)
-    return Guess(framework, (*alone, *together), mapped, len(keys))
+    used = sum(
+        any(row.metric or row.lie for row, _ in framework.meanings_of(name)) for name in bare
+    )
+    return Guess(framework, (*alone, *together), mapped, used, len(keys))
 
 
 def _is_plain(key: str) -> bool:

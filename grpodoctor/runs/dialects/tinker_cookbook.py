@@ -59,6 +59,11 @@ FRAMEWORK = Framework(
             lie="groups of one reward below 0.5, incorrect or not",
         ),
         Meaning(key="optim/lr", metric="optimiser/learning_rate"),
+        Meaning(key="skyrl.ai/grad_norm", metric="optimiser/grad_norm",
+                over="the update, by a server of SkyRL in place of Tinker's"),
+        Meaning(key="skyrl.ai/<path>"),
+        Meaning(key="teacher_kl"),
+        Meaning(key="teacher_kl/<path>"),
         Meaning(key="test/env/all/reward/total", metric="reward/heldout", over="test episodes"),
         Meaning(key="time/total", metric="time/step", unit="s"),
         Meaning(

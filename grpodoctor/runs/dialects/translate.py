@@ -18,6 +18,9 @@ from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantile
 _LINE = "line/"
 """Before keys of what a user's own code printed among the rows of a framework: another's numbers."""
 
+_LOGGERS = frozenset({"_runtime", "_timestamp", "_wandb", "_step"})
+"""What loggers write beside what they are given."""
+
 _UNVERSIONED: tuple[int, ...] = ()
 
 
@@ -143,7 +146,7 @@ class Translator:
         if not rows:
             if key in self.gaps.borrowed:
                 return self._uses[key]
-            if not self.framework.knows(key):
+            if not self.framework.knows(key) and key not in _LOGGERS:
                 self.gaps.unmapped.setdefault(key, 0)
             return ()
         return self._choose(key, [(row, match) for row, match in rows if self._may_hold(row)])

@@ -115,6 +115,8 @@ _OPTIMISER = (
     Meaning(key="train_runtime"),
     Meaning(key="train_samples_per_second"),
     Meaning(key="train_steps_per_second"),
+    Meaning(key="profiling/Time taken: GRPOTrainer.<path>"),
+    Meaning(key="profiling/<path>"),
 )
 _EVALUATION = (
     Meaning(key="eval_reward", metric="reward/heldout", over="held-out responses"),
@@ -188,6 +190,7 @@ FRAMEWORK = Framework(
         "completions/mean_terminated_length",
         "sampling/sampling_logp_difference/mean",
         "clip_ratio/region_mean",
+        "profiling/Time taken: GRPOTrainer.<path>",
         ("reward", "reward_std", "completions/mean_length"),
         ("reward", "reward_std", "completion_length"),
         ("reward", "reward_std", "frac_reward_zero_std"),

@@ -285,6 +285,27 @@ def test_labels_and_assignments(line: str, tmp_path: Path) -> None:
     assert row.values["line/acc"] == 0.4
 
 
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("[gsm8k_8B]   7/100 | loss=-4.6162 | reward=0.625", 7),
+        ("step 7: loss 0.1 reward=0.625, loss=-4.6162", 7),
+        ("Epoch 1/3 | Step 7 | loss=-4.6162 | reward=0.625", 7),
+    ],
+)
+def test_a_reward_and_a_loss_are_a_row_where_the_step_is_said(
+    line: str, step: int, tmp_path: Path
+) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert row.step == step
+    assert (row.values["line/loss"], row.values["line/reward"]) == (-4.6162, 0.625)
+
+
+def test_two_numbers_without_a_step_are_no_row(tmp_path: Path) -> None:
+    assert rows_of("best so far: reward=0.5, loss=0.25\n", tmp_path) == []
+    assert rows_of("Epoch 1/3 | loss=0.25 | reward=0.5\n", tmp_path) == []
+
+
 def test_lines_of_ones_own_do_not_stand_in_for_a_frameworks(tmp_path: Path) -> None:
     text = ""
     for step in range(1, 4):

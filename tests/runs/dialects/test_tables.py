@@ -9,7 +9,7 @@ import pytest
 
 from grpodoctor.runs.carriers.base import Keys, number
 from grpodoctor.runs.carriers.console import Console
-from grpodoctor.runs.dialects.catalogue import all_frameworks, framework_named
+from grpodoctor.runs.dialects.catalogue import all_frameworks, framework_named, guesses
 from grpodoctor.runs.dialects.semantics import FORMULAS, Framework
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
@@ -289,3 +289,37 @@ def test_numbers_that_are_logged_as_texts(text: str, expected: float | None) -> 
 def test_the_users_own_map_goes_before_the_table() -> None:
     translator = Translator(framework_named("trl"), own={"kl": "kl/old_policy/k1"})
     assert set(translator.readings({"kl": 0.5})) == {"kl/old_policy/k1"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"),
+    [
+        # W&B's log of TRL: its profiler's keys, and what the user logged.
+        (
+            (
+                "profiling/Time taken: GRPOTrainer.compute_loss",
+                "train/avg_reward",
+                "train/accuracy",
+            ),
+            "trl",
+        ),
+        # A supervised run: other tables list `time/<path>` and `train/<path>` to ignore them.
+        (("learning_rate", "time/step", "time/total", "num_tokens", "train_mean_nll"), "generic"),
+        (("train/avg_reward", "train/learning_rate", "train/anything"), "generic"),
+    ],
+)
+def test_a_table_does_not_win_by_keys_it_has_no_use_for(keys: tuple[str, ...], name: str) -> None:
+    assert guesses(keys)[0].framework.name == name
+
+
+def test_a_server_of_skyrl_behind_tinker_adds_its_gradient() -> None:
+    row = {"env/all/reward/total": 0.5, "progress/done_frac": 0.1, "skyrl.ai/grad_norm": 2.0}
+    translator = Translator(framework_named("tinker"))
+    assert scalar(translator.readings(row)["optimiser/grad_norm"]) == 2.0
+    assert translator.gaps.unmapped == {}
+
+
+def test_what_a_logger_adds_is_not_unmapped() -> None:
+    translator = Translator(framework_named("trl"))
+    translator.readings({"reward": 0.5, "_runtime": 3.0, "_timestamp": 1.7e9, "mine": 1.0})
+    assert set(translator.gaps.unmapped) == {"mine"}
