@@ -10,6 +10,7 @@ nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -17,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
+from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 from grpodoctor.measure.divergence import k3
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
@@ -44,7 +45,7 @@ _OVER_TOKENS = ("bias", "kl_k1", "kl_k3", "chi2", "ess", "pearson", "far_rate")
 
 
 @dataclass(frozen=True, slots=True)
-class _Tokens:
+class TokenPairs:
     """The tokens that are finite on both sides, in the order of their responses."""
 
     rows_N: Integers
@@ -55,25 +56,46 @@ class _Tokens:
     learner_N: NDArray[np.float64]
     """Probability."""
     sampler_N: NDArray[np.float64]
+    nonfinite: Rate
+    """The tokens that are left out, among all."""
 
     @classmethod
-    def select(cls, mask_BT: Flags, learner_N: Floats, sampler_N: Floats, finite_N: Flags) -> Self:
-        rows_N, _ = np.nonzero(mask_BT)
-        position_N = (np.cumsum(mask_BT, axis=1) - 1)[mask_BT]
+    def select(
+        cls,
+        rows_N: Integers,
+        position_N: Integers,
+        learner_logprobs_N: Floats,
+        sampler_logprobs_N: Floats,
+    ) -> Self:
+        """Take the tokens that are finite on both sides.
+
+        Args:
+            rows_N: which response each token belongs to, ascending.
+            position_N: which of its generated tokens it is.
+            learner_logprobs_N: of the tokens, in nats.
+            sampler_logprobs_N: of the same tokens.
+        """
+        learner_N = learner_logprobs_N.astype(np.float64)
+        sampler_N = sampler_logprobs_N.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            finite_N = np.isfinite(learner_N - sampler_N)
         learner_N, sampler_N = learner_N[finite_N], sampler_N[finite_N]
-        return cls(
-            rows_N[finite_N],
-            position_N[finite_N],
-            learner_N - sampler_N,
-            np.exp(learner_N),
-            np.exp(sampler_N),
-        )
+        with np.errstate(over="ignore"):
+            return cls(
+                rows_N[finite_N],
+                position_N[finite_N],
+                learner_N - sampler_N,
+                np.exp(learner_N),
+                np.exp(sampler_N),
+                Rate.of(~finite_N),
+            )
 
     @property
     def starts(self) -> Integers:
         """Where each response that has tokens begins."""
         return np.flatnonzero(np.diff(self.rows_N, prepend=-1))
 
+    @np.errstate(invalid="ignore")
     def differences(self) -> dict[str, NDArray[np.float64]]:
         """|p - p'| and |log p - log p'| of every token."""
         return {
@@ -81,30 +103,132 @@ class _Tokens:
             "logprob_diff": np.abs(self.log_ratio_N),
         }
 
+    def per_response(self) -> dict[str, NDArray[np.float64]]:
+        """The figures of `PER_RESPONSE`, one for each of `starts`."""
+        figures: dict[str, NDArray[np.float64]] = {}
+        starts = self.starts
+        for name, values_N in self.differences().items():
+            figures |= _mean_and_max(name, values_N, starts)
+        return figures
 
-@np.errstate(over="ignore", invalid="ignore")
+
+@dataclass(frozen=True, slots=True)
+class PairMoments:
+    """What the effective sample size and the correlation of all tokens are made of; mergeable.
+
+    Raw weights and squares are kept over a common peak, since their logarithms may be anything.
+    """
+
+    count: int
+    peak: float
+    """The largest log-weight."""
+    weights: float
+    """Sum of the weights over e^peak."""
+    squares: float
+    """Sum of their squares over e^(2 peak)."""
+    learner: float
+    """Mean probability."""
+    sampler: float
+    learner_spread: float
+    """Sum of squared deviations from that mean."""
+    sampler_spread: float
+    both: float
+    """Sum of the products of deviations."""
+
+    @classmethod
+    @np.errstate(over="ignore", invalid="ignore")
+    def of(cls, tokens: TokenPairs) -> Self:
+        """Of one or more tokens."""
+        log_ratio_N = tokens.log_ratio_N
+        peak = float(log_ratio_N.max())
+        weights_N = np.exp(log_ratio_N - peak)
+        learner, sampler = float(tokens.learner_N.mean()), float(tokens.sampler_N.mean())
+        learner_N, sampler_N = tokens.learner_N - learner, tokens.sampler_N - sampler
+        return cls(
+            log_ratio_N.size,
+            peak,
+            float(weights_N.sum()),
+            float(np.dot(weights_N, weights_N)),
+            learner,
+            sampler,
+            float(np.dot(learner_N, learner_N)),
+            float(np.dot(sampler_N, sampler_N)),
+            float(np.dot(learner_N, sampler_N)),
+        )
+
+    def merge(self, other: Self) -> Self:
+        """Those of the union, up to rounding (Chan, Golub and LeVeque 1983)."""
+        peak = max(self.peak, other.peak)
+        mine, theirs = math.exp(self.peak - peak), math.exp(other.peak - peak)
+        count = self.count + other.count
+        pull = self.count * other.count / count
+        learner, sampler = other.learner - self.learner, other.sampler - self.sampler
+        return type(self)(
+            count,
+            peak,
+            self.weights * mine + other.weights * theirs,
+            self.squares * mine * mine + other.squares * theirs * theirs,
+            self.learner + learner * other.count / count,
+            self.sampler + sampler * other.count / count,
+            self.learner_spread + other.learner_spread + learner * learner * pull,
+            self.sampler_spread + other.sampler_spread + sampler * sampler * pull,
+            self.both + other.both + learner * sampler * pull,
+        )
+
+    def readings(self) -> dict[str, Reading]:
+        """`mismatch/ess` and `mismatch/pearson` of all these tokens."""
+        # (sum w)^2 / (N sum w^2) of the weights as they are, without a cap.
+        share = self.weights**2 / (self.count * self.squares)
+        norm = math.sqrt(self.learner_spread * self.sampler_spread)
+        flat = NotApplicable("the probabilities of one side are all equal")
+        return {
+            "mismatch/ess": Mean.of([share]),
+            "mismatch/pearson": Mean.of([self.both / norm]) if norm else flat,
+        }
+
+
+@np.errstate(invalid="ignore")
 def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`mismatch/*`; what the sampler's log-probabilities are needed for is absent without them."""
     if batch.learner_logprobs_BT is None or not batch.mask_BT.any():
         return {}
-    mask_BT = batch.mask_BT
-    learner_N = batch.learner_logprobs_BT[mask_BT].astype(np.float64)
     readings: dict[str, Reading] = {}
     if batch.entropy_BT is not None:
-        readings["mismatch/nll_gap"] = Mean.of(-learner_N - batch.entropy_BT[mask_BT])
-    if batch.sampler_logprobs_BT is None:
-        return readings
-    sampler_N = batch.sampler_logprobs_BT[mask_BT].astype(np.float64)
-    finite_N = np.isfinite(learner_N - sampler_N)
-    readings["mismatch/nonfinite"] = Rate.of(~finite_N)
-    if not finite_N.any():
+        learner_N = batch.learner_logprobs_BT[batch.mask_BT].astype(np.float64)
+        readings["mismatch/nll_gap"] = Mean.of(-learner_N - batch.entropy_BT[batch.mask_BT])
+    tokens = _tokens_of(batch)
+    return readings if tokens is None else readings | pair_readings(tokens, batch.sequence_ids)
+
+
+def _tokens_of(batch: RolloutBatch) -> TokenPairs | None:
+    """None where one side's log-probabilities were not recorded."""
+    if batch.learner_logprobs_BT is None or batch.sampler_logprobs_BT is None:
+        return None
+    mask_BT = batch.mask_BT
+    return TokenPairs.select(
+        np.nonzero(mask_BT)[0],
+        (np.cumsum(mask_BT, axis=1) - 1)[mask_BT],
+        batch.learner_logprobs_BT[mask_BT],
+        batch.sampler_logprobs_BT[mask_BT],
+    )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def pair_readings(tokens: TokenPairs, sequence_ids: Sequence[str]) -> dict[str, Reading]:
+    """`mismatch/*` of tokens with log-probabilities on both sides.
+
+    Args:
+        tokens: those that are finite.
+        sequence_ids: of the responses that `rows_N` counts.
+    """
+    readings: dict[str, Reading] = {"mismatch/nonfinite": tokens.nonfinite}
+    if not tokens.rows_N.size:
         why = NotApplicable("no token has a finite log-probability on both sides")
         return readings | {f"mismatch/{name}": why for name in (*PER_RESPONSE, *_OVER_TOKENS)}
-    tokens = _Tokens.select(mask_BT, learner_N, sampler_N, finite_N)
-    return readings | _over_tokens(tokens) | _per_response(tokens, batch.sequence_ids)
+    return readings | _over_tokens(tokens) | _per_response(tokens, sequence_ids)
 
 
-def _over_tokens(tokens: _Tokens) -> dict[str, Reading]:
+def _over_tokens(tokens: TokenPairs) -> dict[str, Reading]:
     log_ratio_N = tokens.log_ratio_N
     bias = Mean.of(log_ratio_N)
     return {
@@ -112,24 +236,9 @@ def _over_tokens(tokens: _Tokens) -> dict[str, Reading]:
         "mismatch/kl_k1": Mean(-bias.total, bias.count),
         "mismatch/kl_k3": Mean.of(k3(log_ratio_N)),
         "mismatch/chi2": Mean.of(np.expm1(2 * log_ratio_N)),
-        "mismatch/ess": Mean.of([_effective_share(log_ratio_N)]),
-        "mismatch/pearson": _pearson(tokens.learner_N, tokens.sampler_N),
         "mismatch/far_rate": Rate.of(np.abs(log_ratio_N) > FAR),
+        **PairMoments.of(tokens).readings(),
     }
-
-
-def _effective_share(log_weights_N: NDArray[np.float64]) -> float:
-    """(sum w)^2 / (N sum w^2) of the weights as they are, without a cap."""
-    weights_N = np.exp(log_weights_N - log_weights_N.max())
-    return float(weights_N.sum() ** 2 / (weights_N.size * np.dot(weights_N, weights_N)))
-
-
-def _pearson(learner_N: NDArray[np.float64], sampler_N: NDArray[np.float64]) -> Reading:
-    learner_N, sampler_N = learner_N - learner_N.mean(), sampler_N - sampler_N.mean()
-    norm = math.sqrt(np.dot(learner_N, learner_N) * np.dot(sampler_N, sampler_N))
-    if norm == 0:
-        return NotApplicable("the probabilities of one side are all equal")
-    return Mean.of([np.dot(learner_N, sampler_N) / norm])
 
 
 def response_gaps(batch: RolloutBatch) -> dict[str, NDArray[np.float64]] | None:
@@ -138,46 +247,42 @@ def response_gaps(batch: RolloutBatch) -> dict[str, NDArray[np.float64]] | None:
     Returns:
         None where one side's log-probabilities were not recorded.
     """
-    if batch.learner_logprobs_BT is None or batch.sampler_logprobs_BT is None:
+    tokens = _tokens_of(batch)
+    if tokens is None:
         return None
-    learner_N = batch.learner_logprobs_BT[batch.mask_BT].astype(np.float64)
-    sampler_N = batch.sampler_logprobs_BT[batch.mask_BT].astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        finite_N = np.isfinite(learner_N - sampler_N)
     gaps = {name: np.full(len(batch.sequence_ids), np.nan) for name in PER_RESPONSE}
-    if finite_N.any():
-        tokens = _Tokens.select(batch.mask_BT, learner_N, sampler_N, finite_N)
-        starts = tokens.starts
-        for name, values_N in tokens.differences().items():
-            for figure, per_response in _mean_and_max(name, values_N, starts):
-                gaps[figure][tokens.rows_N[starts]] = per_response
+    if tokens.rows_N.size:
+        rows = tokens.rows_N[tokens.starts]
+        for figure, per_response in tokens.per_response().items():
+            gaps[figure][rows] = per_response
     return gaps
 
 
 def _mean_and_max(
     name: str, values_N: NDArray[np.float64], starts: Integers
-) -> list[tuple[str, NDArray[np.float64]]]:
+) -> dict[str, NDArray[np.float64]]:
     """Per response, the mean and the maximum of its tokens."""
     counts = np.diff(starts, append=values_N.size)
-    return [
-        (f"{name}_mean", np.add.reduceat(values_N, starts) / counts),
-        (f"{name}_max", np.maximum.reduceat(values_N, starts)),
-    ]
+    return {
+        f"{name}_mean": np.add.reduceat(values_N, starts) / counts,
+        f"{name}_max": np.maximum.reduceat(values_N, starts),
+    }
 
 
-def _per_response(tokens: _Tokens, sequence_ids: list[str]) -> dict[str, Reading]:
-    starts = tokens.starts
-    ids = [sequence_ids[row] for row in tokens.rows_N[starts]]
+def _per_response(tokens: TokenPairs, sequence_ids: Sequence[str]) -> dict[str, Reading]:
+    ids = [sequence_ids[row] for row in tokens.rows_N[tokens.starts]]
     readings: dict[str, Reading] = {}
+    for figure, per_response in tokens.per_response().items():
+        readings[f"mismatch/{figure}"] = Mean.of(per_response)
+        readings[f"mismatch/{figure}/worst_sequence"] = Max.of(per_response, ids)
     for name, values_N in tokens.differences().items():
-        for figure, per_response in _mean_and_max(name, values_N, starts):
-            readings[f"mismatch/{figure}"] = Mean.of(per_response)
-            readings[f"mismatch/{figure}/worst_sequence"] = Max.of(per_response, ids)
         readings |= _by_bucket(f"mismatch/{name}_mean", tokens, values_N)
     return readings
 
 
-def _by_bucket(metric: str, tokens: _Tokens, values_N: NDArray[np.float64]) -> dict[str, Reading]:
+def _by_bucket(
+    metric: str, tokens: TokenPairs, values_N: NDArray[np.float64]
+) -> dict[str, Reading]:
     """The mean over responses of each response's mean within a bucket."""
     readings: dict[str, Reading] = {}
     for names, edges, keys_N in (
