@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-
 from grpodoctor.report.dossier import Dossier
 from grpodoctor.report.escape import html as safe
 from grpodoctor.report.model import Advice, Report, ReportedFinding
+from grpodoctor.report.page import document, plots, table
 from grpodoctor.report.pictures import figures
 from grpodoctor.report.samples import samples_of
-from grpodoctor.report.style import CSS
 from grpodoctor.report.vitals import Vital, number
 from grpodoctor.report.words import (
     NOTHING_TO_CHANGE,
@@ -22,8 +19,6 @@ from grpodoctor.report.words import (
     tally,
 )
 from grpodoctor.rules.base import Evidence
-
-_PLOT_CONFIG = '{"displaylogo":false,"responsive":true,"displayModeBar":false}'
 
 
 def render(dossier: Dossier) -> str:
@@ -43,44 +38,14 @@ def render(dossier: Dossier) -> str:
             _unseen(report),
         )
     )
-    title = f"Training health of {safe(report.run.path, limit=120)}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{CSS}</style></head><body><main>{body}</main>"
-        + "".join(f"<script>{script}</script>" for script in scripts)
-        + "</body></html>\n"
-    )
-
-
-def _policy(scripts: list[str]) -> str:
-    """Let run what we wrote and nothing else: no network, and no script that slipped in."""
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:"
-    return f"{policy}; script-src {allowed}" if allowed else policy
+    return document(f"Training health of {report.run.path}", body, scripts)
 
 
 def _pictures(dossier: Dossier) -> tuple[str, list[str]]:
     other = dossier.beside
     beside = (other.label, other.tracks) if other else None
-    drawn = figures(dossier.report, dossier.tracks, beside)
-    if not drawn:
-        return "", []
-    from plotly.io import to_json
-    from plotly.offline import get_plotlyjs
-
-    places, calls = [], []
-    for index, (title, figure) in enumerate(drawn):
-        caption = f"<figcaption>{safe(title)}</figcaption>"
-        places.append(f'<figure>{caption}<div id="picture-{index}"></div></figure>')
-        data = to_json(figure, validate=False, engine="json")
-        data = data.replace("<", "\\u003c")  # no text in it can end or open a script
-        calls.append(f'draw("picture-{index}",{data});')
-    draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
-    section = f'<section><h2>Course</h2><div class="pictures">{"".join(places)}</div></section>'
-    return section, [get_plotlyjs(), draw + "".join(calls)]
+    places, scripts = plots(figures(dossier.report, dossier.tracks, beside))
+    return (f"<section><h2>Course</h2>{places}</section>" if places else ""), scripts
 
 
 def _header(report: Report) -> str:
@@ -123,20 +88,6 @@ def _finding(index: int, finding: ReportedFinding) -> str:
     )
 
 
-def _table(head: list[str], rows: list[list[str]], numeric: frozenset[int]) -> str:
-    """A table of cells that are HTML already; `numeric` columns are set flush right."""
-    classes = ['class="number"' if column in numeric else "" for column in range(len(head))]
-    titles = "".join(f"<th {kind}>{title}</th>" for kind, title in zip(classes, head, strict=True))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td {kind}>{cell}</td>" for kind, cell in zip(classes, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    rows_of = f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="table"><table>{rows_of}</table></div>'
-
-
 def _evidence(evidence: tuple[Evidence, ...]) -> str:
     if not evidence:
         return ""
@@ -149,7 +100,7 @@ def _evidence(evidence: tuple[Evidence, ...]) -> str:
         ]
         for each in evidence
     ]
-    return _table(["evidence", "step", "value", "against"], rows, frozenset({1, 2, 3}))
+    return table(["evidence", "step", "value", "against"], rows, frozenset({1, 2, 3}))
 
 
 def _cause(evidence: Evidence) -> str:
@@ -179,8 +130,8 @@ def _vitals(vitals: tuple[Vital, ...]) -> str:
         ]
         for vital in vitals
     ]
-    table = _table(["", "metric", "now", "start", ""], rows, frozenset({2, 3}))
-    return f"<section><h2>Vitals</h2>{table}</section>"
+    listed = table(["", "metric", "now", "start", ""], rows, frozenset({2, 3}))
+    return f"<section><h2>Vitals</h2>{listed}</section>"
 
 
 def _treatments(report: Report) -> str:
@@ -190,8 +141,8 @@ def _treatments(report: Report) -> str:
         [str(each.step), f"<code>{safe(each.remedy)}</code>", safe(each.kind), safe(each.detail)]
         for each in report.treatments
     ]
-    table = _table(["step", "remedy", "", ""], rows, frozenset({0}))
-    return f"<section><h2>Treatments</h2>{table}</section>"
+    listed = table(["step", "remedy", "", ""], rows, frozenset({0}))
+    return f"<section><h2>Treatments</h2>{listed}</section>"
 
 
 def _samples(dossier: Dossier) -> str:
@@ -223,11 +174,11 @@ def _unseen(report: Report) -> str:
     ]
     parts = []
     if skipped:
-        table = _table(["rule", "missing", "how to have it recorded"], skipped, frozenset())
-        parts.append(f"<section><h2>Skipped, for want of data</h2>{table}</section>")
+        listed = table(["rule", "missing", "how to have it recorded"], skipped, frozenset())
+        parts.append(f"<section><h2>Skipped, for want of data</h2>{listed}</section>")
     if inapplicable:
-        table = _table(["rule", "why"], inapplicable, frozenset())
-        parts.append(f"<section><h2>Not applicable</h2>{table}</section>")
+        listed = table(["rule", "why"], inapplicable, frozenset())
+        parts.append(f"<section><h2>Not applicable</h2>{listed}</section>")
     if report.notes:
         notes = "".join(f"<li>{safe(note)}</li>" for note in report.notes)
         parts.append(f"<section><h2>How the log was read</h2><ul>{notes}</ul></section>")

@@ -1,0 +1,84 @@
+"""What every HTML file of ours is made of: one file that opens offline and loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from grpodoctor.report.escape import html as safe
+from grpodoctor.report.style import CSS
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_PLOT_CONFIG = '{"displaylogo":false,"responsive":true,"displayModeBar":false}'
+
+
+def document(title: str, body: str, scripts: Sequence[str]) -> str:
+    """An HTML document that runs the given scripts and no other.
+
+    Args:
+        title: of the window, as text.
+        body: HTML, everything hostile in it escaped already.
+        scripts: JavaScript.
+    """
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{safe(title, limit=160)}</title><style>{CSS}</style></head>"
+        f"<body><main>{body}</main>"
+        + "".join(f"<script>{script}</script>" for script in scripts)
+        + "</body></html>\n"
+    )
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Let run what we wrote and nothing else: no network, and no script that slipped in."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:"
+    return f"{policy}; script-src {allowed}" if allowed else policy
+
+
+def plots(drawn: Sequence[tuple[str, Figure]]) -> tuple[str, list[str]]:
+    """The places of pictures, as HTML, and the scripts that draw them.
+
+    Args:
+        drawn: caption and figure of each.
+    """
+    if not drawn:
+        return "", []
+    from plotly.io import to_json
+    from plotly.offline import get_plotlyjs
+
+    places, calls = [], []
+    for index, (title, figure) in enumerate(drawn):
+        caption = f"<figcaption>{safe(title)}</figcaption>"
+        places.append(f'<figure>{caption}<div id="picture-{index}"></div></figure>')
+        data = to_json(figure, validate=False, engine="json")
+        data = data.replace("<", "\\u003c")  # no text in it can end or open a script
+        calls.append(f'draw("picture-{index}",{data});')
+    draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
+    return f'<div class="pictures">{"".join(places)}</div>', [
+        get_plotlyjs(),
+        draw + "".join(calls),
+    ]
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], numeric: frozenset[int] = frozenset()
+) -> str:
+    """A table of cells that are HTML already; `numeric` columns are set flush right."""
+    classes = ['class="number"' if column in numeric else "" for column in range(len(head))]
+    titles = "".join(f"<th {kind}>{title}</th>" for kind, title in zip(classes, head, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td {kind}>{cell}</td>" for kind, cell in zip(classes, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    rows_of = f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="table"><table>{rows_of}</table></div>'
