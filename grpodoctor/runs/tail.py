@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
@@ -154,7 +155,7 @@ class Tail(Generic[T]):
         return Damage(self._path.name, self._line + 1, " ".join(why.split())[:200])
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file for reading, but nothing that would let a reader wait, or read, for ever.
 
     Raises:

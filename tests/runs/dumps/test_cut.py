@@ -66,6 +66,7 @@ def test_batches_within_a_shard_do_not_matter(
     several_steps_in_a_file(tmp_path)
     whole = steps_of(tmp_path, 1 << 30)
     monkeypatch.setattr(jsonlines, "BATCH_BYTES", 100)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 30)
     assert steps_of(tmp_path, 1 << 30) == whole
 
 

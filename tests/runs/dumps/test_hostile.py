@@ -96,9 +96,23 @@ def test_lone_surrogates_do_no_harm(tmp_path: Path) -> None:
     assert scalar(steps[1]["reward/mean"]) == 1.0  # type: ignore[index]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"input": [{}\n{}]}\n',
+        b'{"input": "p"\n"output": "q"}\n',
+        b'{"a": 1}, {"b": 2}\n[{}]\n',
+    ],
+)
+def test_lines_that_are_json_only_together_are_damage(tmp_path: Path, damage: bytes) -> None:
+    _, reader = of_verl(tmp_path, GOOD * 3 + damage + GOOD * 2)
+    assert reader.responses == 5
+    assert reader.damaged == damage.count(b"\n")
+
+
 def test_a_gigantic_line_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonlines, "LONGEST_LINE", 5000)
-    monkeypatch.setattr(jsonlines, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 1000)
     long = GOOD.replace(b"a b c", b"x" * 50_000)
     _, reader = of_verl(tmp_path, GOOD * 30 + long + GOOD * 30)
     assert reader.responses == 60
