@@ -1,0 +1,41 @@
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
+
+PROBES = Path(__file__).parents[2] / "probes"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _programs_importable() -> Iterator[None]:
+    """Programs find what lies beside them, as they do when they are run by path."""
+    sys.path.insert(0, str(PROBES))
+    yield
+    sys.path.remove(str(PROBES))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def dense_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained dense model's directory; treat it as read-only."""
+    from tests.probes.models import dense
+
+    return dense(tmp_path_factory.mktemp("dense"))
+
+
+@pytest.fixture(scope="session")
+def moe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained mixture's directory; treat it as read-only."""
+    from tests.probes.models import moe
+
+    return moe(tmp_path_factory.mktemp("moe"))
