@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
+from grpodoctor.vocabulary.values import NotApplicable, Reading, merge, scalar
 
 _TOLERANCE = 1e-3
 """Relative difference of two logs of one number: consoles print four digits."""
@@ -82,6 +82,8 @@ class Assembly:
         self.rewind_count = 0
         self.rewritten = 0
         """Rows that a log wrote again under the same step."""
+        self.of_several_rows: set[str] = set()
+        """Logs with several rows for each step, whose readings are put together."""
 
     def last_of(self, log: str) -> int:
         """The step of a log's latest row; -1 before there is one."""
@@ -166,13 +168,18 @@ class Assembly:
         self, log: str, pending: _Pending, step: int, values: Mapping[str, Reading], time: float
     ) -> None:
         again = [name for name in values if pending.origins.get(name) == log]
-        if 2 * len(again) > len(values):
+        if again and log in self.of_several_rows:
+            values = {
+                **values,
+                **{name: merge(pending.values[name], values[name]) for name in again},
+            }
+        elif 2 * len(again) > len(values):
             self.rewritten += 1
             pending.forget(log)
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, log)
             if before is not None and origin != log:
-                if _differ(before, reading):
+                if differ(before, reading):
                     self._note(step, name, before, reading, (origin, log))
                 continue
             pending.values[name], pending.origins[name] = reading, log
@@ -213,7 +220,8 @@ class Assembly:
         return records
 
 
-def _differ(left: Reading, right: Reading) -> bool:
+def differ(left: Reading, right: Reading) -> bool:
+    """Whether two logs give one number differently, beyond the digits that they print."""
     if isinstance(left, NotApplicable) or isinstance(right, NotApplicable):
         return False
     one, other = scalar(left), scalar(right)

@@ -34,7 +34,9 @@ from grpodoctor.runs.remarks import (
     told_held,
     told_rewinds,
 )
+from grpodoctor.runs.several import refuse_several_runs, rows_per_step, told_rows
 from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Reading
 
 QUIET_SECONDS = 0.3
 """Without a new row for so long, a step is taken for whole."""
@@ -272,12 +274,30 @@ class ForeignFollower:
             config=dict(settings),
         )
         waiting, self._waiting = self._waiting, []
-        for file, row in waiting:
-            readings = self._translator.readings(row.values)
-            if readings:
-                self._held.setdefault(file.carrier.path, Held()).learn(readings)
+        self._learn(waiting, self._translator)
         for file, row in waiting:
             news.steps += self._take(file, row, self._translator, learnt=True)
+
+    def _learn(self, waiting: list[tuple[LogFile, Row]], translator: Translator) -> None:
+        """See what is usual in each log, and that all are of one run, before any row is taken."""
+        rows: dict[Path, list[Row]] = {}
+        read: list[tuple[LogFile, int, Mapping[str, Reading]]] = []
+        for file, row in waiting:
+            readings = translator.readings(row.values)
+            if not readings:
+                continue
+            path = file.carrier.path
+            self._held.setdefault(path, Held()).learn(readings)
+            rows.setdefault(path, []).append(row)
+            step = row.step if row.step is not None else len(rows[path])
+            read.append((file, step, readings))
+        refuse_several_runs(self.path, read)
+        counts = {path: rows_per_step(each) for path, each in rows.items()}
+        several = {path: count for path, count in counts.items() if count > 1}
+        self._assembly.of_several_rows |= {
+            file.log for file, _ in waiting if file.carrier.path in several
+        }
+        self._notes += told_rows(several)
 
     def _hints(self, framework: Framework) -> Mapping[str, Setting]:
         """Settings that the numbers themselves give away."""
