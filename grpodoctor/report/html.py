@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.report.dossier import Dossier
 from grpodoctor.report.escape import html as safe
 from grpodoctor.report.model import Advice, Report, ReportedFinding
-from grpodoctor.report.page import document, plots, table
+from grpodoctor.report.page import Pictures, document, table
 from grpodoctor.report.pictures import figures
 from grpodoctor.report.samples import samples_of
 from grpodoctor.report.vitals import Vital, number
@@ -44,8 +44,10 @@ def render(dossier: Dossier) -> str:
 def _pictures(dossier: Dossier) -> tuple[str, list[str]]:
     other = dossier.beside
     beside = (other.label, other.tracks) if other else None
-    places, scripts = plots(figures(dossier.report, dossier.tracks, beside))
-    return (f"<section><h2>Course</h2>{places}</section>" if places else ""), scripts
+    pictures = Pictures()
+    places = pictures.place(figures(dossier.report, dossier.tracks, beside))
+    section = f"<section><h2>Course</h2>{places}</section>" if places else ""
+    return section, pictures.scripts()
 
 
 def _header(report: Report) -> str:

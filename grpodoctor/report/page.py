@@ -43,29 +43,40 @@ def _policy(scripts: Sequence[str]) -> str:
     return f"{policy}; script-src {allowed}" if allowed else policy
 
 
-def plots(drawn: Sequence[tuple[str, Figure]]) -> tuple[str, list[str]]:
-    """The places of pictures, as HTML, and the scripts that draw them.
+class Pictures:
+    """The pictures of a page, which may stand in several places of it."""
 
-    Args:
-        drawn: caption and figure of each.
-    """
-    if not drawn:
-        return "", []
-    from plotly.io import to_json
-    from plotly.offline import get_plotlyjs
+    def __init__(self) -> None:
+        self._calls: list[str] = []
 
-    places, calls = [], []
-    for index, (title, figure) in enumerate(drawn):
-        caption = f"<figcaption>{safe(title)}</figcaption>"
-        places.append(f'<figure>{caption}<div id="picture-{index}"></div></figure>')
-        data = to_json(figure, validate=False, engine="json")
-        data = data.replace("<", "\\u003c")  # no text in it can end or open a script
-        calls.append(f'draw("picture-{index}",{data});')
-    draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
-    return f'<div class="pictures">{"".join(places)}</div>', [
-        get_plotlyjs(),
-        draw + "".join(calls),
-    ]
+    def place(self, drawn: Sequence[tuple[str, Figure]]) -> str:
+        """The HTML that holds some pictures; empty where there is none.
+
+        Args:
+            drawn: caption and figure of each.
+        """
+        if not drawn:
+            return ""
+        from plotly.io import to_json
+
+        places = []
+        for title, figure in drawn:
+            name = f"picture-{len(self._calls)}"
+            caption = f"<figcaption>{safe(title)}</figcaption>"
+            places.append(f'<figure>{caption}<div id="{name}"></div></figure>')
+            data = to_json(figure, validate=False, engine="json")
+            data = data.replace("<", "\\u003c")  # no text in it can end or open a script
+            self._calls.append(f'draw("{name}",{data});')
+        return f'<div class="pictures">{"".join(places)}</div>'
+
+    def scripts(self) -> list[str]:
+        """What draws all that was placed."""
+        if not self._calls:
+            return []
+        from plotly.offline import get_plotlyjs
+
+        draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
+        return [get_plotlyjs(), draw + "".join(self._calls)]
 
 
 def table(

@@ -32,6 +32,10 @@ td small{color:var(--faint)}
 .finding{border-left:4px solid var(--tone)}
 .critical{--tone:var(--critical)} .warning{--tone:var(--warning)} .info{--tone:var(--info)}
 .finding.resolved{border-left-style:dashed}
+.good{--tone:var(--good)}
+mark{color:inherit;border-radius:2px;
+background:color-mix(in srgb,var(--critical) calc(var(--heat)*70%),transparent)}
+section>h3{margin-top:18px}
 .badge{color:var(--tone);border:1px solid var(--tone);border-radius:99px;padding:0 8px;
 font-size:12px;font-weight:600}
 .advice{margin-bottom:10px} .advice p{margin-bottom:4px}
@@ -45,7 +49,8 @@ figcaption{font-weight:600}
 table{border-collapse:collapse;font-size:14px}
 th,td{text-align:left;vertical-align:top;padding:4px 18px 4px 0;border-bottom:1px solid var(--line)}
 th{color:var(--faint);font-weight:500}
-.number{text-align:right;font-variant-numeric:tabular-nums}
+.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th.number{white-space:normal}
 .codes code{display:inline-block;margin:0 4px 4px 0}
 @media print{body{background:#fff} article,figure{break-inside:avoid}}
 """

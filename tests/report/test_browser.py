@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.report import html
+from grpodoctor.report import html, probe_html
 from grpodoctor.report.replay import replay
+from tests.report import probed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FIXTURE = Path(__file__).parent.parent / "data" / "run"
@@ -47,3 +48,13 @@ def test_nothing_is_refused_or_fails_on_the_page(visit: subprocess.CompletedProc
 def test_the_findings_stand_on_the_page(visit: subprocess.CompletedProcess[str]) -> None:
     assert "MIS002" in visit.stdout
     assert "engine.old_logprobs=recompute" in visit.stdout
+
+
+def test_the_report_of_a_probe_is_drawn(tmp_path: Path) -> None:
+    page = tmp_path / "probe.html"
+    page.write_text(probe_html.render(probed.result()), encoding="utf-8")
+    visit = _browse(page, tmp_path / "profile", "--dump-dom")
+    assert visit.returncode == 0, visit.stderr
+    assert [line for line in visit.stderr.splitlines() if ":CONSOLE" in line] == []
+    # Two heat maps, and four pictures for each of the four pairs that were measured.
+    assert len(re.findall(r'id="picture-\d+" class="js-plotly-plot"', visit.stdout)) == 18

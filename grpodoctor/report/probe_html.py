@@ -1,0 +1,279 @@
+"""A probe's report as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from grpodoctor.probe.results import (
+    Cell,
+    Comparison,
+    ExpertComparison,
+    NamedCause,
+    ProbeResult,
+    WorstResponse,
+)
+from grpodoctor.report.escape import html as safe
+from grpodoctor.report.page import Pictures, document, table
+from grpodoctor.report.probe_pictures import cell_figures, figure_of, grid_figures
+from grpodoctor.report.probe_words import (
+    CONTROL_MARKS,
+    effect_name,
+    engine_line,
+    facts_line,
+    figure_rows,
+    pair,
+    settings_line,
+    small,
+    sureness,
+    tally,
+)
+
+_MOST_PICTURED = 6
+"""Pairs that get pictures of their own, those that differ most: a page must open at once."""
+_MOST_MARKED = 400
+"""Tokens of a response that are shown, around its worst one."""
+_TONES = {"done": "info", "failed": "critical", "not_run": "warning"}
+_COLUMNS = (
+    ("mismatch/prob_diff_mean", "mean |Δp|"),
+    ("mismatch/prob_diff_max", "max |Δp|, mean"),
+    ("mismatch/prob_diff_max/worst_sequence", "max |Δp|"),
+    ("mismatch/logprob_diff_mean", "mean |Δlogp|"),
+    ("mismatch/kl_k3", "k3"),
+)
+
+
+def render(result: ProbeResult) -> str:
+    """The report as an HTML document."""
+    pictures = Pictures()
+    pictured = _pictured(result.cells)
+    body = "".join(
+        (
+            _header(result),
+            _overview(result),
+            _grid(result, pictures),
+            *(
+                _cell(index, cell, pictures if index in pictured else None)
+                for index, cell in enumerate(result.cells)
+            ),
+            _engines(result),
+        )
+    )
+    return document("Do these engines agree?", body, pictures.scripts())
+
+
+def _pictured(cells: Sequence[Cell]) -> frozenset[int]:
+    def gap(index: int) -> float:
+        value = figure_of(cells[index], "mismatch/kl_k3")
+        return value if value is not None and math.isfinite(value) else -1.0
+
+    measured = [index for index, cell in enumerate(cells) if cell.comparison]
+    return frozenset(sorted(measured, key=gap, reverse=True)[:_MOST_PICTURED])
+
+
+def _header(result: ProbeResult) -> str:
+    notes = "".join(f'<p class="damage">{safe(note)}</p>' for note in result.notes)
+    return (
+        "<header><p class='eyebrow'>grpodoctor probe</p><h1>Do these engines agree?</h1>"
+        f"<p class='facts'>{safe(facts_line(result))}</p>"
+        f"<p class='tally'>{safe(tally(result))}</p>{notes}</header>"
+    )
+
+
+def _overview(result: ProbeResult) -> str:
+    rows = []
+    for index, cell in enumerate(result.cells):
+        tone = _TONES[cell.status]
+        badge = f'<span class="{tone}"><span class="badge">{safe(cell.status)}</span></span>'
+        told = safe(cell.verdict or cell.told, limit=400)
+        names = f"{safe(cell.sampler)} → {safe(cell.learner)}"
+        link = f'<a href="#cell-{index}">{names}</a><br><small>{told}</small>'
+        figures = [small(figure_of(cell, metric)) for metric, _ in _COLUMNS]
+        rows.append([badge, link, str(cell.max_tokens), *figures])
+    head = ["", "sampler → learner", "tokens", *(title for _, title in _COLUMNS)]
+    return f"<section>{table(head, rows, frozenset(range(2, len(head))))}</section>"
+
+
+def _grid(result: ProbeResult, pictures: Pictures) -> str:
+    places = pictures.place(grid_figures(result.cells))
+    return f"<section><h2>The grid</h2>{places}</section>" if places else ""
+
+
+def _cell(index: int, cell: Cell, pictures: Pictures | None) -> str:
+    title = f'<section id="cell-{index}"><h2>{safe(pair(cell))}</h2>'
+    if cell.comparison is None:
+        return f'{title}<p class="damage">{safe(cell.told, limit=2000)}</p></section>'
+    drawn = pictures.place(cell_figures(cell.comparison)) if pictures else ""
+    advice = "".join(f"<li>{safe(each)}</li>" for each in cell.remedies)
+    return (
+        f'{title}<p class="sentence">{safe(cell.verdict)}</p>'
+        + "".join(_cause(each) for each in cell.causes)
+        + (f"<h3>What to do</h3><ul>{advice}</ul>" if advice else "")
+        + _controls(cell)
+        + drawn
+        + f'<div class="halves"><div>{_figures(cell.comparison)}</div>'
+        f"<div>{_effects(cell.comparison)}{_experts(cell.comparison.experts)}</div></div>"
+        + _worst_prompts(cell.comparison)
+        + _worst(cell.comparison)
+        + "</section>"
+    )
+
+
+def _cause(cause: NamedCause) -> str:
+    details = "".join(f"<li><code>{safe(each, limit=200)}</code></li>" for each in cause.details)
+    figures = " · ".join(
+        f"{safe(name.replace('_', ' '))} {small(value)}" for name, value in cause.figures.items()
+    )
+    remedies = "".join(f"<li>{safe(each)}</li>" for each in cause.remedies)
+    tone = "critical" if cause.confidence == "proven" else "warning"
+    return (
+        f'<article class="finding {tone}"><h3><code>{safe(cause.cause)}</code> {safe(cause.title)} '
+        f"<small>{safe(sureness(cause))}</small></h3>"
+        f'<div class="halves"><div><p>{safe(cause.told)}</p>'
+        + (f"<ul>{details}</ul>" if details else "")
+        + (f'<p class="facts">{figures}</p>' if figures else "")
+        + f"</div><div>{f'<ul>{remedies}</ul>' if remedies else ''}</div></div></article>"
+    )
+
+
+def _controls(cell: Cell) -> str:
+    if not cell.controls:
+        return ""
+    tones = {True: "good", False: "critical", None: "warning"}
+    rows = [
+        [
+            f'<span class="{tones[each.passed]}"><span class="badge">'
+            f"{CONTROL_MARKS[each.passed]}</span></span>",
+            safe(each.title),
+            safe(each.told),
+        ]
+        for each in cell.controls
+    ]
+    return f"<h3>Controls</h3>{table(['', '', ''], rows)}"
+
+
+def _figures(comparison: Comparison) -> str:
+    counts = (
+        f"{comparison.prompts:,} prompts, {comparison.responses:,} responses, "
+        f"{comparison.tokens:,} tokens"
+    )
+    rows = [
+        [safe(name), value, between, f"<small>{safe(where, limit=80)}</small>"]
+        for name, value, between, where in figure_rows(comparison)
+    ]
+    if comparison.entropy_z is not None:
+        name = "z of mean(log p + entropy): were the tokens drawn as the sampler says?"
+        rows.append([name, small(comparison.entropy_z), "", ""])
+    listed = table(["", "value", "95 % by prompt", ""], rows, frozenset({1, 2}))
+    return f"<h3>How far they differ</h3><p class='facts'>{counts}</p>{listed}"
+
+
+def _effects(comparison: Comparison) -> str:
+    if not comparison.effects:
+        return ""
+    rows = [
+        [safe(effect_name(key)), f"{value:.3%}" if math.isfinite(value) else "n/a"]
+        for key, value in comparison.effects.items()
+    ]
+    listed = table(["correction", "acts on"], rows, frozenset({1}))
+    return f"<h3>What it does to training, at the usual caps</h3>{listed}"
+
+
+def _experts(experts: ExpertComparison | None) -> str:
+    if experts is None:
+        return ""
+    rows = [
+        ["tokens with routing on both sides", f"{experts.tokens:,} ({experts.coverage:.1%})"],
+        ["tokens with another expert in any layer", f"{experts.any_flip_rate:.2%}"],
+        ["experts that are others, mean over tokens and layers", f"{experts.churn:.3%}"],
+        ["mean |Δlogp| of tokens with a flip", small(experts.logprob_diff_flipped)],
+        ["and of those without", small(experts.logprob_diff_kept)],
+        ["rank correlation of flipped layers and |Δlogp|", small(experts.flips_to_gap)],
+    ]
+    layers = [
+        [
+            str(each.layer),
+            f"{each.overlap:.2%}",
+            f"{each.flipped_rate:.2%}",
+            small(each.margin_flipped),
+            small(each.margin_kept),
+        ]
+        for each in experts.layers
+    ]
+    head = ["layer", "overlap", "tokens flipped", "margin, flipped", "margin, kept"]
+    margins = [
+        [f"{small(low)} to {small(high)}", f"{rate:.2%}", f"{count:,}"]
+        for low, high, rate, count in experts.by_margin
+    ]
+    return (
+        f"<h3>Experts</h3>{table(['', ''], rows, frozenset({1}))}"
+        + table(head, layers, frozenset(range(5)))
+        + (
+            table(["router margin", "flipped", "token-layers"], margins, frozenset({1, 2}))
+            if margins
+            else ""
+        )
+    )
+
+
+def _worst_prompts(comparison: Comparison) -> str:
+    rows = [
+        [
+            str(each.prompt),
+            str(each.responses),
+            small(each.prob_diff_mean),
+            small(each.logprob_diff_mean),
+            small(each.prob_diff_max),
+        ]
+        for each in comparison.worst_prompts
+    ]
+    if not rows:
+        return ""
+    head = ["prompt", "responses", "mean |Δp|", "mean |Δlogp|", "largest |Δp|"]
+    return f"<h3>The prompts that differ most</h3>{table(head, rows, frozenset(range(5)))}"
+
+
+def _worst(comparison: Comparison) -> str:
+    cards = "".join(_response(each) for each in comparison.worst)
+    return f"<h3>The responses that differ most</h3>{cards}" if cards else ""
+
+
+def _response(worst: WorstResponse) -> str:
+    first = max(0, worst.at - _MOST_MARKED // 2)
+    last = min(len(worst.ids), first + _MOST_MARKED)
+    pieces = worst.pieces or tuple(f"{each} " for each in worst.ids)
+    marked = "".join(_token(worst, pieces, place) for place in range(first, last))
+    before, after = "…" if first else "", "…" if last < len(worst.ids) else ""
+    prompt = safe(worst.prompt_text, limit=600, lines=True)
+    return (
+        f'<article class="sample"><h3>prompt {worst.prompt}, sample {worst.sample} '
+        f"<small>largest |Δp| {small(worst.prob_diff_max)} at token {worst.at}, mean |Δlogp| "
+        f"{small(worst.logprob_diff_mean)}</small></h3>"
+        + (f'<pre class="prompt">{prompt}</pre>' if prompt else "")
+        + f"<pre>{before}{marked}{after}</pre></article>"
+    )
+
+
+def _token(worst: WorstResponse, pieces: Sequence[str], place: int) -> str:
+    """A token, the redder the further apart its two probabilities are."""
+    sampler, learner = worst.sampler_logprobs[place], worst.learner_logprobs[place]
+    known = math.isfinite(sampler) and math.isfinite(learner)
+    gap = abs(math.exp(min(sampler, 0.0)) - math.exp(min(learner, 0.0))) if known else 1.0
+    text = safe(pieces[place], limit=80, lines=True)
+    if gap < 0.01:  # fainter could not be seen
+        return text
+    share = min(1.0, gap / max(worst.prob_diff_max, 0.05))
+    told = f"sampler {sampler:.3f}, learner {learner:.3f} nats"
+    return f'<mark style="--heat:{share:.2f}" title="{told}">{text}</mark>'
+
+
+def _engines(result: ProbeResult) -> str:
+    rows = [
+        [
+            f"<code>{safe(label)}</code>",
+            safe(engine_line(facts)),
+            f"<small>{safe(settings_line(facts), limit=400)}</small>",
+        ]
+        for label, facts in result.engines.items()
+    ]
+    return f"<section><h2>The engines</h2>{table(['', '', ''], rows)}</section>" if rows else ""

@@ -1,0 +1,194 @@
+"""The pictures of a probe: the grid, and how one pair of engines differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpodoctor.probe.results import Bin, Cell, Comparison
+from grpodoctor.report.escape import html
+from grpodoctor.report.pictures import AMBER, BLUE, GREY, RED, VIOLET
+from grpodoctor.vocabulary.values import scalar
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_GRID_LINES = "rgba(128,128,128,0.22)"
+_MOST_POINTS = 1500
+_SMALLEST = 1e-9
+"""What agrees exactly is drawn as this on a logarithmic scale."""
+_ROW_PIXELS = 46
+_LABEL_LETTERS = 60
+
+GRIDDED = (
+    ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses"),
+    ("mismatch/kl_k3", "KL(sampler, learner) per token, k3, in nats"),
+)
+"""What the heat maps show."""
+
+
+def figure_of(cell: Cell, metric: str) -> float | None:
+    """A figure of a cell; None where it was not measured."""
+    if cell.comparison is None or metric not in cell.comparison.readings:
+        return None
+    return scalar(cell.comparison.readings[metric])
+
+
+def grid_figures(cells: Sequence[Cell]) -> list[tuple[str, Figure]]:
+    """Heat maps of samplers against learners, one a figure and length; none for a single cell."""
+    drawn = []
+    for length in sorted({cell.max_tokens for cell in cells}):
+        there = [cell for cell in cells if cell.max_tokens == length]
+        if len(there) < 2:  # a grid of one is a number
+            continue
+        for metric, title in GRIDDED:
+            drawn.append((f"{title}, {length} tokens", _heat_map(there, metric)))
+    return drawn
+
+
+def _heat_map(cells: Sequence[Cell], metric: str) -> Figure:
+    import plotly.graph_objects as go
+
+    samplers = list(dict.fromkeys(cell.sampler for cell in cells))
+    learners = list(dict.fromkeys(cell.learner for cell in cells))
+    found = {(cell.sampler, cell.learner): figure_of(cell, metric) for cell in cells}
+    values = [[found.get((row, column)) for column in learners] for row in samplers]
+    figure = go.Figure(
+        go.Heatmap(
+            x=[_name(each) for each in learners],
+            y=[_name(each) for each in samplers],
+            z=[[None if value is None else _log(value) for value in row] for row in values],
+            text=[["-" if value is None else f"{value:.2g}" for value in row] for row in values],
+            texttemplate="%{text}",
+            textfont={"color": "#1d2129"},
+            hovertemplate="%{y}<br>%{x}<br>%{text}<extra></extra>",
+            colorscale=[[0, "#dbe9fb"], [0.5, "#f3c66b"], [1, "#d9534f"]],
+            showscale=False,
+            xgap=2,
+            ygap=2,
+        )
+    )
+    layout = _layout("learner", "", height=110 + _ROW_PIXELS * len(samplers))
+    layout["yaxis"] |= {"autorange": "reversed", "automargin": True, "showgrid": False}
+    layout["xaxis"] |= {"automargin": True, "showgrid": False, "type": "category"}
+    figure.update_layout(**layout)
+    return figure
+
+
+def _name(label: str) -> str:
+    """A label on two lines: the model first, the options below."""
+    return html(label, limit=_LABEL_LETTERS).replace("?", "<br>", 1)
+
+
+def _log(value: float) -> float:
+    return math.log10(max(value, _SMALLEST)) if math.isfinite(value) else 0.0
+
+
+def cell_figures(comparison: Comparison) -> list[tuple[str, Figure]]:
+    """What one pair of engines looks like: token by token, by position and so on."""
+    drawn = []
+    if comparison.scatter:
+        drawn.append(("Probability of a token in the two engines", _scatter(comparison)))
+    if comparison.by_position:
+        drawn.append(("By position in the response", _bins(comparison.by_position, "position")))
+    if comparison.by_probability:
+        bins = _bins(comparison.by_probability, "sampler's probability")
+        drawn.append(("By the sampler's probability", bins))
+    if comparison.experts and comparison.experts.layers:
+        drawn.append(("Tokens with other experts, by layer", _layers(comparison)))
+    return drawn
+
+
+def _scatter(comparison: Comparison) -> Figure:
+    import plotly.graph_objects as go
+
+    points = comparison.scatter[:_MOST_POINTS]
+    lowest = min(min(point) for point in points)
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(
+            x=[lowest, 0],
+            y=[lowest, 0],
+            mode="lines",
+            line={"color": GREY, "width": 1, "dash": "dot"},
+            hoverinfo="skip",
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=[point[0] for point in points],
+            y=[point[1] for point in points],
+            mode="markers",
+            marker={"size": 4, "color": BLUE, "opacity": 0.5},
+            hovertemplate="sampler %{x:.3f}, learner %{y:.3f} nats<extra></extra>",
+        )
+    )
+    figure.update_layout(**_layout("log-probability, sampler", "learner"))
+    return figure
+
+
+def _bins(bins: Sequence[Bin], over: str) -> Figure:
+    import plotly.graph_objects as go
+
+    middles = [f"{each.low:g}-{each.high:g}" for each in bins]
+    figure = go.Figure()
+    for name, values, colour in (
+        ("mean |Δp|", [each.prob_diff_mean for each in bins], BLUE),
+        ("largest |Δp|", [each.prob_diff_max for each in bins], RED),
+        ("mean |Δlogp|", [each.logprob_diff_mean for each in bins], VIOLET),
+    ):
+        figure.add_trace(
+            go.Scatter(
+                x=middles,
+                y=[value if value > 0 else None for value in values],
+                name=name,
+                mode="lines+markers",
+                marker={"size": 5, "color": colour},
+                line={"color": colour, "width": 1.8},
+                customdata=[each.tokens for each in bins],
+                hovertemplate="%{y:.2e}, %{customdata} tokens<extra>" + name + "</extra>",
+            )
+        )
+    layout = _layout(over, "")
+    layout["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
+    layout["xaxis"] |= {"type": "category"}
+    figure.update_layout(**layout | {"showlegend": True})
+    return figure
+
+
+def _layers(comparison: Comparison) -> Figure:
+    import plotly.graph_objects as go
+
+    layers = comparison.experts.layers if comparison.experts else ()
+    figure = go.Figure(
+        go.Bar(
+            x=[each.layer for each in layers],
+            y=[each.flipped_rate for each in layers],
+            marker={"color": AMBER},
+            hovertemplate="layer %{x}: %{y:.3%}<extra></extra>",
+        )
+    )
+    layout = _layout("layer", "share of tokens")
+    layout["yaxis"] |= {"tickformat": ".2~%", "rangemode": "tozero"}
+    layout["xaxis"] |= {"type": "category"}
+    figure.update_layout(**layout)
+    return figure
+
+
+def _layout(across: str, up: str, *, height: int = 300) -> dict[str, Any]:
+    clear = "rgba(0,0,0,0)"
+    axis = {"gridcolor": _GRID_LINES, "zeroline": False, "linecolor": _GRID_LINES}
+    return {
+        "template": "none",
+        "height": height,
+        "margin": {"l": 58, "r": 16, "t": 12, "b": 56},
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
+        "font": {"size": 12, "color": GREY, "family": "system-ui, sans-serif"},
+        "showlegend": False,
+        "legend": {"orientation": "h", "y": -0.24, "x": 0, "yanchor": "top"},
+        "hoverlabel": {"bgcolor": "#22262e", "font": {"color": "#f2f3f5"}},
+        "xaxis": {**axis, "title": {"text": across, "standoff": 6}},
+        "yaxis": {**axis, "title": {"text": up, "standoff": 6}},
+    }

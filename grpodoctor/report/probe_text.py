@@ -1,0 +1,221 @@
+"""A probe's report for a terminal, or for a pipe."""
+
+from __future__ import annotations
+
+import io
+import math
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grpodoctor.probe.results import Cell, Comparison, NamedCause, ProbeResult
+from grpodoctor.report.escape import plain
+from grpodoctor.report.probe_pictures import figure_of
+from grpodoctor.report.probe_words import (
+    CONTROL_MARKS,
+    effect_name,
+    engine_line,
+    facts_line,
+    figure_rows,
+    pair,
+    small,
+    sureness,
+    tally,
+)
+
+_COLUMNS = (
+    ("mismatch/prob_diff_mean", "mean |Δp|"),
+    ("mismatch/prob_diff_max", "max |Δp|"),
+    ("mismatch/kl_k3", "k3"),
+)
+_CONFIDENCE_STYLES = {"proven": "bold red", "likely": "bold yellow", "possible": "bold blue"}
+_CONTROL_STYLES = {True: "green", False: "bold red", None: "yellow"}
+_MOST_DETAILS = 6
+_SMALLEST_EFFECT = 1e-4
+_WORST_TOKENS = 3
+_MOST_WHOLE = 3
+"""Cells up to which each is told with all its figures; the HTML and the JSON have them always."""
+
+
+def render(result: ProbeResult, *, width: int = 80, colour: bool = False) -> str:
+    """The report as text.
+
+    Args:
+        result: what to show.
+        width: columns to wrap at.
+        colour: write terminal colours.
+    """
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(width, 40),
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in _parts(result):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _parts(result: ProbeResult) -> list[RenderableType]:
+    parts: list[RenderableType] = [
+        Text("Do these engines agree?", style="bold"),
+        Text(plain(facts_line(result)), style="dim"),
+        *(Text(plain(note), style="yellow") for note in result.notes),
+    ]
+    for label, facts in result.engines.items():
+        parts.append(Text(plain(f"{label}: {engine_line(facts)}"), style="dim"))
+    if len(result.cells) > 1:
+        parts += ["", _overview(result)]
+    for cell in result.cells:
+        parts += ["", *_cell(cell, brief=len(result.cells) > _MOST_WHOLE)]
+    return [*parts, "", Text(tally(result), style="bold")]
+
+
+def _overview(result: ProbeResult) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("sampler → learner", overflow="fold")
+    for title in ("tokens", *(title for _, title in _COLUMNS)):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for cell in result.cells:
+        table.add_row(
+            Text(plain(f"{cell.sampler} → {cell.learner}")),
+            str(cell.max_tokens),
+            *(small(figure_of(cell, metric)) for metric, _ in _COLUMNS),
+            Text(", ".join(each.cause for each in cell.causes) or _state(cell)),
+        )
+    return table
+
+
+def _state(cell: Cell) -> str:
+    return "" if cell.status == "done" else cell.status.replace("_", " ")
+
+
+def _cell(cell: Cell, *, brief: bool) -> list[RenderableType]:
+    title = Text(plain(pair(cell)), style="bold underline")
+    if cell.comparison is None:
+        return [title, _indented(plain(f"{_state(cell)}: {cell.told}"), "bold red")]
+    parts: list[RenderableType] = [title, _indented(plain(cell.verdict), "bold")]
+    for cause in cell.causes:
+        parts += _cause(cause)
+    parts += [_indented(plain(f"do: {each}"), "cyan") for each in cell.remedies]
+    if brief:
+        return parts + _controls(cell, failed=True)
+    parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
+    parts += _effects(cell.comparison) + _experts(cell.comparison) + _worst(cell.comparison)
+    return parts + _controls(cell)
+
+
+def _indented(text: str, style: str = "", columns: int = 2) -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, columns))
+
+
+def _cause(cause: NamedCause) -> list[RenderableType]:
+    head = Text.assemble(
+        (cause.confidence.upper(), _CONFIDENCE_STYLES[cause.confidence]),
+        "  ",
+        (plain(f"{cause.cause}: {cause.title}"), "bold"),
+        (f"  {_explains(cause)}", "dim"),
+    )
+    parts: list[RenderableType] = [Padding(head, (0, 0, 0, 2)), _indented(plain(cause.told), "", 4)]
+    shown = cause.details[:_MOST_DETAILS]
+    parts += [_indented(f"- {plain(each, limit=200)}", "", 4) for each in shown]
+    if len(cause.details) > len(shown):
+        parts.append(_indented(f"- and {len(cause.details) - len(shown)} more", "dim", 4))
+    return parts + [_indented(plain(f"do: {each}"), "cyan", 4) for each in cause.remedies]
+
+
+def _explains(cause: NamedCause) -> str:
+    return "" if cause.explained is None else sureness(cause).partition(", ")[2]
+
+
+def _figures(comparison: Comparison) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    title = (
+        f"{comparison.prompts:,} prompts, {comparison.responses:,} responses, "
+        f"{comparison.tokens:,} tokens"
+    )
+    table.add_column(title, overflow="fold")
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("95 % by prompt", justify="right", no_wrap=True)
+    for name, value, between, where in figure_rows(comparison):
+        table.add_row(Text(plain(name + (f" ({where})" if where else ""))), value, between)
+    if comparison.entropy_z is not None:
+        name = "z of mean(log p + entropy): were the tokens drawn as the sampler says?"
+        table.add_row(name, small(comparison.entropy_z), "")
+    return table
+
+
+def _effects(comparison: Comparison) -> list[RenderableType]:
+    told = [
+        _indented(f"{effect_name(key)}: {value:.2%}", "", 4)
+        for key, value in comparison.effects.items()
+        if math.isfinite(value) and value >= _SMALLEST_EFFECT
+    ]
+    if not comparison.effects:
+        return []
+    if not told:
+        return [_indented("At the usual caps no correction would act on one token in 10,000.")]
+    return [_indented("What it does to training, at the usual caps:"), *told]
+
+
+def _experts(comparison: Comparison) -> list[RenderableType]:
+    experts = comparison.experts
+    if experts is None:
+        return []
+    worst = max(experts.layers, key=lambda each: each.flipped_rate, default=None)
+    told = (
+        f"Experts: {experts.any_flip_rate:.2%} of {experts.tokens:,} tokens have another one in "
+        f"some layer, {experts.churn:.3%} of all experts are others"
+    )
+    if worst is not None and worst.flipped_rate:
+        told += f", most in layer {worst.layer} ({worst.flipped_rate:.2%} of tokens)"
+    if experts.logprob_diff_flipped is not None and experts.logprob_diff_kept is not None:
+        told += (
+            f"; mean |Δlogp| {small(experts.logprob_diff_flipped)} where flipped, "
+            f"{small(experts.logprob_diff_kept)} where not"
+        )
+    return [_indented(f"{told}.")]
+
+
+def _worst(comparison: Comparison) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for worst in comparison.worst[:_WORST_TOKENS]:
+        pieces = worst.pieces or tuple(f"{each} " for each in worst.ids)
+        around = range(max(0, worst.at - 12), min(len(pieces), worst.at + 8))
+        text = Text("    ")
+        for place in around:
+            text.append(plain(pieces[place], limit=40), "reverse" if place == worst.at else "dim")
+        parts.append(
+            _indented(
+                f"prompt {worst.prompt}, sample {worst.sample}, token {worst.at}: sampler "
+                f"{worst.sampler_logprobs[worst.at]:.3f}, learner "
+                f"{worst.learner_logprobs[worst.at]:.3f} nats"
+            )
+        )
+        parts.append(text)
+    return [_indented("Where they differ most:"), *parts] if parts else []
+
+
+def _controls(cell: Cell, *, failed: bool = False) -> list[RenderableType]:
+    """All controls, or those alone that did not pass."""
+    return [
+        Padding(
+            Text.assemble(
+                (CONTROL_MARKS[each.passed], _CONTROL_STYLES[each.passed]),
+                "  control: ",
+                plain(f"{each.title}. {each.told}"),
+            ),
+            (0, 0, 0, 2),
+        )
+        for each in cell.controls
+        if not failed or each.passed is not True
+    ]
