@@ -146,6 +146,7 @@ class ForeignFollower:
         """Put what the dumps say to the steps; without a log, their own steps are the run."""
         writer = self._dumps.framework
         if writer is None:
+            self._take_notes()
             return
         alone = self._translator is None and not self._waiting
         if alone and self._settled_by != writer and (ended or self._is_quiet()):
@@ -154,8 +155,12 @@ class ForeignFollower:
         settled = alone and self._settled_by is not None
         news.steps = self._dumps.join(news.steps, final=ended and not self._waiting, alone=settled)
         news.damage += self._dumps.damage
+        self._dumps.damage = []
+        self._take_notes()
+
+    def _take_notes(self) -> None:
         self._notes += self._dumps.notes
-        self._dumps.damage, self._dumps.notes = [], []
+        self._dumps.notes = []
 
     def _manifest_of_dumps(self, writer: str) -> Manifest:
         """The manifest of a run that left no log."""

@@ -134,7 +134,8 @@ class Logs:
         self._files[path] = LogFile(carrier, log, place)
 
     def _open(self, path: Path) -> Carrier | None:
-        if self._format is None and self._dumps is not None and self._dumps.claim(path):
+        named = self._path in (path, path.parent)
+        if self._format is None and self._dumps and self._dumps.claim(path, named=named):
             return None
         try:
             return open_carrier(path, self._keys, self._format)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.runs.dumps import columns as of
-from grpodoctor.runs.dumps.base import Piece, Responses
+from grpodoctor.runs.dumps.base import HELDOUT, Piece, Responses
 from grpodoctor.runs.dumps.jsonlines import json_format
 
 
@@ -37,13 +37,10 @@ def _step_of(path: Path) -> int | None:
     return int(path.parent.name) if path.parent.name.isdigit() else None
 
 
-_LINES = json_format(
+FORMAT = json_format(
     "AReaL rollouts",
     "areal",
     ("task_id", "sample_idx", "seqlen", "prompt_len"),
     _columns,
     _step_of,
-)
-FORMAT = _LINES._replace(
-    claims=lambda path, head: "eval-rollout" not in path.parts and _LINES.claims(path, head)
-)
+)._replace(passed_over=lambda path: HELDOUT if "eval-rollout" in path.parts else "")

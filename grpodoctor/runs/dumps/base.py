@@ -97,7 +97,13 @@ class DumpFormat(NamedTuple):
         RunError: if the file cannot be used.
         OSError: if it cannot be read.
     """
+    passed_over: Callable[[Path], str] = lambda path: ""  # noqa: ARG005 - most read all
+    """Why a file is not read, by its place: nobody was trained on what it holds, or it stands
+    elsewhere as well. Empty for a file that is."""
 
+
+HELDOUT = "of held-out prompts"
+"""Why validation dumps are passed over: the readings of a step are of what it was trained on."""
 
 _NUMBER = re.compile(r"\d{1,12}")
 

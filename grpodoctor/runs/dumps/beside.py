@@ -56,16 +56,32 @@ class Dumps:
         self._fold = Fold([])
         self._joined = -1
         self._reader: DumpReader | None = None
+        self._told: set[str] = set()
         self.damage: list[Damage] = []
         self.notes: list[str] = []
 
-    def claim(self, path: Path) -> bool:
-        """Whether a file is a rollout dump; one that is will be read here."""
+    def claim(self, path: Path, *, named: bool = False) -> bool:
+        """Whether a file is a rollout dump; one that is will be read here.
+
+        Args:
+            path: the file.
+            named: whether the user pointed at it, or at its own directory: then it is read even
+                where its place would have it passed over.
+        """
         form = dump_format_of(path)
         if form is None:
             return False
-        self._files.setdefault(path, _File(path, form))
+        why = form.passed_over(path)
+        if why and not named:
+            self._pass_over(why)
+        else:
+            self._files.setdefault(path, _File(path, form))
         return True
+
+    def _pass_over(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            self.notes.append(f"rollout dumps that are not read: {why}")
 
     @property
     def framework(self) -> str | None:

@@ -47,5 +47,6 @@ def dump_format_of(path: Path) -> DumpFormat | None:
 
 
 def dumps_among(paths: Iterable[Path]) -> list[tuple[DumpFormat, Path]]:
-    """The rollout dumps among files."""
-    return [(found, path) for path in paths if (found := dump_format_of(path)) is not None]
+    """The rollout dumps among files, but for those that are passed over."""
+    found = ((dump_format_of(path), path) for path in paths)
+    return [(form, path) for form, path in found if form and not form.passed_over(path)]

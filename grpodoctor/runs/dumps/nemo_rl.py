@@ -1,4 +1,7 @@
-"""NeMo RL's `train_data_step<N>.jsonl`: tokens and both log-probabilities, prompt included."""
+"""NeMo RL's `train_data_step<N>.jsonl`: tokens and both log-probabilities, prompt included.
+
+Each line is a batch of one response: what belongs to it stands in a list of one.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,12 @@ from grpodoctor.runs.dumps.base import Column, Piece, Responses
 from grpodoctor.runs.dumps.jsonlines import json_format
 
 _FILE = re.compile(r"train_data_step(\d{1,12})")
+_FIRST = b'"input_lengths"'
+"""Stands before all that has an entry for each token."""
 
 
-def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
+def _columns(batches: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
+    rows = [{key: _single(value) for key, value in batch.items()} for batch in batches]
     tokens = of.ragged(of.pick(rows, "token_ids"), np.int64)
     mask = of.ragged(of.pick(rows, "token_loss_mask"))
     whole = mask.fits(tokens)
@@ -33,11 +39,22 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
         names=list(names),
         groups=_prompts(tokens, mask) if whole else None,
         tokens=tokens.where(chosen) if whole else None,
-        rewards_B=of.optional(rows, "rewards"),
+        rewards_B=_rewards(rows),
         advantages_B=None if not whole else _advantages(rows, mask),
         learner=learner if both else None,
         sampler=sampler if both else None,
     )
+
+
+def _single(value: object) -> object:
+    """What a list of one holds."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _rewards(rows: Sequence[dict[str, Any]]) -> Column | None:
+    """With dynamic sampling `rewards` are those of all that was sampled, in an order of its own."""
+    filtered = of.optional(rows, "filtered_rewards")
+    return of.optional(rows, "rewards") if filtered is None else filtered
 
 
 def _generated(
@@ -75,7 +92,7 @@ def _step_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-FORMAT = json_format(
+_LINES = json_format(
     "NeMo RL train data",
     "nemo-rl",
     ("token_ids", "token_loss_mask", "generation_logprobs"),
@@ -83,3 +100,12 @@ FORMAT = json_format(
     _step_of,
     rank=20,
 )
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    """By its keys, of which a long response may leave but the first in sight; then by its name."""
+    named = _step_of(path) is not None and head.lstrip().startswith(b"{") and b"\n" not in head
+    return _LINES.claims(path, head) or (named and path.suffix == ".jsonl" and _FIRST in head)
+
+
+FORMAT = _LINES._replace(claims=_claims)

@@ -13,6 +13,8 @@ from grpodoctor.runs.dumps import columns as of
 from grpodoctor.runs.dumps.base import Piece, Responses, folder_number
 from grpodoctor.runs.dumps.jsonlines import json_format
 
+_FIRST = b'"micro_sequence_idx"'
+"""Stands before all that has an entry for each token."""
 _PER_TOKEN = ("trainer_logprobs", "inference_logprobs", "entropy")
 
 
@@ -59,7 +61,7 @@ def _step_of(path: Path) -> int | None:
     return folder_number(path, "step_")
 
 
-FORMAT = json_format(
+_LINES = json_format(
     "prime-rl token export",
     "prime-rl",
     ("token_ids", "loss_mask", "inference_logprobs", "trainer_logprobs"),
@@ -67,3 +69,13 @@ FORMAT = json_format(
     _step_of,
     rank=20,
 )
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    """By its keys, of which a long response may leave but the first in sight; then by its place."""
+    placed = _step_of(path) is not None and path.name.startswith("rank_")
+    begun = head.lstrip().startswith(b"{") and b"\n" not in head and _FIRST in head
+    return _LINES.claims(path, head) or (placed and begun)
+
+
+FORMAT = _LINES._replace(claims=_claims)

@@ -19,6 +19,9 @@ _MOST_TOKENS = 64 * 1024 * 1024
 """Of a file: a small pickle can name one long list many times."""
 
 
+_PER_SAMPLE = ("log_probs", "rollout_log_probs", "loss_masks")
+
+
 def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
     path = Path(piece.path)
     loaded = pickles.load(path)
@@ -30,12 +33,16 @@ def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
         rows = [each for each in samples if isinstance(each, dict)]
         for _ in range(len(samples) - len(rows)):
             notes.damaged_at(path.name, 0, "a sample that is no mapping")
-        if rows:
-            yield _rollouts(rows, step, path.name)
+        if any("loss_masks" in row or "log_probs" in row for row in rows):
+            columns = [{name: [row.get(name) for row in rows] for name in _PER_SAMPLE}]
+            found = _training(columns, step, path)
+        else:
+            found = _rollouts(rows, step, path.name) if rows else None
     else:
-        found = _training(loaded, step, path)
-        if found is not None:
-            yield found
+        inner = loaded.get("rollout_data", loaded)
+        found = _training(inner if isinstance(inner, list) else [inner], step, path)
+    if found is not None:
+        yield found
 
 
 def _rollouts(rows: Sequence[Mapping[str, Any]], step: int, file: str) -> Responses:
@@ -76,10 +83,11 @@ def _truncated(rows: Sequence[Mapping[str, Any]]) -> Column | None:
     )
 
 
-def _training(loaded: Mapping[str, Any], step: int, path: Path) -> Responses | None:
-    """What was trained on: log-probabilities. Lengths and rewards count where they were sampled."""
-    inner = loaded.get("rollout_data", loaded)
-    parts = inner if isinstance(inner, list) else [inner]
+def _training(parts: Sequence[object], step: int, path: Path) -> Responses | None:
+    """What was trained on: log-probabilities. Lengths and rewards count where they were sampled.
+
+    Until its format 2 a file holds a table for each rank, since then a mapping for each response.
+    """
     columns: dict[str, list[list[object]]] = {"log_probs": [], "rollout_log_probs": []}
     masks: list[list[object]] = []
     for part in parts:

@@ -1,18 +1,25 @@
-"""verl's `trainer.rollout_data_dir` and `trainer.validation_data_dir`: `<step>.jsonl`."""
+"""verl's `trainer.rollout_data_dir` and `trainer.validation_data_dir`: `<step>.jsonl`.
+
+Both directories are named by the user and hold files alike. What is called after a validation is
+taken for one; such responses say nothing of what the policy is trained on.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from grpodoctor.runs.dumps import columns as of
-from grpodoctor.runs.dumps.base import Piece, Responses, last_number
+from grpodoctor.runs.dumps.base import HELDOUT, Piece, Responses, last_number
 from grpodoctor.runs.dumps.jsonlines import json_format
 
 _OWN = frozenset(("input", "output", "gts", "score", "step", "uid", "request_id"))
 _CORRECT = ("acc", "is_correct", "correct")
 """What reward functions call it."""
+_VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation)(?:$|[^a-z])")
+"""In the name of a directory of `validation_data_dir`."""
 
 
 def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
@@ -47,4 +54,10 @@ def _step_of(path: Path) -> int | None:
     return last_number(path) if path.stem.isdigit() else None
 
 
-FORMAT = json_format("verl rollouts", "verl", ("input", "output", "score"), _columns, _step_of)
+def _passed_over(path: Path) -> str:
+    return HELDOUT if _VALIDATION.search(path.parent.name.lower()) else ""
+
+
+FORMAT = json_format(
+    "verl rollouts", "verl", ("input", "output", "score"), _columns, _step_of
+)._replace(passed_over=_passed_over)

@@ -107,46 +107,69 @@ def prime_rl_tokens(root: Path) -> None:
 
 
 def prime_rl_traces(root: Path) -> None:
+    """As verifiers' `Episode.to_record` gives them: what is None is left out."""
     for step in STEPS:
         rows = [
             {
                 "id": f"e{step}-{place}",
-                "env": "maths",
-                "task": row["prompt"],
-                "group": str(row["group"]),
-                "traces": [
-                    {
-                        "nodes": [
-                            {"message": {"role": "user", "content": row["prompt"]}, "mask": [0],
-                             "token_ids": [1], "logprobs": [0.0], "advantages": [0.0]},
-                            {"message": {"role": "assistant", "content": row["text"]},
-                             "token_ids": row["tokens"], "mask": [1] * row["length"],
-                             "logprobs": row["sampler"],
-                             "advantages": [row["advantage"]] * row["length"]},
-                        ],
-                        "rewards": {"correct": row["reward"]},
-                        "stop_condition": "max_tokens_reached" if row["truncated"] else "done",
-                    }
-                ],
+                "env": {"id": "maths"},
+                "task": {"type": "Task", "data": {"prompt": row["prompt"]}, "key": row["prompt"]},
+                "group": {"id": str(row["group"])},
+                "run": {"type": "train", "id": "r", "work": {"type": "train", "step": step}},
+                "ok": True,
+                "errors": [],
+                "traces": [_trace(row), _of_a_judge(row)],
             }
             for place, row in enumerate(responses(step))
-        ]  # fmt: skip
+        ]
         lines(root / "rollouts" / f"step_{step}" / "train" / "all" / "traces.jsonl", rows)
+        lines(root / "rollouts" / f"step_{step}" / "train" / "effective" / "traces.jsonl", rows[1:])
+        lines(root / "rollouts" / f"step_{step}" / "eval" / "all" / "traces.jsonl", rows[:1])
+
+
+def _trace(row: dict[str, Any]) -> dict[str, Any]:
+    """A template's two tokens stand before the sampled ones; lists of these are as long as they."""
+    finished = "length" if row["truncated"] else "stop"
+    return {
+        "version": 1,
+        "id": "t",
+        "agent": {"config": {}, "name": "agent", "trainable": True},
+        "nodes": [
+            {"message": {"role": "user", "content": row["prompt"]}, "sampled": False,
+             "token_ids": [1, 2], "mask": [False, False], "is_content": [], "logprobs": []},
+            {"parent": 0, "message": {"role": "assistant", "content": row["text"]},
+             "sampled": True, "token_ids": [3, 4, *row["tokens"]],
+             "mask": [False, False] + [True] * row["length"], "is_content": [],
+             "logprobs": row["sampler"], "advantages": [row["advantage"]] * row["length"]},
+        ],
+        "calls": [{"node": 1, "finish_reason": finished, "time": {"start": 0.0, "end": 1.0}}],
+        "rewards": {"correct": {"score": 2 * row["reward"], "weight": 0.5}},
+        "metrics": {"num_turns": 1.0},
+        "is_completed": True,
+        "ok": True,
+        "stop_condition": "agent_completed",
+    }  # fmt: skip
+
+
+def _of_a_judge(row: dict[str, Any]) -> dict[str, Any]:
+    judge = {"config": {}, "name": "judge", "trainable": False}
+    return {**_trace(row), "agent": judge, "rewards": {}}
 
 
 def nemo_rl(root: Path) -> None:
+    """As `log_batched_dict_as_jsonl` slices a batch: in lists of one."""
     for step in STEPS:
         rows = [
             {
-                "content": row["text"],
-                "rewards": row["reward"],
-                "input_lengths": row["length"] + 2,
-                "token_ids": [row["group"], 7, *row["tokens"]],
-                "token_loss_mask": [0, 0] + [1] * row["length"],
-                "sample_loss_mask": 1.0,
-                "advantages": [row["advantage"]] * (row["length"] + 2),
-                "generation_logprobs": [0.0, 0.0, *row["sampler"]],
-                "prev_logprobs": [0.0, 0.0, *row["learner"]],
+                "content": [row["text"]],
+                "rewards": [row["reward"]],
+                "input_lengths": [row["length"] + 2],
+                "token_ids": [[row["group"], 7, *row["tokens"], 0]],
+                "token_loss_mask": [[0, 0] + [1] * row["length"] + [0]],
+                "sample_loss_mask": [1.0],
+                "advantages": [[row["advantage"]] * (row["length"] + 3)],
+                "generation_logprobs": [[0.0, 0.0, *row["sampler"], 0.0]],
+                "prev_logprobs": [[0.0, 0.0, *row["learner"], 0.0]],
                 "idx": place,
             }
             for place, row in enumerate(responses(step))
@@ -252,15 +275,24 @@ def slime(root: Path) -> None:
             for place, row in enumerate(rows)
         ]
         torch.save({"rollout_id": step, "samples": samples}, root / f"rollout_data/{step}.pt")
-        train = {
-            "log_probs": [torch.tensor(row["learner"]) for row in rows],
-            "rollout_log_probs": [row["sampler"] for row in rows],
-            "loss_masks": [[1] * row["length"] for row in rows],
-        }
+        trained = [
+            {
+                "data_parallel_rank": place % 2,
+                "rollout_position": place,
+                "tokens": torch.tensor([1, 2, *row["tokens"]]),
+                "response_lengths": row["length"],
+                "rewards": row["reward"],
+                "log_probs": torch.tensor(row["learner"]),
+                "rollout_log_probs": torch.tensor(row["sampler"]),
+                "loss_masks": torch.ones(row["length"], dtype=torch.int32),
+            }
+            for place, row in enumerate(rows)
+        ]
         torch.save(
-            {"format_version": 2, "rollout_id": step, "rollout_data": train},
+            {"format_version": 2, "rollout_id": step, "rank": 0, "samples": trained,
+             "dp_shards": [{"rank": 0, "data_parallel_rank": 0}]},
             root / f"train_data/{step}.pt",
-        )
+        )  # fmt: skip
 
 
 def batch(step: int) -> RolloutBatch:

@@ -12,6 +12,7 @@ from grpodoctor.runs.dumps import runners
 from grpodoctor.runs.dumps.base import DumpFormat
 from grpodoctor.runs.dumps.catalogue import all_dump_formats, dumps_among
 from grpodoctor.runs.dumps.reading import DumpReader
+from grpodoctor.runs.opening import ForeignRun, open_run
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.runs.dumps.samples import RESPONSES, STEPS, WRITERS, batch, lines, responses, verl
@@ -154,3 +155,69 @@ def test_loops_and_duplicates_are_seen_without_tokens(tmp_path: Path) -> None:
     assert scalar(values["text/repetition_rate"]) == 0.5
     assert scalar(values["groups/duplicate_rate"]) == 0.25
     assert "accuracy/train" not in values
+
+
+@pytest.mark.parametrize("name", ["verl rollouts", "NeMo RL train data", "prime-rl token export"])
+def test_a_first_line_longer_than_what_is_looked_at(tmp_path: Path, name: str) -> None:
+    """Thirty thousand tokens are longer than that; the keys behind them are not in sight."""
+    many = 30_000
+    row: dict[str, object]
+    if name == "verl rollouts":
+        path, row = tmp_path / "1.jsonl", {"input": "p", "output": "x" * many * 4, "score": 1.0}
+    elif name == "NeMo RL train data":
+        path = tmp_path / "train_data_step1.jsonl"
+        row = {"rewards": [1.0], "input_lengths": [many], "token_ids": [[123456] * many],
+               "token_loss_mask": [[1] * many], "generation_logprobs": [[-0.5] * many],
+               "prev_logprobs": [[-0.5] * many]}  # fmt: skip
+    else:
+        path = tmp_path / "token_exports/step_1/rank_0.jsonl"
+        row = {"schema_version": 1, "micro_sequence_idx": 0, "token_ids": [123456] * many,
+               "position_ids": list(range(many)), "loss_mask": [True] * many,
+               "inference_logprobs": [-0.5] * many, "trainer_logprobs": [-0.5] * many}  # fmt: skip
+    lines(path, [row])
+    assert [form.name for form, _ in found_in(tmp_path)] == [name]
+
+
+def test_what_was_validated_is_not_taken_for_what_was_trained_on(tmp_path: Path) -> None:
+    verl(tmp_path)
+    for step in STEPS:
+        row = {"input": "held out", "output": "x", "gts": "", "score": 0.0, "step": step}
+        lines(tmp_path / "val_dump" / f"{step}.jsonl", [row] * 100)
+    run = open_run(tmp_path)
+    steps = list(run.steps)
+    assert [scalar(step.values["reward/mean"]) for step in steps] == [6 / 16] * 3
+    assert isinstance(run, ForeignRun)
+    assert "rollout dumps that are not read: of held-out prompts" in run.notes
+    (only,) = list(open_run(tmp_path / "val_dump" / "2.jsonl").steps)
+    assert scalar(only.values["reward/mean"]) == 0.0, "what the user points at is read"
+
+
+def test_older_traces_have_a_plain_reward_and_lists_over_every_token(tmp_path: Path) -> None:
+    nodes = [{"message": {"role": "user", "content": "q"}, "token_ids": [1], "mask": [0],
+              "advantages": [0.0]},
+             {"message": {"role": "assistant", "content": "a"}, "token_ids": [2, 3],
+              "mask": [1, 1], "advantages": [0.5, 0.5]}]  # fmt: skip
+    trace = {"nodes": nodes, "rewards": {"a": 0.25, "b": 0.5}, "stop_condition": "max_turns"}
+    row = {"id": "e", "task": "q", "group": "g", "traces": [trace]}
+    lines(tmp_path / "rollouts/step_4/train/all/traces.jsonl", [row])
+    values = read(tmp_path)[0][4]
+    assert scalar(values["reward/mean"]) == 0.75
+    assert scalar(values["length/mean"]) == 2
+    assert scalar(values["length/truncated_rate"]) == 1
+    assert scalar(values["advantage/abs_max"]) == 0.5
+
+
+def test_the_filtered_rewards_of_dynamic_sampling_are_those_of_the_rows(tmp_path: Path) -> None:
+    row = {"token_ids": [[1, 2]], "token_loss_mask": [[0, 1]], "generation_logprobs": [[0, -1.0]],
+           "prev_logprobs": [[0, -1.0]], "rewards": [0.0], "filtered_rewards": [1.0]}  # fmt: skip
+    lines(tmp_path / "train_data_step3.jsonl", [row, row])
+    assert scalar(read(tmp_path)[0][3]["reward/mean"]) == 1.0
+
+
+def test_the_training_data_of_slime_before_its_second_format(tmp_path: Path) -> None:
+    import torch
+
+    (tmp_path / "train_data").mkdir()
+    data = {"log_probs": [torch.tensor([-1.0, -2.0])], "rollout_log_probs": [[-1.5, -2.0]]}
+    torch.save({"rollout_id": 5, "rollout_data": data}, tmp_path / "train_data/5.pt")
+    assert scalar(read(tmp_path)[0][5]["mismatch/bias"]) == 0.25
