@@ -1,0 +1,469 @@
+"""vLLM in process: `vllm:MODEL?dtype=bfloat16&tensor_parallel_size=2`.
+
+Options go to `vllm.LLM(...)` by their own names; those with structure are written as JSON. Besides:
+
+- `attention`: vLLM's attention backend; `batch_tokens`: its `max_num_batched_tokens`
+- `sync=DIR`: the weights that this checkpoint holds are loaded into the running engine before the
+  first sample or score, after the prompts of that have passed through it with the old ones;
+  `sync_reset_cache=false` leaves these in the prefix cache; `sync_stock=true` loads by vLLM's own
+  reload alone, which on a CPU leaves a packed copy of tied embeddings, and packed experts, behind
+
+Sampled log-probabilities are raw, at temperature 1 over the whole vocabulary, unless
+`logprobs_mode=processed_logprobs`. Scoring is vLLM's `prompt_logprobs`, which are raw whatever the
+mode; where a score is asked for under a temperature or a truncation, an extension of the workers
+applies vLLM's own processing to their logits, or the score is refused if this vLLM has another
+model runner than the extension knows. Experts come from vLLM where it can return them
+(`enable_return_routed_experts`, set unless on a CPU), otherwise from the extension.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import contract
+import numpy as np
+from contract import Processing, RefusalError, Response, Sampling
+from vllm_worker_extension import EXTENSION, unpack_experts
+
+_OURS = ("attention", "batch_tokens", "sync", "sync_reset_cache", "sync_stock")
+_FIXED = {
+    "model": "it stands before the question mark",
+    "worker_extension_cls": "the probe's own extension stands there",
+    "skip_tokenizer_init": "prompts are tokenised by the engine",
+}
+_FAILURES = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError, OSError)
+"""What vLLM raises when model, device, memory or options do not fit."""
+_ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",  # nobody was asked
+    "VLLM_LOGGING_LEVEL": "WARNING",  # several lines a second otherwise
+}
+_TOLD = (
+    "quantization", "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill",
+    "max_num_seqs", "speculative_config", "attention_backend", "logprobs_mode", "sync",
+    "sync_reset_cache", "sync_stock",
+)  # fmt: skip
+"""Settings that bear on log-probabilities and are told where they were given."""
+
+
+class VllmEngine:
+    """A vLLM engine of our own.
+
+    Args:
+        model: directory or name on the hub.
+        options: see the module.
+
+    Raises:
+        RefusalError: if an option is unknown or vLLM does not start.
+    """
+
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        _prepare_environment(options)
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
+        self._on_cpu = current_platform.is_cpu()
+        self._given = dict(options)
+        self._sync = str(options.pop("sync", ""))
+        self._reset_cache = bool(options.pop("sync_reset_cache", True))
+        self._stock = bool(options.pop("sync_stock", False))
+        self._model = model
+        settings = _settings(model, options, on_cpu=self._on_cpu)
+        try:
+            self._llm: Any = LLM(**settings)
+        except _FAILURES as error:
+            raise RefusalError(
+                f"vLLM does not start: {_one_line(error)}",
+                "its log above says more; check the options, the memory and the model",
+            ) from error
+        self._config: Any = self._llm.llm_engine.vllm_config
+        self._routers: list[int] = self._call("probe_router_layers")[0]
+
+    def describe(self) -> dict[str, Any]:
+        """What it is and how it is set up."""
+        import vllm
+
+        model = self._config.model_config
+        parallel = self._config.parallel_config
+        tokenizer = self._llm.get_tokenizer()
+        return {
+            "name": "vllm",
+            "version": vllm.__version__,
+            "model": self._sync or self._model,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "device": str(self._config.device_config.device_type),
+            "layout": {
+                "tensor_parallel": parallel.tensor_parallel_size,
+                "pipeline_parallel": parallel.pipeline_parallel_size,
+            },
+            "vocab_size": int(model.get_vocab_size()),
+            "end_ids": _end_ids(model, tokenizer),
+            "begin_id": getattr(tokenizer, "bos_token_id", None),
+            "context": int(model.max_model_len),
+            "logprobs": self._mode,
+            "settings": self._settings_told(),
+        }
+
+    def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        """The ids that reach the model, by sending each prompt through vLLM."""
+        from vllm import SamplingParams
+
+        one = SamplingParams(max_tokens=1, detokenize=False)
+        ids: list[list[int]] = []
+        for prompt in prompts:
+            try:
+                if "messages" in prompt:
+                    outputs = self._llm.chat(prompt["messages"], one, use_tqdm=False)
+                else:
+                    outputs = self._llm.generate(prompt["text"], one, use_tqdm=False)
+            except _FAILURES as error:
+                raise RefusalError(
+                    f"vLLM cannot take prompt {len(ids)}: {_one_line(error)}",
+                    "look at its length and at the model's chat template",
+                ) from error
+            ids.append(list(outputs[0].prompt_token_ids))
+        self._llm.reset_prefix_cache()
+        return ids
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
+    ) -> list[Response]:
+        """One request for each response, so that each tells what it had from the prefix cache."""
+        from vllm import SamplingParams
+
+        self._refuse_longer(prompts, "a prompt", room=2)
+        self._sync_now(prompts)
+        requests = [
+            (prompt, sample) for prompt in range(len(prompts)) for sample in range(sampling.samples)
+        ]
+        settings = [
+            SamplingParams(
+                # The last token is left room for, or the response could not be scored.
+                max_tokens=min(sampling.max_tokens, self._context - len(prompts[prompt]) - 1),
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                min_p=sampling.min_p,
+                seed=_seed(sampling.seed, prompt, sample),
+                stop_token_ids=list(sampling.stop_ids),
+                ignore_eos=sampling.ignore_end,
+                logprobs=1 if "ranks" in want else 0,
+                detokenize=False,
+            )
+            for prompt, sample in requests
+        ]
+        ids = [list(prompts[prompt]) for prompt, _ in requests]
+        outputs, experts = self._generate(ids, settings, want)
+        return [
+            self._sampled(output, prompt, sample, experts, want)
+            for output, (prompt, sample) in zip(outputs, requests, strict=True)
+        ]
+
+    def score(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        """Each response behind its prompt as one prompt, whose log-probabilities vLLM gives."""
+        from vllm import SamplingParams
+
+        ids = [[*each.prompt_ids, *each.response_ids] for each in responses]
+        self._refuse_longer(ids, "a prompt with its response", room=1)
+        self._refuse_promptless(responses)
+        self._sync_now([list(each.prompt_ids) for each in responses])
+        self._process(processing)
+        one = SamplingParams(
+            max_tokens=1, prompt_logprobs=1 if "ranks" in want else 0, detokenize=False
+        )
+        outputs, experts = self._generate(ids, [one] * len(ids), want)
+        self._process(Processing())
+        return [
+            self._scored(output, response, experts, want)
+            for output, response in zip(outputs, responses, strict=True)
+        ]
+
+    def close(self) -> None:
+        """End the engine and its workers."""
+        self._llm.llm_engine.engine_core.shutdown()
+
+    @property
+    def _context(self) -> int:
+        return int(self._config.model_config.max_model_len)
+
+    @property
+    def _mode(self) -> str:
+        mode = str(self._config.model_config.logprobs_mode)
+        return "processed" if mode == "processed_logprobs" else "raw"
+
+    def _settings_told(self) -> dict[str, Any]:
+        cache = self._config.cache_config
+        told = {name: self._given[name] for name in _TOLD if name in self._given}
+        told |= {
+            "enable_prefix_caching": bool(cache.enable_prefix_caching),
+            "kv_cache_dtype": str(cache.cache_dtype),
+            "block_size": int(cache.block_size),
+            "quantization": self._config.model_config.quantization,
+            "scores": "prompt_logprobs, processed by the worker extension where asked",
+            "router_layers": self._routers,
+        }
+        parallel = self._config.parallel_config
+        if parallel.world_size == 1:  # of a share of the weights it would say nothing
+            told["weight_digests"] = self._call("probe_digests")[0]
+        return told
+
+    def _sync_now(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Load the other checkpoint if one was asked for and is not loaded yet."""
+        if not self._sync:
+            return
+        from vllm import SamplingParams
+
+        folder, self._sync = self._sync, ""
+        one = SamplingParams(max_tokens=1, detokenize=False)
+        distinct = [list(each) for each in dict.fromkeys(map(tuple, prompts))]
+        self._generate(distinct, [one] * len(distinct), ())
+        for error in self._call("probe_load", folder, self._stock):
+            if error:
+                raise RefusalError(
+                    f"vLLM cannot load {folder} into the running engine: {error}",
+                    "sync= takes a checkpoint of the same model",
+                )
+        if self._reset_cache and not self._llm.reset_prefix_cache():
+            raise RefusalError("vLLM does not empty its prefix cache")
+
+    def _process(self, processing: Processing) -> None:
+        values = dataclasses.astuple(processing)
+        if not all(self._call("probe_processing", *values)) and processing != Processing():
+            raise RefusalError(
+                "this vLLM's model runner scores at temperature 1 over the whole vocabulary alone",
+                "set VLLM_USE_V2_MODEL_RUNNER=0, or compare at temperature 1 without truncation",
+            )
+
+    def _generate(
+        self, ids: Sequence[Sequence[int]], settings: Sequence[Any], want: Sequence[str]
+    ) -> tuple[Sequence[Any], _Experts]:
+        watching = "experts" in want and bool(self._routers) and not self._native
+        if watching and not all(self._call("probe_watch_experts")):
+            watching = False
+        try:
+            prompts = [{"prompt_token_ids": list(each)} for each in ids]
+            outputs = self._llm.generate(prompts, list(settings), use_tqdm=False)
+        except _FAILURES as error:
+            raise RefusalError(
+                f"vLLM failed: {_one_line(error)}", "its log above says more"
+            ) from error
+        noted = self._call("probe_take_experts")[0] if watching else {}
+        if len(outputs) != len(ids):
+            raise RefusalError(f"vLLM gave {len(outputs)} answers to {len(ids)} requests")
+        return outputs, _Experts(noted, self._routers)
+
+    @property
+    def _native(self) -> bool:
+        aside = getattr(self._config, "aux_output_config", None)
+        own = getattr(self._config.model_config, "enable_return_routed_experts", False)
+        return bool(own or getattr(aside, "enable_return_routed_experts", False))
+
+    def _sampled(
+        self, output: Any, prompt: int, sample: int, experts: _Experts, want: Sequence[str]
+    ) -> Response:
+        (one,) = output.outputs
+        ids = list(one.token_ids)
+        if not ids or one.logprobs is None or len(one.logprobs) != len(ids):
+            raise RefusalError(
+                f"vLLM gave {len(ids)} tokens with {len(one.logprobs or ())} log-probabilities"
+            )
+        response = Response(
+            list(output.prompt_token_ids),
+            ids,
+            prompt=prompt,
+            sample=sample,
+            ended=one.finish_reason == "stop",
+            cached=int(output.num_cached_tokens or 0),
+        )
+        return _told(response, one.logprobs, experts.of(output, response), want)
+
+    def _scored(
+        self, output: Any, response: Response, experts: _Experts, want: Sequence[str]
+    ) -> Response:
+        entries = output.prompt_logprobs
+        whole = len(response.prompt_ids) + len(response.response_ids)
+        if entries is None or len(entries) != whole:
+            raise RefusalError(
+                f"vLLM gave log-probabilities of {len(entries or ())} of {whole} tokens"
+            )
+        scored = dataclasses.replace(response, cached=int(output.num_cached_tokens or 0), extras={})
+        own = [entries[place] for place in range(len(response.prompt_ids), whole)]
+        return _told(scored, own, experts.of(output, scored), want)
+
+    def _refuse_longer(self, ids: Sequence[Sequence[int]], what: str, room: int) -> None:
+        longest = max(map(len, ids), default=0)
+        if longest + room > self._context:
+            raise RefusalError(
+                f"{what} of {longest} tokens does not fit into the {self._context} tokens that "
+                "vLLM makes room for",
+                "raise max_model_len, or leave long prompts out",
+            )
+
+    @staticmethod
+    def _refuse_promptless(responses: Sequence[Response]) -> None:
+        if any(not len(each.prompt_ids) for each in responses):
+            raise RefusalError(
+                "vLLM gives no log-probability of a sequence's first token, and a response has no "
+                "prompt",
+                "give every prompt at least one token",
+            )
+
+    def _call(self, method: str, *arguments: Any) -> list[Any]:
+        results: list[Any] = self._llm.collective_rpc(method, args=arguments)
+        return results
+
+
+class _Experts:
+    """Which experts the tokens of some requests went to."""
+
+    def __init__(self, noted: Mapping[str, Any], layers: Sequence[int]) -> None:
+        # Requests have a random ending inside vLLM.
+        self._noted = {**noted} | {name.rpartition("-")[0]: each for name, each in noted.items()}
+        self._layers = list(layers)
+
+    def of(self, output: Any, response: Response) -> dict[str, np.ndarray]:
+        """Those of the tokens that predict a response's tokens."""
+        first = len(response.prompt_ids) - 1
+        last = first + len(response.response_ids)
+        native = getattr(output.outputs[0], "routed_experts", None)
+        if native is not None:
+            chosen = np.asarray(native)[first:last][:, self._layers]
+            return {"experts": chosen} if len(chosen) == last - first else {}
+        packed = self._noted.get(output.request_id)
+        if packed is None:
+            return {}
+        experts_TLK, margins_TL = unpack_experts(packed)
+        return {"experts": experts_TLK[first:last], "router_margin": margins_TL[first:last]}
+
+
+def load(model: str, options: dict[str, Any]) -> VllmEngine:
+    """Start vLLM with a model."""
+    return VllmEngine(model, options)
+
+
+def _prepare_environment(options: Mapping[str, Any]) -> None:
+    """What vLLM reads when it is imported, unless the user has set it."""
+    degree = options.get("tensor_parallel_size", 1)
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if degree == 1:
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a faster start
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    elif isinstance(degree, int) and degree <= (os.cpu_count() or 1):
+        # On a CPU each rank wants cores of its own, and to be told which.
+        cores = (os.cpu_count() or 1) // degree
+        shares = (range(rank * cores, (rank + 1) * cores) for rank in range(degree))
+        bound = "|".join(",".join(map(str, share)) for share in shares)
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bound)
+    # Workers that are started anew import the extension from here.
+    here = str(Path(__file__).parent)
+    paths = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{here}{os.pathsep}{paths}" if paths else here
+
+
+def _settings(model: str, options: dict[str, Any], *, on_cpu: bool) -> dict[str, Any]:
+    """What `LLM` is called with."""
+    known = _known_options()
+    for name in options:
+        if name in _FIXED:
+            raise RefusalError(f"{name}= cannot be set: {_FIXED[name]}", "leave it out")
+        if name not in known:
+            raise RefusalError(
+                f"vLLM has no option {name[:60]!r}",
+                f"the known ones are {', '.join(sorted(known))}",
+            )
+    settings = {name: _structured(value) for name, value in options.items()}
+    if "attention" in settings:
+        settings["attention_backend"] = str(settings.pop("attention")).upper()
+    if "batch_tokens" in settings:
+        settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
+    mode = settings.get("logprobs_mode", "raw_logprobs")
+    if mode not in ("raw_logprobs", "processed_logprobs"):
+        raise RefusalError(
+            f"logprobs_mode={mode} does not give log-probabilities",
+            "use raw_logprobs or processed_logprobs",
+        )
+    if on_cpu:
+        settings.setdefault("enforce_eager", True)  # compiling takes a CPU minutes
+    elif _has_experts(model, settings):
+        settings.setdefault("enable_return_routed_experts", True)
+    return settings | {"model": model, "worker_extension_cls": EXTENSION}
+
+
+def _known_options() -> set[str]:
+    from vllm import LLM, EngineArgs
+
+    fields = {field.name for field in dataclasses.fields(EngineArgs)}
+    own = set(inspect.signature(LLM.__init__).parameters) - {"self", "kwargs"}
+    return (fields | own | set(_OURS)) - set(_FIXED)
+
+
+def _structured(value: Any) -> Any:
+    """An option that is written as JSON."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise RefusalError(
+                f"{value[:60]!r} is no JSON: {error}", "quote names and texts with double quotes"
+            ) from error
+    return value
+
+
+def _has_experts(model: str, settings: Mapping[str, Any]) -> bool:
+    if "enable_return_routed_experts" not in _known_options():
+        return False
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(
+        model, trust_remote_code=bool(settings.get("trust_remote_code", False))
+    ).get_text_config()
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    return any((getattr(config, name, 0) or 0) > 1 for name in names)
+
+
+def _end_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Every token that ends a response: the tokenizer's and those of the generation config."""
+    told = model.try_get_generation_config().get("eos_token_id", [])
+    listed = told if isinstance(told, list) else [told]
+    own = [getattr(tokenizer, "eos_token_id", None)]
+    return sorted({int(each) for each in (*listed, *own) if each is not None})
+
+
+def _seed(base: int, prompt: int, sample: int) -> int:
+    state = np.random.SeedSequence((base, prompt, sample)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(2))
+
+
+def _told(
+    response: Response,
+    entries: Sequence[Mapping[int, Any]],
+    experts: Mapping[str, np.ndarray],
+    want: Sequence[str],
+) -> Response:
+    """The response with the log-probabilities that vLLM gives at each of its positions."""
+    own = [entry[token] for entry, token in zip(entries, response.response_ids, strict=True)]
+    response.logprobs = [each.logprob for each in own]
+    if "ranks" in want:
+        response.extras["rank"] = np.array([each.rank - 1 for each in own], np.int32)
+        response.extras["top_logprob"] = np.array(
+            [max(each.logprob for each in entry.values()) for entry in entries], np.float32
+        )
+    if "experts" in want:
+        response.extras.update(experts)
+    return response
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+
+
+if __name__ == "__main__":
+    contract.serve(load)

@@ -1,0 +1,242 @@
+"""What runs inside vLLM's workers for `engine_vllm.py`: routing, processing, changed weights.
+
+vLLM mixes this class into its worker class when told `worker_extension_cls`; its methods are then
+reached by name through `collective_rpc`. They take and return what travels between processes.
+
+It leans on parts of vLLM that are not its interface. Each method says whether they are there, so
+that the program can refuse in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+EXTENSION = "vllm_worker_extension.ProbeWorker"
+"""How vLLM is told of it."""
+UNKNOWN_MARGIN = float("nan")
+
+
+class ProbeWorker:
+    """Mixed into vLLM's worker class; never made on its own."""
+
+    vllm_config: Any  # vLLM is not installed where this is type-checked
+    model_runner: Any
+    _watch: _RouterWatch | None = None
+
+    def probe_router_layers(self) -> list[int]:
+        """The layers that have a router, by their number in the model."""
+        return sorted(_routers(self.model_runner.get_model()))
+
+    def probe_watch_experts(self) -> bool:
+        """Note from now on where each token is sent; whether this can be done here."""
+        runner = self.model_runner
+        if not (hasattr(runner, "input_batch") and hasattr(runner, "query_start_loc")):
+            return False
+        self._watch = _RouterWatch(self.model_runner)
+        return True
+
+    def probe_take_experts(self) -> dict[str, dict[str, Any]]:
+        """What was noted since, by request, and note no longer.
+
+        Returns:
+            for each request the `shape` (T positions from 0, L layers, K experts a token) of
+            `experts`, int16 as bytes, -1 where nothing was computed, and of `margins` (T, L),
+            float32 as bytes.
+        """
+        watch, self._watch = self._watch, None
+        return {} if watch is None else watch.finish()
+
+    def probe_processing(self, temperature: float, top_p: float, top_k: int, min_p: float) -> bool:
+        """Have log-probabilities of prompts taken after this; vLLM takes them at temperature 1.
+
+        Returns:
+            whether it can be done with this vLLM. Nothing remains of it when all are neutral.
+        """
+        runner = self.model_runner
+        sampler: Any = getattr(runner, "sampler", None)
+        if not (
+            hasattr(runner, "_get_prompt_logprobs_dict") and hasattr(sampler, "compute_logprobs")
+        ):
+            return False
+        vars(sampler).pop("compute_logprobs", None)
+        if (temperature, top_p, top_k, min_p) == (1, 1, 0, 0):
+            return True
+        plain = sampler.compute_logprobs
+
+        def processed(logits_NV: Any) -> Any:
+            return plain(_process(logits_NV.float(), temperature, top_p, top_k, min_p))
+
+        sampler.compute_logprobs = processed
+        return True
+
+    def probe_load(self, folder: str, stock: bool) -> str:
+        """Load another checkpoint into the running model.
+
+        Args:
+            folder: the checkpoint's.
+            stock: with vLLM's own reload and nothing else, which on a CPU leaves the packed copy
+                of tied embeddings, and packed experts, as they were.
+
+        Returns:
+            what went wrong, empty if nothing did.
+        """
+        try:
+            if not stock:
+                _forget_packed_experts(self.model_runner.get_model())
+            self.reload_weights(weights_path=folder)  # type: ignore[attr-defined]  # the worker's
+            if not stock:
+                _pack_embeddings(self.model_runner.get_model())
+        # Whatever vLLM's loading makes of a checkpoint that does not fit. Told, it is one line.
+        except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+            return f"{type(error).__name__}: {error}"[:300]
+        return ""
+
+    def probe_digests(self) -> dict[str, list[float]]:
+        """Number of elements, sum and Euclidean norm of each parameter that can be read.
+
+        Fused tensors (`qkv_proj`) have the sums of their parts. Those that a kernel has packed, as
+        on a CPU, are empty and left out.
+        """
+        import torch
+
+        digests = {}
+        for name, weight in self.model_runner.get_model().named_parameters():
+            if weight.numel() and weight.is_floating_point() and weight.element_size() > 1:
+                total = weight.detach().sum(dtype=torch.float64)
+                norm = torch.linalg.vector_norm(weight.detach(), dtype=torch.float64)
+                digests[name] = [weight.numel(), float(total), float(norm)]
+        return digests
+
+
+class _RouterWatch:
+    """Notes the experts of every token that passes, by request and position."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._routers = _routers(runner.get_model())
+        self._step: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._parts: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {}
+        for layer, router in self._routers.items():
+            self._listen(layer, router)
+        self._hook = runner.get_model().register_forward_hook(lambda *_: self._sort())
+
+    def finish(self) -> dict[str, dict[str, Any]]:
+        """Stop listening; what was noted."""
+        self._hook.remove()
+        for router in self._routers.values():
+            vars(router).pop("select_experts", None)
+        return {request: _joined(parts) for request, parts in self._parts.items()}
+
+    def _listen(self, layer: int, router: Any) -> None:
+        select = router.select_experts
+
+        def listening(*args: Any, router_logits: Any, **kwargs: Any) -> Any:
+            weights_NK, ids_NK = select(*args, router_logits=router_logits, **kwargs)
+            # Copied now: the next forward pass may compute into the same memory.
+            ids = ids_NK.cpu().numpy().astype(np.int16)
+            self._step[layer] = (ids, _margins(router_logits, ids_NK))
+            return weights_NK, ids_NK
+
+        router.select_experts = listening
+
+    def _sort(self) -> None:
+        """Give the rows of a forward pass to the requests that they belong to."""
+        batch = self._runner.input_batch
+        layers = [self._step[layer] for layer in sorted(self._step)]
+        self._step = {}
+        if not layers or len(layers) != len(self._routers):
+            return
+        experts_NLK = np.stack([ids for ids, _ in layers], axis=1)
+        margins_NL = np.stack([margins for _, margins in layers], axis=1)
+        borders = self._runner.query_start_loc.np
+        for row, request in enumerate(batch.req_ids):
+            rows = slice(int(borders[row]), int(borders[row + 1]))
+            first = int(batch.num_computed_tokens_cpu[row])
+            part = (first, experts_NLK[rows].copy(), margins_NL[rows].copy())
+            self._parts.setdefault(request, []).append(part)
+
+
+def _joined(parts: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    """All rows of a request by position; what was computed again counts."""
+    length = max(first + len(ids) for first, ids, _ in parts)
+    shape = (length, *parts[0][1].shape[1:])
+    experts_TLK = np.full(shape, -1, np.int16)
+    margins_TL = np.full(shape[:2], UNKNOWN_MARGIN, np.float32)
+    for first, ids, margins in parts:
+        experts_TLK[first : first + len(ids)] = ids
+        margins_TL[first : first + len(ids)] = margins
+    return {
+        "shape": list(shape),
+        "experts": experts_TLK.tobytes(),
+        "margins": margins_TL.tobytes(),
+    }
+
+
+def unpack_experts(packed: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """`experts_TLK` and `router_margin_TL` of one request, as `probe_take_experts` gives them."""
+    shape = tuple(packed["shape"])
+    experts_TLK = np.frombuffer(packed["experts"], np.int16).reshape(shape)
+    return experts_TLK, np.frombuffer(packed["margins"], np.float32).reshape(shape[:2])
+
+
+def _margins(logits_NE: Any, ids_NK: Any) -> np.ndarray:
+    """The logit of the last expert chosen minus that of the first not chosen."""
+    import torch
+
+    logits = logits_NE.float()
+    chosen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, ids_NK.long(), True)
+    last = logits.masked_fill(~chosen, torch.inf).amin(dim=1)
+    first = logits.masked_fill(chosen, -torch.inf).amax(dim=1)
+    margins: np.ndarray = (last - first).cpu().numpy()
+    return margins
+
+
+def _routers(model: Any) -> dict[int, Any]:
+    """The routers by the number of their layer."""
+    found = {}
+    for module in model.modules():
+        router = getattr(module, "router", None)
+        if hasattr(router, "select_experts") and hasattr(module, "layer_id"):
+            found[int(module.layer_id)] = router
+    return found
+
+
+def _process(logits_NV: Any, temperature: float, top_p: float, top_k: int, min_p: float) -> Any:
+    """What vLLM's sampler does to logits, in its order: temperature, min-p, top-k, top-p."""
+    import torch
+    from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
+
+    logits_NV = logits_NV / torch.tensor(temperature, device=logits_NV.device)
+    if min_p > 0:
+        probabilities = logits_NV.softmax(dim=-1)
+        least = min_p * probabilities.amax(dim=-1, keepdim=True)
+        logits_NV = logits_NV.masked_fill(probabilities < least, -torch.inf)
+    rows, words = logits_NV.shape
+    k = torch.full((rows,), min(top_k, words), device=logits_NV.device) if top_k > 0 else None
+    p = torch.full((rows,), top_p, device=logits_NV.device) if top_p < 1 else None
+    return apply_top_k_top_p(logits_NV, k, p)
+
+
+def _forget_packed_experts(model: Any) -> None:
+    """Where a kernel stands already vLLM does not pack experts again, as a CPU's needs them."""
+    from vllm.platforms import current_platform
+
+    for module in model.modules() if current_platform.is_cpu() else ():
+        method: Any = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
+
+
+def _pack_embeddings(model: Any) -> None:
+    """Make anew what was derived from embeddings, which may be tied to the head."""
+    from vllm.model_executor.layers import vocab_parallel_embedding as embedding
+
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if isinstance(module, embedding.VocabParallelEmbedding) and isinstance(
+            method, embedding.UnquantizedEmbeddingMethod
+        ):
+            method.process_weights_after_loading(module)
