@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -105,6 +105,7 @@ def churn_readings(
     after_NLK: NDArray[np.integer],
     *,
     between: Literal["update", "engine"],
+    names: Sequence[int] | None = None,
 ) -> dict[str, Reading]:
     """Share of the activated experts that are others on the second side, overall and per layer.
 
@@ -116,6 +117,7 @@ def churn_readings(
         after_NLK: the same tokens on the other side.
         between: `update`, the learner before and after an optimiser step; or `engine`, the sampler
             and the learner, which also gives the share of tokens with a change in any layer.
+        names: numbers of the layers, where some of the model's are left out.
 
     Raises:
         DataError: if the two routings are not of the same tokens, layers and K.
@@ -126,17 +128,30 @@ def churn_readings(
             remedy="give both as (tokens, layers, experts per token) of the same tokens",
         )
     metric = f"experts/churn_{between}"
-    tokens, layers, per_token = before_NLK.shape
-    lost_NL = np.empty((tokens, layers), dtype=np.int64)
+    lost_NL, per_token = lost_experts(before_NLK, after_NLK), before_NLK.shape[2]
     readings: dict[str, Reading] = {}
-    for layer in range(layers):
-        kept_NK = (before_NLK[:, layer, :, None] == after_NLK[:, layer, None, :]).any(-1)
-        lost_NL[:, layer] = per_token - kept_NK.sum(-1)
-        readings[f"{metric}/layer/{layer}"] = _share(lost_NL[:, layer], per_token)
+    for layer in _layers(before_NLK):
+        name = layer if names is None else names[layer]
+        readings[f"{metric}/layer/{name}"] = _share(lost_NL[:, layer], per_token)
     readings[metric] = _share(lost_NL, per_token)
     if between == "engine":
         readings["experts/tokens_with_any_flip"] = Rate.of(lost_NL.any(axis=1))
     return readings
+
+
+def lost_experts(
+    before_NLK: NDArray[np.integer], after_NLK: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """How many of each token's experts in each layer are others on the second side, (N, L).
+
+    Layer by layer: all pairs of experts at once would be K times the size of the routing.
+    """
+    tokens, layers, slots = before_NLK.shape
+    lost_NL = np.empty((tokens, layers), dtype=np.int64)
+    for layer in range(layers):
+        kept_NK = (before_NLK[:, layer, :, None] == after_NLK[:, layer, None, :]).any(-1)
+        lost_NL[:, layer] = slots - kept_NK.sum(-1)
+    return lost_NL
 
 
 def _share(lost: NDArray[np.int64], per_token: int) -> Mean:

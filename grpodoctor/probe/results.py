@@ -101,6 +101,8 @@ class ExpertComparison:
     """Spearman correlation of a token's flipped layers with its |Δlogp|."""
     by_margin: tuple[tuple[float, float, float, int], ...] = ()
     """Flips against the router's margin: low, high, flip rate, (token, layer) pairs."""
+    agreement: float | None = None
+    """Share of (token, layer) pairs with just the same experts: what a replay should bring to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +128,19 @@ class Comparison:
     entropy_z: float | None = None
     """z of mean(log p + entropy) over tokens: far from 0 if the tokens were not drawn from the
     distribution whose log-probabilities the sampler gives, which |Δp| does not show."""
+    quantiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Of the responses' own figures, such as `mismatch/prob_diff_max`: by metric, then by the share
+    of responses below it, `0.5`, `0.9` and `0.99`."""
+
+
+ControlName = Literal["self_scoring", "repeat", "stale_weights", "same_weights"]
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
     """A measurement whose outcome is known beforehand."""
 
-    name: Literal["self_scoring", "repeat", "stale_weights", "same_weights"]
+    name: ControlName
     title: str
     passed: bool | None
     """None where it could not be made; `told` says why."""

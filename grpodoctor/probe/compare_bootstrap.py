@@ -1,0 +1,111 @@
+"""Bootstrap intervals around the figures, resampled by prompt, in one pass.
+
+Responses to one prompt are alike, so that prompts are what is drawn anew. In place of drawing with
+replacement every prompt gets, in every replicate, a Poisson weight with mean 1 (Chamandy et al.
+2012, Estimating Uncertainty for Massive Data Streams): it needs neither the number of prompts
+beforehand nor any of them again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.measure.batch import Integers
+from grpodoctor.measure.divergence import k3
+from grpodoctor.measure.mismatch import FAR, PER_RESPONSE
+from grpodoctor.probe.compare_pair import ShardPair
+from grpodoctor.probe.compare_random import poisson
+
+REPLICATES = 400
+FEWEST_PROMPTS = 5
+"""An interval from fewer is too narrow to be shown."""
+
+LARGEST_LOG_WEIGHT = 300.0
+"""Log-weights are cut off here in sums of weights and of squares, which must stay finite."""
+
+_MEANS = {
+    **{name: ("responses", name) for name in PER_RESPONSE},
+    "bias": ("tokens", "log_ratio"),
+    "kl_k3": ("tokens", "k3"),
+    "chi2": ("tokens", "chi2"),
+    "far_rate": ("tokens", "far"),
+}
+"""Figures that are a sum over a count."""
+FIGURES = (*_MEANS, "kl_k1", "ess", "pearson")
+"""What intervals are given for, without `mismatch/`."""
+
+
+class Bootstrap:
+    """Replicates of the sums that the figures are made of.
+
+    Args:
+        seed: of the resampling.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._sums: dict[str, NDArray[np.float64]] = {}
+
+    def add(self, pair: ShardPair) -> None:
+        """Take a shard's prompts, each with its weight in every replicate."""
+        prompts, of_row = np.unique(pair.sampled.prompt_B, return_inverse=True)
+        weights_RP = poisson(self._seed, np.arange(REPLICATES)[:, None], prompts[None, :])
+        for name, values, rows in _terms(pair):
+            # Only whole numbers and finite sums: an overflow is the readings' to tell.
+            finite = np.where(np.isfinite(values), values, 0.0)
+            per_prompt = np.bincount(of_row[rows], finite, len(prompts))
+            self._sums[name] = self._sums.get(name, np.zeros(REPLICATES)) + weights_RP @ per_prompt
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 2.5 % and the 97.5 % quantile of the replicates, for each of `FIGURES`."""
+        found = {}
+        for name, values_R in self._figures().items():
+            finite = values_R[np.isfinite(values_R)]
+            if finite.size > REPLICATES / 2:
+                low, high = np.quantile(finite, [0.025, 0.975])
+                found[name] = (float(low), float(high))
+        return found
+
+    @np.errstate(divide="ignore", invalid="ignore", over="ignore")
+    def _figures(self) -> dict[str, NDArray[np.float64]]:
+        if not self._sums:
+            return {}
+        sums = self._sums
+        count = sums["tokens"]
+        figures = {name: sums[term] / sums[over] for name, (over, term) in _MEANS.items()}
+        figures["kl_k1"] = -figures["bias"]
+        figures["ess"] = sums["weight"] ** 2 / (count * sums["square"])
+        learner, sampler = sums["learner"] / count, sums["sampler"] / count
+        both = sums["both"] / count - learner * sampler
+        spread = (sums["learner_square"] / count - learner**2) * (
+            sums["sampler_square"] / count - sampler**2
+        )
+        figures["pearson"] = both / np.sqrt(spread)
+        return figures
+
+
+def _terms(pair: ShardPair) -> list[tuple[str, NDArray[np.float64], Integers]]:
+    """Name, values and the responses they belong to, of all that is summed by prompt."""
+    tokens, rows_N = pair.tokens, pair.tokens.rows_N
+    log_ratio_N = tokens.log_ratio_N
+    weights_N = np.exp(np.minimum(log_ratio_N, LARGEST_LOG_WEIGHT))
+    per_token = {
+        "tokens": np.ones(len(rows_N)),
+        "log_ratio": log_ratio_N,
+        "k3": k3(log_ratio_N),
+        "chi2": weights_N**2 - 1,
+        "far": (np.abs(log_ratio_N) > FAR).astype(np.float64),
+        "weight": weights_N,
+        "square": weights_N**2,
+        "learner": tokens.learner_N,
+        "sampler": tokens.sampler_N,
+        "learner_square": tokens.learner_N**2,
+        "sampler_square": tokens.sampler_N**2,
+        "both": tokens.learner_N * tokens.sampler_N,
+    }
+    per_response = {"responses": np.ones(len(pair.rows)), **pair.figures}
+    return [
+        *((name, values, rows_N) for name, values in per_token.items()),
+        *((name, values, pair.rows) for name, values in per_response.items()),
+    ]
