@@ -1,0 +1,349 @@
+"""Starting engine programs, watching over them and ending them with all that they have started.
+
+A program runs in the Python that has its engine, in a process group of its own, so that Ctrl-C is
+the probe's, which then ends the program. Its output goes straight into a log. As long as the log
+or what it writes grows it is alive, however long it takes; silence for the spec's time-out ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.programs import program
+from grpodoctor.treatment.requests import printable
+
+MARK = "GRPODOCTOR_PROBE"
+"""Set in the environment of all that a probe starts, to its folder: by it they are found again,
+also those that left the process group, as torchrun's workers do, or outlived a killed probe."""
+
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 10.0
+"""Between asking a program to end and ending it."""
+_MOST_LOG_BYTES = 512 << 20
+"""An engine that prints more than this is not well."""
+_MOST_ANSWER_BYTES = 16 << 20
+_TAIL_BYTES = 64 << 10
+_LINE_CHARACTERS = 240
+_COMPLAINT = re.compile(r"\b[\w.]*(?:Error|Exception)\b|\bKilled\b|[Oo]ut of memory")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+Ending = Literal["ended", "silent", "out_of_time", "flooded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is started, and where it shows signs of life."""
+
+    command: tuple[str, ...]
+    log: Path
+    outputs: tuple[Path, ...]
+    """Folders that it writes shards to."""
+    silence: float
+    """Seconds without any sign of life after which it is ended."""
+    deadline: float
+    """On the monotonic clock; infinite where there is none."""
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program has ended."""
+
+    how: Ending
+    code: int
+    """The exit code; minus the signal's number where one ended it."""
+
+    @property
+    def told(self) -> str:
+        """A clause about it."""
+        if self.how == "silent":
+            return "gave no sign of life for as long as its timeout allows and was ended"
+        if self.how == "flooded":
+            return f"printed more than {_MOST_LOG_BYTES >> 20} MiB and was ended"
+        if self.how == "out_of_time":
+            return "was ended when the time was over"
+        if self.code < 0:
+            return f"was killed by {_signal_name(-self.code)}"
+        return f"ended with exit code {self.code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def command_of(spec: EngineSpec, request: Path) -> tuple[str, ...]:
+    """What is to be started for an engine.
+
+    Raises:
+        EngineError: if its Python does not exist or is none, or there is no such program.
+    """
+    path = _program_of(spec)
+    if spec.launcher:
+        first, *others = shlex.split(spec.launcher)
+        if shutil.which(first) is None:
+            raise EngineError(
+                f"there is no program {printable(first)}",
+                where=f"launcher= of {spec.label}",
+                remedy="name one that is on the PATH",
+            )
+        return first, *others, str(path), str(request)
+    python = _python_of(spec)
+    ranks = _ranks(spec)
+    if spec.engine == "fsdp" or ranks > 1:
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+        return python, *torchrun, str(path), str(request)
+    return python, str(path), str(request)
+
+
+def _program_of(spec: EngineSpec) -> Path:
+    if spec.engine != "program":
+        return program("probes", f"engine_{spec.engine}.py")
+    path = Path(spec.model)
+    if not path.is_file():
+        raise EngineError(
+            "there is no such engine program", where=spec.model, remedy="write program:PATH?model=…"
+        )
+    return path
+
+
+def model_of(spec: EngineSpec) -> tuple[str, dict[str, Any]]:
+    """The model and the options that the program is told."""
+    options = dict(spec.options)
+    return (str(options.pop("model", "")) if spec.engine == "program" else spec.model), options
+
+
+def _ranks(spec: EngineSpec) -> int:
+    """Processes under torchrun: as given, else as many as the layout asks for."""
+    if spec.engine != "fsdp" or spec.processes > 1:
+        return spec.processes
+    degrees = (spec.options.get(name, 1) for name in ("fsdp", "tensor_parallel"))
+    product = 1
+    for degree in degrees:
+        product *= degree if isinstance(degree, int) else 1
+    return max(1, product)
+
+
+def _python_of(spec: EngineSpec) -> str:
+    python = spec.python or sys.executable
+    found = shutil.which(os.path.expanduser(python))  # noqa: PTH111 - "~" alone; a Path drops "./"
+    if found is None:
+        raise EngineError(
+            f"there is no Python {printable(python, 200)}",
+            where=f"python= of {spec.label}",
+            remedy="give the path of the Python that has the engine, such as .venv-vllm/bin/python",
+        )
+    if not spec.python:
+        return found
+    complaint = _not_a_python(found)
+    if complaint:
+        raise EngineError(
+            f"{printable(python, 200)} is not a Python that can run engines: {complaint}",
+            where=f"python= of {spec.label}",
+            remedy="give the path of the Python that has the engine",
+        )
+    return found
+
+
+_QUESTION = (
+    "import sys; from importlib.util import find_spec; "
+    "print('python', sys.version_info[:2] >= (3, 9), find_spec('numpy') is not None)"
+)
+
+
+@cache
+def _not_a_python(path: str) -> str:
+    """Why it cannot run an engine program; empty if it can."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - what the user has named
+            [path, "-c", _QUESTION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return printable(str(error), 120)
+    words = answer.stdout[:100].split()
+    if answer.returncode != 0 or len(words) != 3 or words[0] != b"python":
+        return "it does not answer as one"
+    if words[1] != b"True":
+        return "it is older than 3.9"
+    return "" if words[2] == b"True" else "it has no numpy"
+
+
+def launch(order: Launch, watch: Callable[[], None] = lambda: None) -> Ended:
+    """Start a program and wait for its end; nothing that it has started is left afterwards.
+
+    Args:
+        order: what and how long.
+        watch: called several times a second meanwhile; what it raises ends the program.
+
+    Raises:
+        EngineError: if it cannot be started.
+    """
+    order.log.parent.mkdir(parents=True, exist_ok=True)
+    with order.log.open("ab") as log:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the user's own engine
+                order.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {MARK: order.mark, "PYTHONUNBUFFERED": "1"},
+                process_group=0,
+            )
+        except OSError as error:
+            raise EngineError(
+                f"the engine cannot be started: {error.strerror}", where=order.command[0]
+            ) from error
+    try:
+        how = _wait(process, order, watch)
+    finally:
+        _end(process)
+        end_marked(order.mark)
+    return Ended(how, process.returncode)
+
+
+def _wait(process: subprocess.Popen[bytes], order: Launch, watch: Callable[[], None]) -> Ending:
+    signs, last = _signs(order), time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+            return "ended"
+        watch()
+        now, fresh = time.monotonic(), _signs(order)
+        if fresh != signs:
+            signs, last = fresh, now
+        if fresh[0] > _MOST_LOG_BYTES:
+            return "flooded"
+        if now > order.deadline:
+            return "out_of_time"
+        if now - last > order.silence:
+            return "silent"
+
+
+def _signs(order: Launch) -> tuple[int, int]:
+    """What grows while a program is alive: its log, and the number of its files."""
+    size = order.log.stat().st_size
+    files = sum(1 for folder in order.outputs if folder.is_dir() for _ in os.scandir(folder))
+    return size, files
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the program and its group, gently first."""
+    for number, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+            break
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # those of the group that have outlived the first
+
+
+def end_marked(mark: str) -> int:
+    """End what bears a mark and still lives, wherever it went; returns how many there were.
+
+    Where there is no /proc none is found.
+    """
+    found = list(_marked(mark))
+    for number in found:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(number, signal.SIGKILL)
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while found and any(_marked(mark)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return len(found)
+
+
+def _marked(mark: str) -> Iterator[int]:
+    wanted = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if wanted in environment.split(b"\0") and int(entry.name) != os.getpid():
+            yield int(entry.name)
+
+
+def read_answer(path: Path) -> Mapping[str, Any]:
+    """What a program has answered; empty if there is nothing that can be read."""
+    try:
+        if path.stat().st_size > _MOST_ANSWER_BYTES:
+            return {}
+        answer = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def complaint_of(log: Path) -> str:
+    """The lines of a log's end that say what went wrong, on one line, harmless and bounded.
+
+    The last lines that speak of an error, since the very last ones often do not: vLLM's say that
+    the root cause stands above.
+    """
+    lines = last_lines(log, 400)
+    errors = list(dict.fromkeys(line for line in lines if _COMPLAINT.search(line)))[-3:]
+    return " | ".join(errors or lines[-3:])
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines of a log that are not blank, printable and cut."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            text = file.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return []
+    recent = text.splitlines()[-count * 2 :]
+    lines = [" ".join(_COLOUR.sub("", line).split()) for line in recent]
+    return [printable(line, _LINE_CHARACTERS) for line in lines if line][-count:]
+
+
+def refusal_in(answer: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a program has said about why it cannot, and what to do."""
+    error = answer.get("error")
+    if not isinstance(error, Mapping):
+        return None
+    return printable(str(error.get("what", "")), 500), printable(str(error.get("remedy", "")), 500)
+
+
+def failure(spec: EngineSpec, log: Path, ended: Ended, answer: Mapping[str, Any]) -> EngineError:
+    """The error that says why an engine has not done what it was asked for."""
+    refusal = refusal_in(answer)
+    if refusal is not None:
+        what, remedy = refusal
+        return EngineError(f"{spec.label}: {what}", where=f"log: {log}", remedy=remedy)
+    told = f"{spec.label} {ended.told}"
+    if ended.how == "ended" and ended.code == 0:
+        told += " but has not answered"
+    complaint = complaint_of(log)
+    remedy = "look at its log"
+    if ended.how == "silent":
+        remedy = "look at its log; if it only needs longer, give the engine timeout=SECONDS"
+    return EngineError(
+        f"{told}; its last lines: {complaint}" if complaint else f"{told} without a word",
+        where=f"log: {log}",
+        remedy=remedy,
+    )
