@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from grpodoctor.report.examination import Examination
 from grpodoctor.report.model import Report
+from grpodoctor.report.samples import Recorded, Rollouts
 from grpodoctor.report.tracks import Tracks
 from grpodoctor.report.vitals import Vital, vital_signs
 
@@ -29,8 +29,8 @@ class Dossier:
     report: Report
     vitals: tuple[Vital, ...] = ()
     tracks: Tracks = field(default_factory=lambda: Tracks(()))
-    directory: Path | None = None
-    """Where the run's rollouts are."""
+    rollouts: Rollouts | None = None
+    """The run's responses, to be read when they are shown."""
     beside: Beside | None = None
 
     def with_beside(self, beside: Beside) -> Dossier:
@@ -38,11 +38,19 @@ class Dossier:
         return replace(self, beside=beside)
 
 
-def dossier_of(examination: Examination, framework: str | None = None) -> Dossier:
-    """The dossier of an examination, its remedies spelled for `framework` (or the run's own)."""
+def dossier_of(
+    examination: Examination, framework: str | None = None, rollouts: Rollouts | None = None
+) -> Dossier:
+    """The dossier of an examination.
+
+    Args:
+        examination: of a run.
+        framework: whose words remedies are spelled in; the run's own if None.
+        rollouts: the run's responses; those of our own recorder if None.
+    """
     return Dossier(
         report=examination.report(framework),
         vitals=tuple(vital_signs(examination.engine.chart)),
         tracks=examination.tracks,
-        directory=examination.directory,
+        rollouts=Recorded(examination.directory) if rollouts is None else rollouts,
     )

@@ -148,7 +148,7 @@ def _treatments(report: Report) -> str:
 
 
 def _samples(dossier: Dossier) -> str:
-    samples = samples_of(dossier.report, dossier.directory) if dossier.directory else ()
+    samples = samples_of(dossier.report, dossier.rollouts) if dossier.rollouts else ()
     if not samples:
         return ""
     cards = "".join(

@@ -67,4 +67,5 @@ def replay(
         short = told_short(readings, examination.steps)
         examination.notes += [*run.notes, short] if short else run.notes
         examination.note_gaps(run.gaps)
+        return dossier_of(examination, spoken, run.follower.rollouts)
     return dossier_of(examination, spoken)

@@ -22,6 +22,7 @@ from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.runs.dialects.settings import knobs_from, read_settings
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.runs.dumps.beside import Dumps
+from grpodoctor.runs.dumps.texts import DumpedResponses
 from grpodoctor.runs.follower import Poll
 from grpodoctor.runs.held import Held
 from grpodoctor.runs.logs import LogFile, Logs
@@ -110,6 +111,11 @@ class ForeignFollower:
         """What reads the rows; None until the framework is known."""
         return self._translator
 
+    @property
+    def rollouts(self) -> DumpedResponses:
+        """The single responses of the dumps that were read so far."""
+        return self._dumps.texts
+
     def written_at(self) -> float:
         """Unix time of the latest writing to the logs; 0 if there are none."""
         return self._logs.written_at()
@@ -138,29 +144,22 @@ class ForeignFollower:
             news.steps += self._assembly.flush()
             self._tell(ended=ended)
         self._join_dumps(news, ended=ended)
-        news.held = bool(self._waiting) or self._assembly.holds
+        news.held = bool(self._waiting) or self._assembly.holds or self._dumps.holds
         news.notes, self._notes = self._notes, []
         return news
 
     def _join_dumps(self, news: Poll, *, ended: bool) -> None:
         """Put what the dumps say to the steps; without a log, their own steps are the run."""
         writer = self._dumps.framework
-        if writer is None:
-            self._take_notes()
-            return
-        alone = self._translator is None and not self._waiting
+        alone = writer is not None and self._translator is None and not self._waiting
         if alone and self._settled_by != writer and (ended or self._is_quiet()):
             self._settled_by = writer
-            news.manifest = self._manifest_of_dumps(writer)
+            news.manifest = self._manifest_of_dumps(str(writer))
         settled = alone and self._settled_by is not None
         news.steps = self._dumps.join(news.steps, final=ended and not self._waiting, alone=settled)
         news.damage += self._dumps.damage
-        self._dumps.damage = []
-        self._take_notes()
-
-    def _take_notes(self) -> None:
         self._notes += self._dumps.notes
-        self._dumps.notes = []
+        self._dumps.damage, self._dumps.notes = [], []
 
     def _manifest_of_dumps(self, writer: str) -> Manifest:
         """The manifest of a run that left no log."""

@@ -11,6 +11,7 @@ from grpodoctor.errors import RunError, name_some
 from grpodoctor.runs.carriers.catalogue import logs_in
 from grpodoctor.runs.dialects.translate import Gaps
 from grpodoctor.runs.dumps.itself import SelfCheck
+from grpodoctor.runs.dumps.texts import Row
 from grpodoctor.runs.follower import DamageLog, Follower, Poll, read_run
 from grpodoctor.runs.foreign import ForeignFollower, ReadOptions
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
@@ -85,6 +86,13 @@ class ForeignRun:
     def damaged_lines(self) -> int:
         """How many there are in all."""
         return self._damage.count
+
+    def rollouts(self, step: int) -> Iterator[Row]:
+        """The responses that were dumped at a step, once the steps were read.
+
+        Read anew from the dump, one at a time; of a very large step, only a part.
+        """
+        return self.follower.rollouts.rows(step)
 
     @property
     def gaps(self) -> Gaps:

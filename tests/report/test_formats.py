@@ -12,7 +12,7 @@ from grpodoctor.report import html, markdown, text
 from grpodoctor.report.dossier import Beside
 from grpodoctor.report.escape import json_bytes
 from grpodoctor.report.replay import replay
-from grpodoctor.report.samples import samples_of
+from grpodoctor.report.samples import Recorded, samples_of
 from grpodoctor.runs.records import EVENTS, STEPS, Event
 from tests.report.simulated import HOSTILE, record_run
 
@@ -268,7 +268,7 @@ def test_a_broken_rollouts_file_costs_the_responses_only(tmp_path, sick):
         file.write_bytes(b"PAR1 not really")
     dossier = replay(tmp_path / "run")
     assert dossier.report.findings
-    assert samples_of(dossier.report, tmp_path / "run") == ()
+    assert samples_of(dossier.report, Recorded(tmp_path / "run")) == ()
     assert "Responses" not in Page(html.render(dossier)).shown
 
 

@@ -2,15 +2,22 @@
 
 A metric that the log lacks comes from the dump. One that both have stays as logged, and what the
 dump says is set beside it as `<metric>/recomputed`: two readings of one quantity must agree.
+
+Of a run that is followed, a step waits for its dump while that is being read, and for a moment
+where it is still to come: frameworks write the two from different threads. What comes later changes
+no finding that was made without it; it is counted, and `check` reads it.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.dumps.base import DumpFormat, Piece
@@ -19,6 +26,7 @@ from grpodoctor.runs.dumps.fold import Fold, PromptRate
 from grpodoctor.runs.dumps.plan import SHARD_BYTES, Shard
 from grpodoctor.runs.dumps.reading import DumpReader
 from grpodoctor.runs.dumps.runners import Outcome, attempt
+from grpodoctor.runs.dumps.texts import DumpedResponses
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.tail import Damage
 from grpodoctor.vocabulary.metrics import RECOMPUTED
@@ -26,8 +34,13 @@ from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading
 
 QUIET_SECONDS = 0.3
 """A file that has not grown for so long is taken for whole."""
+WAIT_SECONDS = 0.6
+"""How long a step waits for a dump that is not there, or still grows: within the second in which
+a finding is to be on the screen."""
 _TURN_SECONDS = 0.3
 """What one poll of a live run spends on dumps at most, but for the shard that it is at."""
+_TOLD_AT = frozenset(10**power for power in range(9))
+"""Numbers of late steps that are worth a line."""
 
 
 @dataclass(slots=True)
@@ -40,6 +53,8 @@ class _File:
     since: float = 0.0
     """When it was first seen to be that long."""
     done: int = 0
+    broken: bool = False
+    """Whether it could not be cut when last looked at: half-written, or no such file at all."""
 
 
 class Dumps:
@@ -52,11 +67,22 @@ class Dumps:
     def __init__(self, ray: str | None = None) -> None:
         self._ray = ray
         self._files: dict[Path, _File] = {}
+        self._of_step: defaultdict[int | None, list[_File]] = defaultdict(list)
+        """The same by the step that their names tell."""
         self._ready: dict[int, dict[str, Reading]] = {}
         self._fold = Fold([])
         self._joined = -1
+        self._held: deque[StepRecord] = deque()
+        """Steps of the log that wait for their dumps."""
+        self._held_since = 0.0
+        self._expects = False
+        """Whether the step before had a dump."""
+        self._late: set[int] = set()
+        self.texts = DumpedResponses()
+        """What the responses say, read when it is asked for."""
         self._reader: DumpReader | None = None
         self._told: set[str] = set()
+        self._told_late: set[int] = set()
         self.damage: list[Damage] = []
         self.notes: list[str] = []
 
@@ -74,8 +100,9 @@ class Dumps:
         why = form.passed_over(path)
         if why and not named:
             self._pass_over(why)
-        else:
-            self._files.setdefault(path, _File(path, form))
+        elif path not in self._files:
+            self._files[path] = _File(path, form)
+            self._of_step[form.step_of(path)].append(self._files[path])
         return True
 
     def _pass_over(self, why: str) -> None:
@@ -88,6 +115,11 @@ class Dumps:
         """Who wrote the dumps; None if there are none."""
         names = sorted({each.form.framework for each in self._files.values()})
         return names[0] if names else None
+
+    @property
+    def holds(self) -> bool:
+        """Whether steps wait for their dumps."""
+        return bool(self._held)
 
     @property
     def pass_rates(self) -> list[PromptRate]:
@@ -111,7 +143,7 @@ class Dumps:
             self._ready.setdefault(step, readings)
         for each in files:
             each.done = max(each.path.stat().st_size, 1) if each.path.exists() else 1
-        self._reader = reader
+        self._reader, self.texts = reader, reader.texts
         self.notes += reader.notes()
         self.damage += reader.damage
 
@@ -136,26 +168,43 @@ class Dumps:
             file.size, file.since = size, now
         if size <= file.done or now - file.since < QUIET_SECONDS:
             return
-        lines = file.path.suffix in (".jsonl", ".ndjson", ".json")
+        lines = _grows(file)
         if not lines and file.done:
             return
         step = file.form.step_of(file.path)
         for start, stop in _split(file.done, size) if lines else self._cuts(file):
             file.done = stop if lines else size
-            yield Shard(file.form.name, (Piece(str(file.path), start, stop, step),), 1)
+            yield Shard(file.form.name, (Piece(str(file.path), start, stop, step),))
 
     def _cuts(self, file: _File) -> list[tuple[int, int]]:
         try:
-            return file.form.cut(file.path, SHARD_BYTES)
+            cuts = file.form.cut(file.path, SHARD_BYTES)
         except (OSError, RunError):
-            return []  # half-written: it is looked at again when it has grown
+            cuts = []  # half-written: it is looked at again when it has grown
+        file.broken = not cuts
+        return cuts
 
     def _take(self, outcome: Outcome, shard: Shard) -> None:
         if outcome.summary is None:
             self.notes.append(f"incomplete: not read: {shard.name}: {outcome.why}")
             return
+        digest = outcome.summary.digest
+        self.texts.note(shard, digest)
+        steps = np.unique(digest.columns["step"]).tolist() if len(digest) else []
+        self._note_late([step for step in steps if step <= self._joined])
         self._fold.add(outcome.summary)
         self.damage += outcome.summary.notes.damage
+
+    def _note_late(self, steps: Iterable[int]) -> None:
+        """Tell of steps that were examined before their dump was there, each ten times as many."""
+        for step in steps:
+            self._late.add(step)
+            if len(self._late) in _TOLD_AT and len(self._late) not in self._told_late:
+                self._told_late.add(len(self._late))
+                self.notes.append(
+                    f"rollout dumps came too late for {len(self._late)} steps so far, the latest"
+                    f" of them {step}: nothing here rests on them; check reads them"
+                )
 
     def join(self, records: Iterable[StepRecord], *, final: bool, alone: bool) -> list[StepRecord]:
         """The steps of the log with what the dumps say, and between them steps of dumps alone.
@@ -166,26 +215,41 @@ class Dumps:
             alone: whether there is no log: then the dumps' own steps are given.
         """
         joined: list[StepRecord] = []
-        for record in records:
+        self._held += records
+        while self._held and (final or not self._waits_for(self._held[0].step)):
+            record = self._held.popleft()
+            self._held_since = 0.0
             joined += self._before(record.step)
             readings = self._pop(record.step)
+            self._expects = readings is not None
             joined.append(record if readings is None else _joined(record, readings))
             self._joined = record.step
         if final or alone:
             joined += self._before(None if final else self._newest())
         return joined
 
+    def _waits_for(self, step: int) -> bool:
+        """Whether a step's dump is being read, or may come in a moment."""
+        now = time.monotonic()
+        self._held_since = self._held_since or now
+        candidates = (*self._of_step.get(step, ()), *self._of_step.get(None, ()))
+        unread = [each for each in candidates if _is_unread(each)]
+        if any(not each.broken and now - each.since > QUIET_SECONDS for each in unread):
+            return True
+        known = step in self._ready or step in self._fold.steps()
+        missing = self._expects and not known and len(self._held) == 1
+        return bool(unread or missing) and now - self._held_since < WAIT_SECONDS
+
     def _before(self, border: int | None) -> list[StepRecord]:
         """Steps that only dumps have, up to a border."""
-        steps = sorted({*self._ready, *self._fold.steps()})
         found = []
-        for step in steps:
-            readings = None
-            if border is None or step < border:
-                readings = self._pop(step)
+        for step in sorted({*self._ready, *self._fold.steps()}):
+            readings = self._pop(step) if border is None or step < border else None
             if readings and step > self._joined:
                 found.append(StepRecord(step, readings))
                 self._joined = step
+            elif readings:
+                self._note_late([step])
         return found
 
     def _pop(self, step: int) -> dict[str, Reading] | None:
@@ -200,6 +264,20 @@ class Dumps:
 
 def _order(file: _File) -> tuple[int, str]:
     return (file.form.step_of(file.path) or 0, str(file.path))
+
+
+def _is_unread(file: _File) -> bool:
+    """Whether a file holds something that was not read yet."""
+    try:
+        size = file.path.stat().st_size
+    except OSError:
+        return False
+    return size > file.done and (_grows(file) or not file.done)
+
+
+def _grows(file: _File) -> bool:
+    """Whether more is appended to what was read; other files are whole or not there."""
+    return file.path.suffix in (".jsonl", ".ndjson", ".json")
 
 
 def _split(start: int, stop: int) -> list[tuple[int, int]]:

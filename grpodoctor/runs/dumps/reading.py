@@ -10,6 +10,7 @@ from grpodoctor.runs.dumps.base import DumpFormat
 from grpodoctor.runs.dumps.fold import Fold, PromptRate
 from grpodoctor.runs.dumps.plan import SHARD_BYTES, Plan, plan
 from grpodoctor.runs.dumps.runners import Outcome, Runner, runner_for
+from grpodoctor.runs.dumps.texts import DumpedResponses
 from grpodoctor.runs.tail import Damage
 from grpodoctor.vocabulary.values import Reading
 
@@ -39,6 +40,8 @@ class DumpReader:
     responses: int = 0
     pass_rates: list[PromptRate] = field(default_factory=list)
     late: int = 0
+    texts: DumpedResponses = field(default_factory=DumpedResponses)
+    """Where the responses stand, for whoever wants to read some of them."""
 
     @property
     def is_incomplete(self) -> bool:
@@ -65,6 +68,7 @@ class DumpReader:
         if outcome.summary is None:
             self.failed.append(f"{outcome.shard.name}: {outcome.why}")
             return
+        self.texts.note(outcome.shard, outcome.summary.digest)
         self.responses += len(outcome.summary.digest)
         self.damaged += outcome.summary.notes.damaged
         self.damage += outcome.summary.notes.damage[: max(0, 100 - len(self.damage))]
