@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Literal
 
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import level_shift, step_noise
 from grpodoctor.vocabulary.values import NotApplicable
 
@@ -118,10 +119,32 @@ def share_lost(series: Series) -> float:
     # Less than a tenth is not worth the estimate of the noise, which is the dear part.
     if not lost >= scale / 10:
         return 0.0
-    noise, lasting = step_noise(series.tail(_NOISE_STEPS)), best - series.level(2 * RECENT)
+    noise, lasting = _noise(series), best - series.level(2 * RECENT)
     if lost > 4 * noise:
         return lost / scale
     return min(lost, lasting) / scale if lasting > 2.5 * noise else 0.0
+
+
+def _noise(series: Series) -> float:
+    """The noise of one reading: lately, or over the whole window where that is more.
+
+    With one prompt to a batch the reward jumps between few values and happens to stand still for a
+    while, whose noise is not that of the readings which made the best level.
+    """
+    return max(step_noise(series.tail(_NOISE_STEPS)), step_noise(series.tail(WINDOW)))
+
+
+def share_of(series: Series, count: int) -> float:
+    """A typical share among the latest readings of one.
+
+    Their median, or their mean where a batch is of so few groups that most readings are 0 or 1: a
+    median could be nothing else.
+    """
+    coarse = [value for value in series.tail(max(count, _NOISE_STEPS)) if math.isfinite(value)]
+    at_ends = sum(value in (0.0, 1.0) for value in coarse)
+    if 2 * at_ends <= len(coarse) or min(coarse) == max(coarse):
+        return series.level(count)
+    return statistics.fmean(coarse)
 
 
 def level_at(series: Series, step: int) -> float | None:
@@ -143,7 +166,7 @@ def why_no_variance(chart: Chart) -> Literal["easy", "hard"] | None:
     With a reward of right and wrong, at most a share `accuracy` of the groups can be right
     throughout, and at most `1 - accuracy` wrong throughout.
     """
-    flat = chart.series("groups/zero_variance_rate").level(RECENT)
+    flat = share_of(chart.series("groups/zero_variance_rate"), RECENT)
     if chart.value("groups/cancelled_rate"):
         return None
     accuracy = chart.series("accuracy/train")

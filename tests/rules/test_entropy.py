@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 
 from grpodoctor.vocabulary.values import NotApplicable
@@ -126,3 +129,12 @@ def test_a_nearly_deterministic_start_does_not_explode_by_noise() -> None:
     """A run of strangers with entropy .038 to .047 and no reward at all."""
     low = noisy(ramp(0.03, 0.06, 40, begin=10), 0.004, 6)
     assert changed({ENTROPY: low, **flat(0.0)}).findings("ENT002") == []
+
+
+def test_the_entropy_of_single_prompts_is_no_collapse() -> None:
+    """A run of strangers, one prompt a step: .0002 to 1.6 nats from first to last."""
+    for seed in (3, 4, 18):
+        rng = random.Random(seed)
+        entropy = [0.06 * math.exp(rng.gauss(0, 2)) for _ in range(600)]
+        curves: dict[str, Curve] = {"entropy/mean": entropy, "reward/mean": noisy(0.9, 0.3, 1)}
+        assert Patient(steps(600, curves)).findings("ENT001") == []

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from grpodoctor.vocabulary.values import NotApplicable
@@ -205,3 +207,23 @@ def test_with_a_critic_components_cancel_only_over_the_whole_batch() -> None:
     assert run(lost).findings("GRP003") != []
     assert with_critic(lost).findings("GRP003") == []
     assert with_critic({**lost, "reward/std": 0.0}).findings("GRP003") != []
+
+
+def test_one_group_to_a_batch_gives_a_share_and_not_all_or_nothing() -> None:
+    """A run of strangers, one prompt a step: flat in three steps of five, reward .9 of up to 2."""
+    rng = random.Random(5)
+    flat = [float(rng.random() < 0.6) for _ in range(300)]
+    reward = [rng.choice([2.0, 2.0, 1.5, 0.5, -0.3, -0.6]) for _ in range(300)]
+    curves: dict[str, Curve] = {"groups/zero_variance_rate": flat, "reward/mean": reward}
+    found = Patient(steps(300, curves)).findings("GRP004")
+    assert {each.severity for each in found} == {"info"}
+    assert all("carry no signal" in each.summary for each in found)
+    assert not any("100%" in each.summary for each in found)
+
+
+def test_groups_that_thin_out_while_a_reward_of_its_own_scale_rises_are_no_news() -> None:
+    curves: dict[str, Curve] = {
+        "groups/zero_variance_rate": ramp(0.1, 0.7, 100),
+        "reward/mean": noisy(ramp(1.0, 4.6, 100), 0.05, 1),
+    }
+    assert Patient(steps(120, curves)).findings("GRP004") == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -181,3 +182,38 @@ def test_single_prompts_without_spread_at_first_are_a_note() -> None:
     assert Patient(steps(50, curves)).finding("OPT001").severity == "info"
     lasting: dict[str, Curve] = {**curves, "groups/reward_std": 0.0}
     assert Patient(steps(50, lasting)).finding("OPT001").severity == "warning"
+
+
+def test_a_gradient_that_is_small_and_large_by_turns_has_no_spikes() -> None:
+    """A run of strangers with two groups to a batch: .05 to .3 nats, or 2 to 6."""
+    rng = random.Random(4)
+    bounds = [(2.0, 6.0) if rng.random() < 0.25 else (0.05, 0.3) for _ in range(200)]
+    curve = [rng.uniform(*each) for each in bounds]
+    assert run({GRADIENT: curve}, count=200).findings("OPT002") == []
+
+
+def test_the_gradient_of_a_penalty_alone_makes_no_range() -> None:
+    """A run of strangers: most groups flat at first, a gradient of 1e-5 there, of .1 elsewhere."""
+    rng = random.Random(6)
+    flat = [float(rng.random() < 0.95) for _ in range(120)]
+    curve = [1e-5 if each else rng.uniform(0.05, 0.2) for each in flat]
+    assert run({GRADIENT: curve, FLAT: flat}, count=120).findings("OPT002") == []
+
+
+def test_a_gradient_of_zero_where_the_rest_is_all_right_is_starved_and_not_unknown() -> None:
+    curves: dict[str, Curve] = {
+        "reward/mean": lambda step: 0.8 if step % 9 else 0.75,
+        WRONG: 0.2,
+        GRADIENT: lambda step: 0.0 if step % 9 else 0.4,
+        LOSS: 0.01,
+    }
+    finding = Patient(steps(60, curves)).finding("OPT001")
+    assert (finding.severity, "no group varies" in finding.summary) == ("info", True)
+
+
+def test_a_loss_of_zero_with_a_reward_of_zero_is_starved() -> None:
+    curves: dict[str, Curve] = {
+        "reward/mean": lambda step: 0.25 if step % 8 == 0 else 0.0,
+        LOSS: lambda step: -1.5 if step % 8 == 0 else 0.0,
+    }
+    assert "nothing to learn from" in Patient(steps(60, curves)).finding("OPT001").summary

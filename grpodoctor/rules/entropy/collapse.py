@@ -14,6 +14,7 @@ from grpodoctor.rules.outcome import (
     outcome_of,
 )
 from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.values import NotApplicable
 
 _ENTROPY = "entropy/mean"
@@ -49,8 +50,9 @@ class EntropyCollapse(Rule):
     When it is wrong:
         A temperature or prompt mix that changed in flight moves entropy without any learning.
         A task whose solution is a sharp policy and whose reward is not recorded looks collapsed;
-        the finding is a note then. Exact zeros from the first step on mean that the framework did
-        not compute entropy: the rule does not apply.
+        the finding is a note then. With one prompt to a batch entropy is the prompt's more than the
+        policy's: a fall within the noise of a single reading is none. Exact zeros from the first
+        step on mean that the framework did not compute entropy: the rule does not apply.
 
     References:
         Cui et al. 2025, arXiv 2505.22617; DAPO, arXiv 2503.14476.
@@ -87,8 +89,9 @@ class EntropyCollapse(Rule):
             return NotApplicable("entropy is exactly zero at every step: not computed")
         if start is None or start.level <= 0 or series.last > start.level / 2:
             return None
-        share = series.level(_LATEST) / start.level
-        if not share < self.collapsed:
+        level = series.level(_LATEST)
+        share = level / start.level
+        if not share < self.collapsed or start.level - level < step_noise(series.tail(WINDOW)):
             return None
         return self._judge(chart, share)
 

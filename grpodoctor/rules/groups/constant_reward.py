@@ -11,6 +11,7 @@ from grpodoctor.rules.outcome import (
     has_improved,
     never_moved,
     outcome_of,
+    share_of,
     why_no_variance,
 )
 from grpodoctor.runs.chart import Chart
@@ -29,7 +30,8 @@ class ConstantRewardWithinGroups(Rule):
         Groups without variance beyond those that are right or wrong throughout and those whose
         components cancel: the reward gives the same to responses of different quality. In a log
         that does not split such groups, more of them than the accuracy, or a reward of right and
-        wrong, can explain.
+        wrong, can explain. A note where the reward is on a scale of its own and has not risen, so
+        that nothing tells success from failure.
 
     Why it matters:
         It is the reward, and no prompt mix or sampling trick will help: one that is always given, a
@@ -59,6 +61,7 @@ class ConstantRewardWithinGroups(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_FLAT,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "longer-limit")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+    clearance: ClassVar[int] = 2 * RECENT
 
     share: float = 0.5
     """Share of groups without an explanation; healthy runs have next to none."""
@@ -76,10 +79,12 @@ class ConstantRewardWithinGroups(Rule):
         series = chart.series(_FLAT)
         if series.last < self.share or len(series) < self.readings:
             return None
-        flat = series.level(RECENT)
+        flat = share_of(series, RECENT)
+        if not flat >= self.share:
+            return None
         unexplained = self._unexplained(chart, flat)
         if not unexplained >= self.share:
-            return None
+            return self._of_unknown_cause(chart, flat)
         severe = flat >= self.all_groups and len(series) >= self.patience
         text = (
             f"{unexplained:.0%} of the groups have equal rewards "
@@ -88,12 +93,26 @@ class ConstantRewardWithinGroups(Rule):
         evidence = cite_all(chart, _FLAT, _RIGHT, _WRONG, _CANCELLED, outcome_of(chart))
         return Sighting("critical" if severe else "warning", text, evidence)
 
+    def _of_unknown_cause(self, chart: Chart, flat: float) -> Sighting | None:
+        """A note where nothing at hand tells success from a reward that says nothing."""
+        reward = chart.series("reward/mean")
+        told = any(chart.is_fresh(name) for name in (_RIGHT, _WRONG, "accuracy/train"))
+        bounded = all(0 <= value <= 1 for _, value in reward)
+        if told or not len(reward) or bounded or has_improved(chart):
+            return None
+        text = (
+            f"{flat:.0%} of the groups have equal rewards and carry no signal; whether they are "
+            "right or wrong is not recorded, and the reward has not risen"
+        )
+        remedies = ("recheck-reward", "dynamic-sampling")
+        return Sighting("info", text, cite_all(chart, _FLAT, "reward/mean"), remedies)
+
     def _unexplained(self, chart: Chart, flat: float) -> float:
         parts = [name for name in (_RIGHT, _WRONG, _CANCELLED) if chart.is_fresh(name)]
         is_split = {_RIGHT, _WRONG} <= set(parts)
         if not is_split and (why_no_variance(chart) or self._may_be_solved(chart, flat)):
             return 0.0
-        return flat - sum(chart.series(name).level(RECENT) for name in parts)
+        return flat - sum(share_of(chart.series(name), RECENT) for name in parts)
 
     def _may_be_solved(self, chart: Chart, flat: float) -> bool:
         """Whether success or failure on whole groups can explain a share, correctness unknown."""

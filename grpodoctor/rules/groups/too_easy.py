@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import NEEDS_NO_VARIANCE, RECENT, has_critic, why_no_variance
+from grpodoctor.rules.outcome import (
+    NEEDS_NO_VARIANCE,
+    RECENT,
+    has_critic,
+    share_of,
+    why_no_variance,
+)
 from grpodoctor.runs.chart import Chart
 
 _RIGHT = "groups/all_correct_rate"
@@ -69,7 +75,7 @@ class ZeroVarianceGroupsTooEasy(Rule):
         series = chart.series(name)
         if series.last < self.most / 2 or len(series) < self.readings:
             return None
-        share = series.level(2 * RECENT)
+        share = share_of(series, 2 * RECENT)
         if not share >= self.most or (name == _FLAT and why_no_variance(chart) != "easy"):
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import has_critic, has_improved, outcome_of, why_no_variance
+from grpodoctor.rules.outcome import (
+    has_critic,
+    has_improved,
+    outcome_of,
+    share_of,
+    why_no_variance,
+)
 from grpodoctor.runs.chart import Chart
 
 _WRONG = "groups/all_incorrect_rate"
@@ -78,7 +84,7 @@ class ZeroVarianceGroupsTooHard(Rule):
         series = chart.series(name)
         if series.last < self.many / 2 or len(series) < self.readings:
             return None
-        lasting = series.level(self.patience)
+        lasting = share_of(series, self.patience)
         severity = self._judge(chart, lasting, long=len(series) >= self.patience)
         if severity is None or (name == _FLAT and why_no_variance(chart) != "hard"):
             return None

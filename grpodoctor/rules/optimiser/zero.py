@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import has_critic, is_solved
+from grpodoctor.rules.outcome import has_critic, is_solved, never_moved
 from grpodoctor.runs.chart import Chart
 
 _LOSS = "optimiser/loss"
@@ -18,6 +18,7 @@ _ALIVE = "groups/effective_rate"
 _SPREAD = "groups/reward_std"
 _BATCH_SPREAD = "reward/std"
 _IDLE = "advantage/zero_rate"
+_REWARD = "reward/mean"
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,27 @@ class ZeroLossOrGradient(Rule):
         if has_critic(chart):  # a group without variance is no group without signal
             return chart.value(_IDLE) == 1
         if any(map(chart.is_fresh, _FLAT_KINDS)):
-            return self._flat_share(chart) >= self.all_groups
+            return self._flat_share(chart) >= self.all_groups or self._is_all_or_nothing(chart)
+        if self._is_at_an_end(chart):
+            return True
         none = any(chart.value(name) == 0 for name in (_ALIVE, _SPREAD, _BATCH_SPREAD))
         return none or chart.value(_IDLE) == 1
+
+    def _is_all_or_nothing(self, chart: Chart) -> bool:
+        """Whether all groups that are not wrong throughout are right throughout.
+
+        A reward of at most 1 has, over all groups, a mean of at most the share of those with any
+        reward, and reaches it only where each response of them has all of it.
+        """
+        wrong, reward = chart.value("groups/all_incorrect_rate"), chart.value(_REWARD)
+        bounded = all(0 <= value <= 1 for _, value in chart.series(_REWARD))
+        return bounded and wrong is not None and reward is not None and wrong + reward >= 1 - 1e-6
+
+    def _is_at_an_end(self, chart: Chart) -> bool:
+        """Whether every reward of the batch is 0, or every one is 1, in a run between the two."""
+        reward = chart.series(_REWARD)
+        inside = all(0 <= value <= 1 for _, value in reward)
+        return inside and chart.value(_REWARD) in (0.0, 1.0) and not never_moved(reward)
 
     def _has_signal(self, chart: Chart) -> bool:
         """Whether groups are known to vary; a spread over the whole batch says nothing of it.
