@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-import contract  # noqa: E402 - of the checkout's programs
-import numpy as np  # noqa: E402
+import contract
+import numpy as np
 
 VOCABULARY = 32
 CONTEXT = 512
@@ -48,7 +48,7 @@ class FaultEngine:
         self._fail("tokenise")
         return [[1 + byte % (VOCABULARY - 1) for byte in _text(each).encode()] for each in prompts]
 
-    def sample(self, prompts, sampling, want):
+    def sample(self, prompts, sampling, _want):
         self._fail("sample")
         longest = max(map(len, prompts))
         if longest > self.options.get("context", CONTEXT):
@@ -73,7 +73,7 @@ class FaultEngine:
         logprobs = None if self.fault == "no_logprobs" else self._logprobs(ids, tokens)
         return contract.Response(ids, tokens, logprobs, prompt, sample, tokens[-1:] == [END])
 
-    def score(self, responses, processing, want):
+    def score(self, responses, _processing, _want):
         self._fail("score")
         for each in responses:
             each.logprobs = self._logprobs(each.prompt_ids, each.response_ids)

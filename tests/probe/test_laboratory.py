@@ -152,7 +152,7 @@ def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(lab: Labor
 
 
 def test_an_engine_without_a_sign_of_life_is_ended(lab: Laboratory) -> None:
-    with pytest.raises(EngineError, match="gave no sign of life.*last lines: loaded.*timeout="):
+    with pytest.raises(EngineError, match=r"gave no sign of life.*last lines: loaded.*timeout="):
         lab.run(spec(fault="hang", timeout=1.5), [SAMPLE])
 
 
