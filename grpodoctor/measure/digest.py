@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.groups import Groups, groups_of, length_gap, reward_groups
 from grpodoctor.measure.responses import mean_over
+from grpodoctor.measure.sample import LOOKED_INTO, SEARCHED, among, drawn
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,
@@ -33,8 +34,11 @@ from grpodoctor.vocabulary.values import (
 Column = NDArray[np.float64]
 COMPONENT = "component/"
 """How the name of a reward component's column begins."""
-_WHOLE = {"step": np.int64, "group": np.uint64, "text": np.uint64, "prompt": np.uint64}
-"""Columns that are no doubles; a group or a text of 0 is not known."""
+_WHOLE = {
+    "step": np.int64, "rank": np.int64, "group": np.uint64, "text": np.uint64,
+    "prompt": np.uint64, "lot": np.uint64,
+}  # fmt: skip
+"""Columns that are no doubles; a group or a text of 0 is not known, a lot of 0 is not drawn."""
 
 
 @dataclass(slots=True)
@@ -178,8 +182,9 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
     groups = groups_of(told["group"].astype(np.uint64))
     readings: dict[str, Reading] = {}
     if (texts := told["text"]).all():
-        pairs = np.unique(np.stack([told["group"], texts]).astype(np.uint64), axis=1).shape[1]
-        readings["groups/duplicate_rate"] = Rate(texts.size - pairs, texts.size)
+        order = np.lexsort((texts, told["group"]))
+        same = [each[order[1:]] == each[order[:-1]] for each in (texts, told["group"])]
+        readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
     return readings | _of_rewards(told, groups)
 
 
@@ -222,15 +227,27 @@ def _texts(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
     readings: dict[str, Reading] = {}
     of: tuple[tuple[str, str, Callable[[Column], Reading]], ...] = (
         ("loop", "text/repetition_rate", lambda values: Rate.of(values > 0)),
-        ("reflects", "text/reflection_rate", lambda values: Rate.of(values > 0)),
-        ("compression", "text/compression_ratio", Mean.of),
-        ("trigrams", "text/unique_ngram_rate", Mean.of),
         ("staleness", "staleness/mean", Mean.of),
+    )
+    of_drawn: tuple[tuple[str, str, int, Callable[[Column], Reading]], ...] = (
+        ("reflects", "text/reflection_rate", SEARCHED, lambda values: Rate.of(values > 0)),
+        ("compression", "text/compression_ratio", LOOKED_INTO, Mean.of),
+        ("trigrams", "text/unique_ngram_rate", LOOKED_INTO, Mean.of),
     )
     for column, metric, summarise in of:
         if (values := _known(columns, column)) is not None:
             readings[metric] = summarise(values)
+    for column, metric, most, summarise in of_drawn:
+        if column in columns and (values := _drawn(columns, column, most)) is not None:
+            readings[metric] = summarise(values)
     return readings
+
+
+def _drawn(columns: Mapping[str, NDArray[np.generic]], name: str, most: int) -> Column | None:
+    """The known entries of those that are drawn; a shard has looked into all that might be."""
+    lots_B = among(columns["lot"].astype(np.uint64, copy=False), ~np.isnan(_double(columns[name])))
+    ranks = [columns["rank"]] if "rank" in columns else []
+    return _known({name: columns[name][drawn(lots_B, most, *ranks)]}, name)
 
 
 def _entropies(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:

@@ -10,7 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.measure.ragged import Ragged
+from grpodoctor.measure.ragged import Ragged, fingerprints
+from grpodoctor.measure.sample import (
+    LOOKED_INTO,
+    SEARCHED,
+    Lots,
+    among,
+    drawn,
+    lots_of,
+    name_hashes,
+    text_prints,
+)
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 LOOP_COPIES = 4
@@ -28,42 +38,65 @@ LONGEST_BLOCK_BYTES = 256
 
 _WORD = 8
 """Bytes compared at once."""
+_GLANCE = 3
+"""Of these, how many are compared in every text: they leave one in ten."""
+_ALL_EMPTY = NotApplicable("every response is empty")
+GRAM = 3
+"""Tokens of the n-grams that are counted."""
 _TOKEN_BITS = 21
 """Three ids of a vocabulary of up to two million fit into one 64-bit key."""
 _REFLECTION = re.compile(
-    r"\b(?:wait|hold on|let me (?:check|recheck|verify|reconsider)|re-?check|double-?check"
-    r"|re-?evaluate|alternatively|on second thought|actually)\b",
+    rb"\b(?:wait|hold on|let me (?:check|recheck|verify|reconsider)|re-?check|double-?check"
+    rb"|re-?evaluate|alternatively|on second thought|actually)\b",
     re.IGNORECASE,
 )
 
 
-REFLECTION_RE2 = f"(?i){_REFLECTION.pattern}"
-"""The same for Arrow's engine of regular expressions, ten times as fast over a column."""
+REFLECTION_RE2 = f"(?i){_REFLECTION.pattern.decode()}"
+"""The same for Arrow's engine of regular expressions over a binary column, ten times as fast."""
 
 
 def text_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`text/*`; the n-grams and loops are those of the generated tokens."""
+    """`text/*`; the n-grams and loops are those of the generated tokens.
+
+    Loops are looked for in all responses, the rest in those that are drawn.
+    """
+    texts = [text.encode("utf-8", "surrogatepass") for text in batch.texts]
+    tokens = Ragged.of_lengths(batch.tokens_BT[batch.mask_BT], batch.lengths_B.astype(np.int64))
+    prints_B = text_prints(texts)
+    lots_B = lots_of(name_hashes(batch.prompts), prints_B, fingerprints(tokens))
+    with_text_B, with_grams_B = (
+        among(lots_B, prints_B != 0),
+        among(lots_B, tokens.lengths_B >= GRAM),
+    )
+
+    def those(lots_B: Lots, most: int) -> list[int]:
+        rows: list[int] = np.flatnonzero(drawn(lots_B, most)).tolist()
+        return rows
+
     return {
-        "text/unique_ngram_rate": _unique_trigrams(batch),
+        "text/unique_ngram_rate": _unique_trigrams(
+            [tokens.row(row) for row in those(with_grams_B, LOOKED_INTO)]
+        ),
         "text/repetition_rate": Rate.of(_ends_in_loop(batch)),
-        "text/reflection_rate": Rate.of([bool(_REFLECTION.search(text)) for text in batch.texts]),
-        "text/compression_ratio": _compression(batch.texts),
+        "text/reflection_rate": _reflection([texts[row] for row in those(with_text_B, SEARCHED)]),
+        "text/compression_ratio": _compression(
+            [texts[row] for row in those(with_text_B, LOOKED_INTO)]
+        ),
     }
 
 
-def _unique_trigrams(batch: RolloutBatch) -> Reading:
+def _unique_trigrams(responses: list[NDArray[np.integer]]) -> Reading:
     """Mean over responses of distinct 3-grams over all of them."""
-    tokens_BT, mask_BT = batch.tokens_BT.astype(np.int64), batch.mask_BT
-    whole = mask_BT[:, :-2] & mask_BT[:, 1:-1] & mask_BT[:, 2:]
-    first, second, third = tokens_BT[:, :-2], tokens_BT[:, 1:-1], tokens_BT[:, 2:]
-    keys = (first << 2 * _TOKEN_BITS) ^ (second << _TOKEN_BITS) ^ third
-    keys = np.sort(np.where(whole, keys, -1), axis=1)
-    distinct = (np.diff(keys, axis=1, prepend=-1) != 0).sum(axis=1)
-    counts = whole.sum(axis=1)
-    filled = counts > 0
-    if not filled.any():
+    if not responses:
         return NotApplicable("no response has three tokens")
-    return Mean.of(distinct[filled] / counts[filled])
+    return Mean.of([unique_trigrams(each) for each in responses])
+
+
+def _reflection(texts: list[bytes]) -> Reading:
+    if not texts:
+        return _ALL_EMPTY
+    return Rate.of([_REFLECTION.search(text) is not None for text in texts])
 
 
 def _ends_in_loop(batch: RolloutBatch) -> NDArray[np.bool_]:
@@ -141,11 +174,17 @@ def may_loop(data_N: NDArray[np.uint8], ends_B: NDArray[np.int64]) -> NDArray[np
     if not far.size:
         return near
     rows = np.lib.stride_tricks.sliding_window_view(data_N, width)[ends_B[far] - width]
-    again = np.ones((far.size, LONGEST_BLOCK_BYTES), dtype=bool)
-    for place in range(_WORD):
+    likely = np.flatnonzero(_repeats(rows, _GLANCE))
+    return np.concatenate((near, far[likely[_repeats(rows[likely], _WORD)]]))
+
+
+def _repeats(rows: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+    """Whose last bytes, so many of them, all stand one and the same block earlier."""
+    again = np.ones((len(rows), LONGEST_BLOCK_BYTES), dtype=bool)
+    for place in range(_WORD - count, _WORD):
         last = LONGEST_BLOCK_BYTES + place
         again &= rows[:, place : place + LONGEST_BLOCK_BYTES] == rows[:, last : last + 1]
-    return np.concatenate((near, far[again.any(axis=1)]))
+    return np.asarray(again.any(axis=1))
 
 
 def text_loops(text: bytes) -> bool:
@@ -165,12 +204,9 @@ def text_loops(text: bytes) -> bool:
     return False
 
 
-def _compression(texts: list[str]) -> Reading:
+def _compression(texts: list[bytes]) -> Reading:
     """Bytes over deflated bytes, at the fastest level: repetition shows at any."""
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts if text]
-    if not encoded:
-        return NotApplicable("every response is empty")
-    return Mean.of([compression(each) for each in encoded])
+    return Mean.of([compression(text) for text in texts]) if texts else _ALL_EMPTY
 
 
 def compression(text: bytes) -> float:
@@ -180,8 +216,9 @@ def compression(text: bytes) -> float:
 
 def unique_trigrams(tokens_N: NDArray[np.integer]) -> float:
     """Distinct 3-grams over all of them in one response; NaN where it has none."""
-    if tokens_N.size < 3:
+    if tokens_N.size < GRAM:
         return math.nan
     keys = tokens_N.astype(np.int64)
     keys = (keys[:-2] << 2 * _TOKEN_BITS) ^ (keys[1:-1] << _TOKEN_BITS) ^ keys[2:]
-    return np.unique(keys).size / keys.size
+    keys.sort()
+    return (1 + np.count_nonzero(keys[1:] != keys[:-1])) / keys.size

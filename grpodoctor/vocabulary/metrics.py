@@ -324,16 +324,18 @@ METRICS: tuple[Metric, ...] = (
            "Oldest response used.", "learner, sampler", 0),
     # text
     Metric("text/unique_ngram_rate", "mean", "share", "responses",
-           "Distinct 3-grams over all 3-grams of a response's tokens.", "sampler", 0, 1,
+           "Distinct 3-grams over all 3-grams of a response's tokens; of 32 responses that are "
+           "drawn of each step and rank by what they say.", "sampler", 0, 1,
            "distinct-n, arXiv 1510.03055"),
     Metric("text/repetition_rate", "rate", "share", "responses",
            "Responses that end in a loop: a block of tokens (of bytes, in a dump without tokens) "
            "repeated to the end.", "sampler", 0, 1),
     Metric("text/reflection_rate", "rate", "share", "responses",
-           "Responses with a word of second thoughts (wait, recheck, alternatively).", "sampler",
-           0, 1),
+           "Responses with a word of second thoughts (wait, recheck, alternatively), of 128 that "
+           "are drawn of each step and rank by what they say.", "sampler", 0, 1),
     Metric("text/compression_ratio", "mean", "ratio", "responses",
-           "Bytes of a response over its deflated bytes.", "sampler", 0),
+           "Bytes of a response over its deflated bytes, of 32 responses that are drawn of each "
+           "step and rank by what they say.", "sampler", 0),
     # time
     Metric("time/step", "mean", "seconds", "steps", "A whole step.", low=0),
     Metric("time/rollout", "mean", "seconds", "steps", "Sampling.", low=0),

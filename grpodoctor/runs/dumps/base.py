@@ -32,6 +32,8 @@ class Responses:
     """An id of each response, the same however the dump is cut."""
     groups: list[str] | None = None
     """What responses of one prompt and step share."""
+    ranks_B: NDArray[np.int64] | None = None
+    """Who sampled, where each rank measured its own responses."""
     prompts: list[str] | None = None
     texts: list[str] | None = None
     tokens: Ragged | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FILE = re.compile(r"step-(\d{1,12})\.rank-\d+\.parquet")
 _COLUMNS = (
-    "step", "sequence_id", "group_id", "prompt", "text", "length", "reward", "components",
+    "step", "rank", "sequence_id", "group_id", "prompt", "text", "length", "reward", "components",
     "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
     "sampler_logprobs",
 )  # fmt: skip
@@ -50,7 +50,7 @@ def _responses(batch: pa.RecordBatch) -> Responses:
     if steps is None or not np.isfinite(steps).all():
         raise ValueError("rows without a step")
     correct, truncated = parquet.doubles(batch, "correct"), parquet.doubles(batch, "truncated")
-    lengths = parquet.doubles(batch, "length")
+    lengths, ranks = parquet.doubles(batch, "length"), parquet.doubles(batch, "rank")
     tokens, learner, sampler = (
         found if _is_whole(found := parquet.lists(batch, name), lengths) else None
         for name in ("token_ids", "learner_logprobs", "sampler_logprobs")
@@ -60,6 +60,7 @@ def _responses(batch: pa.RecordBatch) -> Responses:
         steps_B=steps.astype(np.int64),
         names=parquet.strings(batch, "sequence_id") or [""] * batch.num_rows,
         groups=parquet.strings(batch, "group_id"),
+        ranks_B=None if ranks is None or not np.isfinite(ranks).all() else ranks.astype(np.int64),
         prompts=parquet.strings(batch, "prompt"),
         texts=parquet.strings(batch, "text"),
         tokens=tokens,

@@ -12,10 +12,6 @@ from grpodoctor.runs.dumps.base import DumpFormat, Piece
 
 SHARD_BYTES = 16 * 1024 * 1024
 """On disk; parsed, a shard is held a few megabytes at a time."""
-_LOOKED_INTO = 8 * 1024 * 1024
-"""Bytes of text of a whole dump that are compressed and searched for repeated 3-grams."""
-_RAREST = 64
-"""At least one response of so many is looked into, however large the dump."""
 _NUMBERS = re.compile(r"(\d+)")
 
 
@@ -24,8 +20,6 @@ class Shard(NamedTuple):
 
     format: str
     pieces: tuple[Piece, ...]
-    every: int
-    """Of so many responses, one is looked into at length."""
 
     @property
     def name(self) -> str:
@@ -59,8 +53,7 @@ def plan(files: Sequence[tuple[DumpFormat, Path]], size: int = SHARD_BYTES) -> P
         step = form.step_of(path)
         share = whole // max(len(cuts), 1)
         pieces += [(form.name, Piece(str(path), *cut, step), share) for cut in cuts]
-    every = min(max(1, sum(share for *_, share in pieces) // _LOOKED_INTO), _RAREST)
-    return Plan(_bundled(pieces, size, every), refused)
+    return Plan(_bundled(pieces, size), refused)
 
 
 def _order(file: tuple[DumpFormat, Path]) -> tuple[object, ...]:
@@ -70,14 +63,14 @@ def _order(file: tuple[DumpFormat, Path]) -> tuple[object, ...]:
     return (step is not None, step or 0, natural, form.name)
 
 
-def _bundled(pieces: Sequence[tuple[str, Piece, int]], size: int, every: int) -> list[Shard]:
+def _bundled(pieces: Sequence[tuple[str, Piece, int]], size: int) -> list[Shard]:
     shards: list[Shard] = []
     held: list[Piece] = []
     name, total = "", 0
     for form, piece, share in pieces:
         if held and (form != name or total + share > size):
-            shards.append(Shard(name, tuple(held), every))
+            shards.append(Shard(name, tuple(held)))
             held, total = [], 0
         held.append(piece)
         name, total = form, total + share
-    return [*shards, Shard(name, tuple(held), every)] if held else shards
+    return [*shards, Shard(name, tuple(held))] if held else shards

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import TYPE_CHECKING
-from zlib import crc32
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.digest import COMPONENT, Digest, extremes_of, join
 from grpodoctor.measure.ragged import Ragged, fingerprints, gap_figures
+from grpodoctor.measure.sample import lots_of, name_hashes, text_prints
 from grpodoctor.measure.text import (
     LONGEST_BLOCK_BYTES,
     LOOP_COPIES,
-    REFLECTION_RE2,
-    compression,
     loops_in,
     may_loop,
     text_loops,
-    unique_trigrams,
 )
-from grpodoctor.runs.dumps.base import Notes, Responses
+from grpodoctor.runs.dumps.base import Column, Notes, Responses
 from grpodoctor.runs.dumps.catalogue import dump_format_named
+from grpodoctor.runs.dumps.looks import Looks
 from grpodoctor.runs.dumps.plan import Shard
 from grpodoctor.runs.records import clean_text
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 MOST_PROMPTS = 1000
 """Prompts whose pass rate is kept, those of the smallest hash: which ones depends on no order."""
-REFLECTIONS_EVERY = 4
-"""Of a large dump, one response of so many is searched for words of second thoughts."""
 _SHOWN = 200
 """Characters of a prompt that are kept."""
 _SPACE, _LINE_END = 32, 10
 _TAIL = 2 * LOOP_COPIES * LONGEST_BLOCK_BYTES
+_GLANCED_AT = LONGEST_BLOCK_BYTES + 16
+"""Bytes of a text in which a loop shows; only then is more looked at."""
 
 
 @dataclass(slots=True)
@@ -58,15 +52,16 @@ def summarise_shard(shard: Shard) -> Summary:
         RunError: if a file cannot be used.
         OSError: if one cannot be read.
     """
-    notes = Notes()
+    notes, looks = Notes(), Looks()
     prompts: dict[int, str] = {}
     digests = []
     for responses in _responses(shard, notes):
-        digests.append(digest_of(responses, shard.every))
+        digests.append(digest_of(responses, looks))
         if responses.prompts is not None:
-            column = digests[-1].columns["prompt"].tolist()
-            prompts = smallest({**prompts, **_shown(column, responses.prompts)})
-    return Summary(join(digests), prompts, notes)
+            prompts = _with(prompts, digests[-1].columns["prompt"], responses.prompts)
+    digest = join(digests)
+    digest.columns |= looks.columns()
+    return Summary(digest, prompts, notes)
 
 
 def _responses(shard: Shard, notes: Notes) -> Iterator[Responses]:
@@ -75,9 +70,14 @@ def _responses(shard: Shard, notes: Notes) -> Iterator[Responses]:
         yield from read(piece, notes)
 
 
-def _shown(hashes: Sequence[int], prompts: Sequence[str]) -> dict[int, str]:
-    firsts = dict(zip(hashes, prompts, strict=True))
-    return {key: clean_text(text[:_SHOWN]) for key, text in smallest(firsts).items()}
+def _with(
+    prompts: dict[int, str], hashes_B: NDArray[np.generic], texts: Sequence[str]
+) -> dict[int, str]:
+    """The prompts of the smallest hashes, some of which may be new."""
+    hashes, firsts = np.unique(hashes_B, return_index=True)
+    pairs = list(zip(hashes.tolist(), firsts.tolist(), strict=True))[:MOST_PROMPTS]
+    new = {key: clean_text(texts[row][:_SHOWN]) for key, row in pairs if key not in prompts}
+    return smallest(prompts | new) if new else prompts
 
 
 def smallest(prompts: dict[int, str]) -> dict[int, str]:
@@ -87,30 +87,47 @@ def smallest(prompts: dict[int, str]) -> dict[int, str]:
     return {key: prompts[key] for key in sorted(prompts)[:MOST_PROMPTS]}
 
 
-def digest_of(responses: Responses, every: int = 1) -> Digest:
+def digest_of(responses: Responses, looks: Looks) -> Digest:
     """A row of figures per response.
 
     Args:
         responses: as a reader gave them.
-        every: of so many responses, one is compressed and its 3-grams are counted: both cost more
-            than all the rest. Which one, its text or its tokens decide, whoever reads it.
+        looks: where those wait that are looked into at length.
     """
-    count = len(responses)
-    columns: dict[str, NDArray[np.generic]] = {
+    prompts_B = _hashes(responses.prompts, len(responses))
+    columns: dict[str, NDArray[Any]] = {
         "step": responses.steps_B,
-        "group": _groups(responses),
-        "prompt": _hashes(responses.prompts, count),
+        "group": _groups(responses, prompts_B),
+        "prompt": prompts_B,
         **_figures(responses),
     }
-    columns |= _of_texts(responses, every)
-    if responses.tokens is not None:
-        columns |= _of_tokens(responses, responses.tokens, every)
-    columns.setdefault("text", np.zeros(count, np.uint64))
+    if responses.ranks_B is not None:
+        columns["rank"] = responses.ranks_B
+    texts, tokens = _encoded(responses.texts), responses.tokens
+    of_texts = text_prints(texts) if texts is not None else np.zeros(len(responses), np.uint64)
+    of_tokens = fingerprints(tokens) if tokens is not None else None
+    columns["lot"] = lots_of(prompts_B, of_texts, of_tokens)
+    looks.offer(columns, texts, tokens)
+    if texts is not None or of_tokens is not None:
+        prints_B = of_texts if of_tokens is None else of_tokens
+        # An empty response is one, too: 0 would say that nobody knows it.
+        columns["text"] = np.maximum(prints_B, np.uint64(1))
+    if tokens is not None:
+        columns["loop"] = _looping_tokens(tokens, responses.truncated_B)
+    elif texts is not None:
+        columns["loop"] = _looping(texts)
+    columns.setdefault("text", np.zeros(len(responses), np.uint64))
     if responses.learner is not None and responses.sampler is not None:
         columns |= gap_figures(responses.learner, responses.sampler)
     if responses.entropies is not None:
         columns |= _entropies(responses.entropies)
     return Digest(columns, extremes_of(columns, responses.names.__getitem__))
+
+
+def _encoded(texts: Sequence[str] | None) -> list[bytes] | None:
+    if texts is None or not any(texts):
+        return None
+    return [each.encode("utf-8", "surrogatepass") for each in texts]
 
 
 def _figures(responses: Responses) -> dict[str, NDArray[np.generic]]:
@@ -129,106 +146,39 @@ def _figures(responses: Responses) -> dict[str, NDArray[np.generic]]:
     return {name: values for name, values in of.items() if values is not None}
 
 
-def _hash(text: str) -> int:
-    """64 bits, never 0, the same in every process."""
-    data = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(data, digest_size=8).digest()) or 1
-
-
 def _hashes(texts: Sequence[str] | None, count: int) -> NDArray[np.uint64]:
-    if texts is None:
-        return np.zeros(count, np.uint64)
-    known = {text: _hash(text) for text in set(texts)}
-    return np.array([known[text] for text in texts], np.uint64)
+    return np.zeros(count, np.uint64) if texts is None else name_hashes(texts)
 
 
-def _groups(responses: Responses) -> NDArray[np.uint64]:
+def _groups(responses: Responses, prompts_B: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A number per response that those of one prompt and step share; 0 where nobody says."""
     if responses.groups is None:
         return np.zeros(len(responses), np.uint64)
-    groups_B = _hashes(responses.groups, len(responses))
+    same = responses.groups is responses.prompts
+    groups_B = prompts_B if same else name_hashes(responses.groups)
     mixed_B = groups_B * np.uint64(0x9E3779B97F4A7C15) + responses.steps_B.astype(np.uint64)
-    return np.where(mixed_B == 0, np.uint64(1), mixed_B)
-
-
-def _of_texts(responses: Responses, every: int) -> dict[str, NDArray[np.generic]]:
-    if responses.texts is None or not any(responses.texts):
-        return {}
-    column = _arrow(responses.texts)
-    data = memoryview(column.buffers()[2] or b"")
-    offsets = np.frombuffer(column.buffers()[1], np.int64)[: len(column) + 1]
-    bounds = list(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
-    sums = np.array([crc32(data[first:last]) for first, last in bounds], np.uint64)
-    prints = (np.diff(offsets).astype(np.uint64) << np.uint64(32)) | sums
-    found: dict[str, NDArray[np.generic]] = {
-        "reflects": _reflects(column, sums % np.uint64(min(every, REFLECTIONS_EVERY)) == 0),
-        "compression": _compressed(data, bounds, sums % np.uint64(every) == 0),
-        # An empty text is one, too: 0 would say that nobody knows it.
-        "text": np.where(prints == 0, np.uint64(1), prints),
-    }
-    if responses.tokens is None:
-        found["loop"] = _looping(data, offsets)
+    found: NDArray[np.uint64] = np.maximum(mixed_B, np.uint64(1))
     return found
 
 
-def _looping(data: memoryview, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def _looping(texts: Sequence[bytes]) -> NDArray[np.float64]:
     """Which texts end in a loop of bytes."""
-    bytes_N = np.frombuffer(data, np.uint8)[: offsets[-1]]
-    ends, starts = offsets[1:].copy(), offsets[:-1]
+    tails = [each[-_GLANCED_AT:] for each in texts]
+    bytes_N = np.frombuffer(b"".join(tails), np.uint8)
+    ends = np.cumsum(np.fromiter(map(len, tails), np.int64, len(tails)))
+    starts = np.concatenate(([0], ends[:-1]))
     for _ in range(2):
         last = bytes_N[np.maximum(ends - 1, 0)] if bytes_N.size else np.zeros(ends.size, np.uint8)
         ends -= ((last == _SPACE) | (last == _LINE_END)) & (ends > starts)
     found = np.zeros(ends.size)
     for row in may_loop(bytes_N, ends).tolist():
-        first, end = int(starts[row]), int(ends[row])
-        found[row] = text_loops(bytes(data[max(first, end - _TAIL) : end]))
+        found[row] = text_loops(texts[row][-_TAIL:])
     return found
 
 
-def _arrow(texts: list[str]) -> pa.Array:
-    import pyarrow as pa
-
-    try:
-        return pa.array(texts, pa.large_string())
-    except UnicodeEncodeError:
-        return pa.array([clean_text(each) for each in texts], pa.large_string())
-
-
-def _reflects(column: pa.Array, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-    import pyarrow.compute as pc
-
-    found = np.full(len(column), np.nan)
-    texts = column if chosen.all() else column.filter(chosen)
-    hits = pc.match_substring_regex(texts, REFLECTION_RE2)
-    found[chosen] = hits.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _compressed(
-    data: memoryview, bounds: Sequence[tuple[int, int]], chosen: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    found = np.full(len(bounds), np.nan)
-    for row in np.flatnonzero(chosen).tolist():
-        first, last = bounds[row]
-        if last > first:
-            found[row] = compression(bytes(data[first:last]))
-    return found
-
-
-def _of_tokens(responses: Responses, tokens: Ragged, every: int) -> dict[str, NDArray[np.generic]]:
-    prints = fingerprints(tokens)
-    truncated = np.zeros(len(tokens), bool)
-    if responses.truncated_B is not None:
-        truncated = responses.truncated_B == 1
-    trigrams = np.full(len(tokens), np.nan)
-    sampled = (prints & np.uint64(0xFFFFFFFF)) % np.uint64(every) == 0
-    for row in np.flatnonzero(sampled).tolist():
-        trigrams[row] = unique_trigrams(tokens.row(row))
-    return {
-        "text": np.where(prints == 0, np.uint64(1), prints),
-        "loop": loops_in(tokens, truncated).astype(np.float64),
-        "trigrams": trigrams,
-    }
+def _looping_tokens(tokens: Ragged, truncated_B: Column | None) -> NDArray[np.float64]:
+    cut_B = np.zeros(len(tokens), bool) if truncated_B is None else truncated_B == 1
+    return loops_in(tokens, cut_B).astype(np.float64)
 
 
 def _entropies(entropies: Ragged) -> dict[str, NDArray[np.generic]]:

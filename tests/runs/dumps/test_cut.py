@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.measure.sample import LOOKED_INTO, SEARCHED
 from grpodoctor.runs.carriers.catalogue import logs_in
-from grpodoctor.runs.dumps import jsonlines, runners
-from grpodoctor.runs.dumps.base import Piece
+from grpodoctor.runs.dumps import jsonlines, looks, runners
 from grpodoctor.runs.dumps.catalogue import dumps_among
 from grpodoctor.runs.dumps.plan import Shard, plan
 from grpodoctor.runs.dumps.reading import DumpReader
@@ -148,17 +148,34 @@ def test_a_process_that_dies_takes_nothing_else_with_it(tmp_path: Path) -> None:
     assert all(each.summary is not None for outcomes in found for each in outcomes)
 
 
-def test_what_is_looked_into_is_chosen_by_the_text_alone(tmp_path: Path) -> None:
+def long_step(root: Path, order: int) -> None:
+    """One step of 400 responses, of which 32 are compressed, in an order of its own."""
     source = random.Random(1)
     rows = [
-        {"input": "p", "output": text(source), "gts": "", "score": 1.0, "step": 1}
-        for _ in range(200)
+        {"input": f"p{row // 8}", "output": text(source), "gts": "", "score": 1.0, "step": 1}
+        for row in range(400)
     ]
-    lines(tmp_path / "1.jsonl", rows)
-    form = dumps_among(logs_in(tmp_path))[0][0].name
-    size = (tmp_path / "1.jsonl").stat().st_size
-    whole = Shard(form, (Piece(str(tmp_path / "1.jsonl"), 0, size, 1),), 8)
-    summary = runners.attempt(whole).summary
-    assert summary is not None
-    seen = sum(summary.digest.columns["compression"] > 0)
-    assert 10 < seen < 50
+    random.Random(order).shuffle(rows)
+    lines(root / "1.jsonl", rows)
+
+
+def test_what_is_looked_into_hangs_on_the_responses_alone(tmp_path: Path) -> None:
+    for order in (1, 2):
+        (tmp_path / str(order)).mkdir()
+        long_step(tmp_path / str(order), order)
+    whole = steps_of(tmp_path / "1", 1 << 30)
+    assert whole[1]["text/compression_ratio"].count == LOOKED_INTO  # type: ignore[index]
+    assert whole[1]["text/reflection_rate"].count == SEARCHED  # type: ignore[index]
+    assert steps_of(tmp_path / "1", 5000) == whole
+    assert steps_of(tmp_path / "2", 1 << 30) == whole
+
+
+def test_responses_that_are_let_go_before_all_are_known_count_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_step(tmp_path, 1)
+    whole = steps_of(tmp_path, 1 << 30)
+    monkeypatch.setattr(looks, "MOST_HELD", 1000)
+    monkeypatch.setattr(jsonlines, "BATCH_BYTES", 3000)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 2000)
+    assert steps_of(tmp_path, 1 << 30) == whole
