@@ -41,6 +41,8 @@ class Arm:
     steps: int | None = None
     """Where it needs another number than `--steps`."""
 
+_MOE = ("model.experts=8", "record.experts_every=1")
+
 
 def _reward(name: str) -> str:
     return f"task.reward=sick_rewards:{name}"
@@ -72,6 +74,13 @@ HEALTHY: dict[str, Arm] = {
     "lr-5e-4": Arm(("optimiser.learning_rate=5e-4",)),
     "updates-16": Arm(("optimiser.updates_per_batch=16",)),
     "no-clip": Arm((*_FOUR_EPOCHS, *_NO_CLIP)),
+    "moe": Arm(_MOE),
+    "moe-bf16-engine": Arm((*_MOE, "engine.precision=bf16")),
+    "moe-int8-engine": Arm((*_MOE, "engine.precision=int8")),
+    "moe-R3": Arm((*_MOE, "engine.precision=bf16", "engine.routing_replay=R3")),
+    "moe-R2": Arm((*_MOE, "engine.routing_replay=R2", "optimiser.updates_per_batch=8")),
+    "moe-gspo": Arm(_MOE, preset="gspo"),
+    "moe-sorting": Arm((*_MOE, "task.name=sorting")),
     "long": Arm(steps=600),
     "long-easy": Arm(("task.difficulty=1",), steps=400),
 }
@@ -98,6 +107,9 @@ SICK: dict[str, Arm] = {
     "hacked-verifier": Arm(
         ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003"), steps=150
     ),
+    "moe-int4": Arm((*_MOE, "engine.precision=int4"), ("MOE001", "MIS001", "MIS003")),
+    "moe-lr-1e-3": Arm((*_MOE, "optimiser.learning_rate=1e-3"), ("MOE002", "REW002", "CLP001")),
+    "moe-lr-3e-3": Arm((*_MOE, "optimiser.learning_rate=3e-3"), ("MOE002", "REW002", "CLP001")),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
 }
 
