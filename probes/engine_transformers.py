@@ -1,0 +1,37 @@
+"""The engine program of transformers in one process: samples and scores.
+
+Options: `dtype` (float32, bfloat16, float16), `attention` (sdpa, eager, flash_attention_2, …),
+`autocast`, `quantise` (int8, int4) with `quantise_only` and `quantise_skip`, `perturb` with `seed`,
+`weights` with `weights_only`, `batch_tokens`, `batch_rows`, `device`, `threads`,
+`trust_remote_code`; `Settings` in hf_loading.py says what each one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract import Engine, serve
+
+
+def load(model: str, options: Mapping[str, Any]) -> Engine:
+    """The engine that a request asks for.
+
+    Raises:
+        RefusalError: if it cannot be had.
+        ImportError: if torch or transformers is not installed here.
+    """
+    import torch  # here, so that the answer can say that it is missing
+    from hf_engine import TransformersEngine
+    from hf_loading import Settings, device_of, load_model
+
+    settings = Settings.of(options, without=("fsdp", "tensor_parallel"))
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    device = device_of(settings)
+    loaded = load_model(model, settings).to(device)
+    return TransformersEngine("transformers", model, loaded, settings, device)
+
+
+if __name__ == "__main__":
+    serve(load)

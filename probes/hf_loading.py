@@ -1,0 +1,361 @@
+"""Loading a causal language model of transformers as an engine program's options ask for it.
+
+Weights come from safetensors alone: nothing is ever unpickled. A model of which any tensor is
+missing is refused, since transformers would make that tensor up.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from contract import RefusalError
+from torch import Tensor, nn
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
+_BITS = {"int8": 8, "int4": 4}
+_GROUP = 32
+_CPU_TOKENS, _OTHER_TOKENS = 4096, 32_768
+ROUTERS = r"(^|\.)(gate|router|shared_expert_gate)$"
+"""Modules that choose experts: no engine quantises them unless told to."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of the programs that run transformers."""
+
+    dtype: str = "float32"
+    attention: str = "sdpa"
+    autocast: str = ""
+    """A precision to compute in, under torch's autocast; weights stay in `dtype`."""
+    batch_tokens: int = 0
+    """Most tokens of a forward pass, padding included; 0 chooses by the device."""
+    batch_rows: int = 64
+    """Most responses that are drawn at a time."""
+    device: str = "auto"
+    seed: int = 0
+    """Of the noise of `perturb`."""
+    threads: int = 0
+    """Of torch on the CPU; 0 leaves them as they are."""
+    trust_remote_code: bool = False
+    quantise: str = ""
+    """`int8`, a scale per output channel, or `int4`, one per 32 inputs: rounded, kept as floats."""
+    quantise_only: str = ""
+    """Quantise the modules in whose names this regular expression is found."""
+    quantise_skip: str = ""
+    """And not those in whose names this one is; by default routers and the output layer."""
+    perturb: float = 0.0
+    """Noise on every weight matrix, relative to its standard deviation: a stale checkpoint."""
+    weights: str = ""
+    """A directory whose tensors replace the model's own."""
+    weights_only: str = ""
+    """Of those, the ones in whose names in the files this regular expression is found."""
+    fsdp: int = 0
+    """Ranks that divide the weights and the responses among them."""
+    tensor_parallel: int = 0
+    """Ranks that divide each matrix among them."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, without: tuple[str, ...]) -> Settings:
+        """The settings that options ask for.
+
+        Args:
+            options: by name.
+            without: names that this program does not have.
+
+        Raises:
+            RefusalError: for an unknown option or a value that cannot be.
+        """
+        known = [each.name for each in fields(cls) if each.name not in without]
+        for name, value in options.items():
+            if name not in known:
+                raise RefusalError(
+                    f"there is no option {name!r}", f"use one of {', '.join(sorted(known))}"
+                )
+            _check_type(name, value, type(getattr(cls, name)))
+        settings = cls(**options)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        choices = {
+            "dtype": (self.dtype, tuple(_DTYPES)),
+            "attention": (self.attention, _ATTENTION),
+            "autocast": (self.autocast, ("", "bfloat16", "float16")),
+            "quantise": (self.quantise, ("", *_BITS)),
+        }
+        for name, (value, allowed) in choices.items():
+            if value not in allowed:
+                told = ", ".join(each for each in allowed if each)
+                raise RefusalError(f"{name}={value!r} is not known", f"use one of {told}")
+        for name in ("quantise_only", "quantise_skip", "weights_only"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise RefusalError(f"{name} is no regular expression: {error}") from error
+        least = {"batch_tokens": 0, "batch_rows": 1, "threads": 0, "perturb": 0, "fsdp": 0}
+        for name, minimum in (least | {"tensor_parallel": 0}).items():
+            if not getattr(self, name) >= minimum:
+                raise RefusalError(f"{name} is {getattr(self, name)}", f"set {minimum} or more")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return _DTYPES[self.dtype]
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Of autocast; None without it."""
+        return _DTYPES[self.autocast] if self.autocast else None
+
+    def tokens(self, device: torch.device) -> int:
+        """Most tokens of a forward pass on a device."""
+        return self.batch_tokens or (_CPU_TOKENS if device.type == "cpu" else _OTHER_TOKENS)
+
+
+def _check_type(name: str, value: Any, kind: type) -> None:
+    fitting = (int, float) if kind is float else kind
+    if not isinstance(value, fitting) or (isinstance(value, bool) and kind is not bool):
+        raise RefusalError(f"{name}={value!r} is not of the type {kind.__name__}")
+
+
+def device_of(settings: Settings) -> torch.device:
+    """The device that is asked for, by default the accelerator where there is one.
+
+    Raises:
+        RefusalError: if there is none such.
+    """
+    if settings.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(settings.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise RefusalError(
+            f"the device {settings.device!r} cannot be used: {_line(error)}", "use device=cpu"
+        ) from error
+    return device
+
+
+def load_model(model: str, settings: Settings, **more: Any) -> Any:
+    """The model in evaluation mode, without gradients, on the CPU unless `more` says otherwise.
+
+    Args:
+        model: a directory or a name on the hub.
+        settings: what to load it as, and how to change it.
+        more: for `from_pretrained`.
+
+    Raises:
+        RefusalError: if it is not there, is not whole, or is not what is asked for.
+    """
+    if not settings.weights:
+        return _altered(_from_pretrained(model, settings, more), settings)
+    with tempfile.TemporaryDirectory() as folder:
+        _overlay(Path(folder), _files_of(model), _files_of(settings.weights), settings.weights_only)
+        return _altered(_from_pretrained(folder, settings, more), settings)
+
+
+def _from_pretrained(model: str, settings: Settings, more: Mapping[str, Any]) -> Any:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    try:
+        answer: Any = AutoModelForCausalLM.from_pretrained(
+            model,
+            dtype=settings.torch_dtype,
+            attn_implementation=settings.attention,
+            trust_remote_code=settings.trust_remote_code,
+            use_safetensors=True,
+            output_loading_info=True,
+            **more,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise _unloadable(model, error) from error
+    loaded, told = answer
+    lacking = sorted([*told["missing_keys"], *(each[0] for each in told["mismatched_keys"])])
+    if lacking:
+        raise RefusalError(
+            f"{len(lacking)} tensors of {model} are missing or of another shape: {lacking[0]}",
+            "use a directory whose weights fit its config.json",
+        )
+    return loaded.eval().requires_grad_(False)
+
+
+def _unloadable(model: str, error: Exception) -> RefusalError:
+    folder = Path(model)
+    if folder.is_dir() and not any(folder.glob("*.safetensors")):
+        pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+        if pickles:
+            return RefusalError(
+                f"the weights of {model} are pickles ({pickles[0].name}), which could run any code",
+                "convert them to safetensors",
+            )
+        return RefusalError(f"{model} has no weights", "name a directory with *.safetensors")
+    if not folder.is_dir() and isinstance(error, OSError):
+        return RefusalError(
+            f"there is no model {model}: {_line(error)}",
+            "name a directory with config.json and *.safetensors, or a model on the hub",
+        )
+    return RefusalError(f"{model} cannot be loaded: {_line(error)}")
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _files_of(model: str) -> Path:
+    """The directory that holds a model's files, the hub's cache where it is a name."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+        return Path(snapshot_download(model, allow_patterns=patterns))
+    except (OSError, ValueError) as error:
+        raise _unloadable(model, error) from error
+
+
+def _overlay(folder: Path, base: Path, other: Path, only: str) -> None:
+    """Write a model's directory with some of its tensors taken from another one.
+
+    On disk, so that transformers converts names and joins experts as it does for any checkpoint,
+    and `only` means the names that stand in the files.
+    """
+    from safetensors.torch import save_file
+
+    own, theirs = _tensors(base), _tensors(other)
+    taken = sorted(name for name in own.keys() & theirs.keys() if re.search(only, name))
+    if not taken:
+        raise RefusalError(
+            f"no tensor of {other} matches weights_only={only!r}",
+            "see the names in its *.safetensors",
+        )
+    for path in base.iterdir():
+        if path.is_file() and not path.name.endswith((".safetensors", ".index.json", ".bin")):
+            shutil.copy(path, folder)
+    merged = own | {name: theirs[name] for name in taken}
+    save_file(merged, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise _unloadable(str(folder), OSError())
+    try:
+        return {name: tensor for path in paths for name, tensor in load_file(path).items()}
+    except (OSError, SafetensorError) as error:
+        raise RefusalError(f"the weights of {folder} are damaged: {_line(error)}") from error
+
+
+@torch.no_grad()
+def _altered(model: Any, settings: Settings) -> Any:
+    if settings.perturb:
+        _perturb(model, settings.perturb, settings.seed)
+    if settings.quantise:
+        _quantise(model, settings)
+    return model
+
+
+def _perturb(model: nn.Module, relative: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            noise = torch.randn(weight.shape, generator=generator) * weight.float().std().cpu()
+            weight.add_((relative * noise).to(weight))
+
+
+def quantised_modules(model: Any, settings: Settings) -> dict[str, list[Tensor]]:
+    """The modules that `quantise` means, linear layers and stacks of experts, with their matrices.
+
+    Raises:
+        RefusalError: if there is none.
+    """
+    skip = settings.quantise_skip
+    if not skip and not settings.quantise_only:
+        output = model.get_output_embeddings()
+        heads = [name for name, module in model.named_modules() if module is output]
+        skip = "|".join([ROUTERS, *(f"^{re.escape(name)}$" for name in heads)])
+    chosen = {
+        name: _matrices(module)
+        for name, module in model.named_modules()
+        if re.search(settings.quantise_only, name) and not (skip and re.search(skip, name))
+    }
+    found = {name: matrices for name, matrices in chosen.items() if matrices}
+    if not found:
+        raise RefusalError(
+            f"quantise_only={settings.quantise_only!r} leaves no module to quantise",
+            "see the names of the model's linear layers",
+        )
+    return found
+
+
+def _matrices(module: nn.Module) -> list[Tensor]:
+    if isinstance(module, nn.Linear):
+        return [module.weight]
+    own = module.named_parameters(recurse=False)
+    return [weight for name, weight in own if weight.ndim == 3 and "proj" in name]
+
+
+def _quantise(model: Any, settings: Settings) -> None:
+    names = quantised_modules(model, settings)
+    modules = dict(model.named_modules())
+    tied = model.get_input_embeddings().weight
+    for name, matrices in names.items():
+        for weight in matrices:
+            if weight is tied:
+                raise RefusalError(
+                    f"{name} shares its weights with the input embeddings, which are not quantised",
+                    "leave it out by quantise_skip",
+                )
+            # Some families keep the experts' matrices with their inputs first.
+            turned = bool(getattr(modules[name], "is_transposed", False))
+            matrix = weight.transpose(-1, -2) if turned else weight
+            matrix.copy_(fake_quantised(matrix, _BITS[settings.quantise]))
+
+
+def fake_quantised(weight: Tensor, bits: int) -> Tensor:
+    """Rounded to signed integers of some bits and multiplied out again; symmetric.
+
+    Args:
+        weight: matrices (…, outputs, inputs).
+        bits: 8, one scale per output; or fewer, one per output and group of 32 inputs.
+
+    Returns:
+        The same shape and dtype.
+    """
+    inputs = weight.shape[-1]
+    group = inputs if bits == _BITS["int8"] else _GROUP
+    padded = nn.functional.pad(weight.float(), (0, -inputs % group))
+    groups = padded.reshape(*padded.shape[:-1], -1, group)
+    largest = 2 ** (bits - 1) - 1
+    scale = groups.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12) / largest
+    rounded = (groups / scale).round_().clamp_(-largest, largest) * scale
+    dequantised: Tensor = rounded.flatten(-2)[..., :inputs].to(weight.dtype)
+    return dequantised
+
+
+def load_tokenizer(model: str, settings: Settings) -> Any:
+    """The model's tokenizer, or None if it has none that can be loaded."""
+    from transformers import AutoTokenizer
+
+    with suppress(OSError, ValueError, KeyError):
+        return AutoTokenizer.from_pretrained(
+            model, trust_remote_code=settings.trust_remote_code, use_fast=True
+        )
+    return None
