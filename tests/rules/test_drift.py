@@ -3,9 +3,12 @@ from __future__ import annotations
 import pytest
 
 from grpodoctor.vocabulary.values import NotApplicable
-from tests.rules.scenario import Curve, Patient, healthy, noisy, steps
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
 KL = "kl/old_policy/k3"
+SIGNED = "kl/old_policy/k1"
+CLIPS = ("clip/low_rate", "clip/high_rate")
+REFERENCE = "kl/reference/k3"
 
 
 def run(curves: dict[str, Curve], *, without: tuple[str, ...] = ()) -> Patient:
@@ -37,7 +40,48 @@ def test_ratios_that_were_off_before_any_update_are_the_cause() -> None:
 
 
 def test_absent_zero_and_not_applicable() -> None:
-    skipped = {each.code for each in run({}, without=(KL,)).engine.diagnosis().skipped}
+    skipped = {each.code for each in run({}, without=(KL, SIGNED)).engine.diagnosis().skipped}
     assert "KLD001" in skipped
     assert run({KL: 0}).findings("KLD001") == []
-    assert run({KL: NotApplicable("one update")}).why_not("KLD001") == "one update"
+    none: dict[str, Curve] = dict.fromkeys((KL, SIGNED), NotApplicable("one update"))
+    assert run(none).why_not("KLD001") == "one update"
+
+
+def test_the_signed_estimate_that_most_frameworks_log_will_do() -> None:
+    curves: dict[str, Curve] = {SIGNED: noisy(0.12, 0.03, 1, low=-1)}
+    assert run(curves, without=(KL, *CLIPS)).finding("KLD001").severity == "warning"
+    clipped: dict[str, Curve] = {**curves, "clip/any_rate": 0.2}
+    assert run(clipped, without=(KL, *CLIPS)).finding("KLD001").severity == "warning"
+    quiet: dict[str, Curve] = {SIGNED: noisy(0.001, 0.0005, 2, low=-1)}
+    assert run(quiet, without=(KL, *CLIPS)).findings("KLD001") == []
+
+
+def test_a_signed_mean_that_the_clip_speaks_against_is_a_few_tokens_doing() -> None:
+    """A run of strangers with demonstrations in the batch: .6 nats, .7 % clipped, reward rising."""
+    curves: dict[str, Curve] = {SIGNED: noisy(0.6, 0.1, 3), "clip/any_rate": 0.007}
+    assert run(curves, without=(KL, *CLIPS)).findings("KLD001") == []
+
+
+def test_a_policy_far_from_its_reference_is_a_warning_where_nothing_rose_for_it() -> None:
+    """A run of strangers: .3 nats in the first ten readings, 2.5 from then on."""
+    curves: dict[str, Curve] = {
+        REFERENCE: lambda step: 0.2 + 0.01 * step if step < 10 else 2.5,
+        "accuracy/train": noisy(0.5, 0.03, 4),
+    }
+    finding = run(curves).finding("KLD002")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert finding.remedies[0] == "kl-penalty"
+    risen = run({**curves, "accuracy/train": noisy(ramp(0.3, 0.8, 30), 0.03, 5)})
+    assert risen.finding("KLD002").severity == "info"
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        noisy(ramp(0.001, 0.15, 40), 0.02, 6),
+        noisy(1.1, 0.1, 7),  # a reference that never was the policy's own
+        lambda step: 5.0 if step == 20 else 0.05,
+    ],
+)
+def test_runs_near_their_reference_or_far_from_the_start_are_quiet(curve: Curve) -> None:
+    assert run({REFERENCE: curve}).findings("KLD002") == []

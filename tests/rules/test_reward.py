@@ -191,3 +191,34 @@ def test_single_prompts_of_all_kinds_are_no_collapse() -> None:
         kinds = [2.0, 2.0, 1.4, 1.0, 0.5, 0.5, 0.5, 0.2, -0.3]
         reward = [rng.choice(kinds) for _ in range(1000)]
         assert Patient(steps(1000, {"reward/mean": reward})).findings("REW002") == []
+
+
+def components(**means: Curve) -> Patient:
+    curves: dict[str, Curve] = {"reward/mean": noisy(1.4, 0.1, 8)}
+    curves |= {f"reward/component/{name}/mean": curve for name, curve in means.items()}
+    return Patient(steps(60, curves))
+
+
+def test_a_component_that_everybody_earns_is_a_note() -> None:
+    finding = components(task=noisy(0.4, 0.1, 1), language=1.0, tone=0.25).finding("REW007")
+    assert (finding.severity, finding.active) == ("info", True)
+    assert "language (1), tone (0.25)" in finding.summary
+    assert "task" not in finding.summary
+
+
+def test_components_that_move_or_are_alone_or_were_never_earned_are_none() -> None:
+    moved = noisy(0.4, 0.1, 1)
+    once: Curve = lambda step: 0.99 if step == 3 else 1.0  # noqa: E731 - a curve as any other
+    assert components(task=moved, format=once).findings("REW007") == []
+    assert components(task=moved, format=0.0).findings("REW007") == []
+    assert components(task=1.0).findings("REW007") == []
+
+
+def test_a_component_whose_mean_stands_still_while_responses_differ_does_teach() -> None:
+    curves: dict[str, Curve] = {
+        "reward/mean": noisy(1.4, 0.1, 8),
+        "reward/component/task/mean": noisy(0.4, 0.1, 1),
+        "reward/component/rank/mean": 0.5,
+        "reward/component/rank/std": 0.3,
+    }
+    assert Patient(steps(60, curves)).findings("REW007") == []

@@ -11,6 +11,8 @@ from grpodoctor.rules.sampling import RECOMPUTE
 from grpodoctor.runs.chart import Chart
 
 _KL = "kl/old_policy/k3"
+_SIGNED = "kl/old_policy/k1"
+_CLIPPED = ("clip/any_rate", "clip/high_rate", "clip/low_rate")
 _OFF = "mismatch/first_ratio_off"
 
 
@@ -29,7 +31,7 @@ class PolicyMovesFarInOneBatch(Rule):
         is off.
 
     Evidence it needs:
-        `kl/old_policy/k3`.
+        `kl/old_policy/k3`, or `kl/old_policy/k1`, better with a clip fraction.
 
     Remedies:
         Lower the learning rate, make fewer updates on each batch, keep the clip on.
@@ -38,7 +40,9 @@ class PolicyMovesFarInOneBatch(Rule):
         The estimate is a mean with a heavy tail: a few tokens can carry it, so a median of steps is
         taken. With the sampler's log-probabilities in the ratio the divergence is there before any
         update; the finding says so, and MIS002 is the cause. A learning rate ten times too high
-        stays below the bar (.02) and ruins a run slowly; REW002 sees that.
+        stays below the bar (.02) and ruins a run slowly; REW002 sees that. The signed estimate
+        counts tokens of a demonstration in the batch, which were never sampled; where next to
+        nothing is clipped beside it, it is no finding.
 
     References:
         PPO, arXiv 1707.06347; Schulman, Approximating KL Divergence, 2020.
@@ -47,7 +51,7 @@ class PolicyMovesFarInOneBatch(Rule):
     code: ClassVar[str] = "KLD001"
     name: ClassVar[str] = "policy-moves-far-in-one-batch"
     summary: ClassVar[str] = "The updates on one batch carry the policy too far."
-    inputs: ClassVar[tuple[Need, ...]] = (_KL,)
+    inputs: ClassVar[tuple[Need, ...]] = ((_KL, _SIGNED),)
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates")
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 1707.06347",
@@ -58,21 +62,30 @@ class PolicyMovesFarInOneBatch(Rule):
     far: float = 0.05
     """Nats per token. Runs that learn stay below .02, also with sixteen updates on a batch and
     without any clip; runs that collapse lie at .05 to .5."""
+    clipped: float = 0.05
+    """Share of tokens clipped without which a signed mean of that size is a few tokens' doing: at
+    .05 nats half of the ratios lie outside a band of .2, and half of those are clipped."""
     off: float = 0.01
     """Share of ratios off 1 before any update from which it is not the updates' doing; see
     MIS002."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare the recent level with what runs survive."""
-        series = chart.series(_KL)
+        name = _KL if chart.is_fresh(_KL) else _SIGNED
+        series = chart.series(name)
         if series.last < self.far / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.far:
+        if not level >= self.far or (name == _SIGNED and self._is_of_few(chart)):
             return None
         text = f"the updates on one batch move the policy by {level:.2g} nats per token"
-        evidence = cite_all(chart, _KL, _OFF)
+        evidence = cite_all(chart, name, _OFF)
         if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.off:
             text = f"{text}; ratios are off before the first update (MIS002)"
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
         return Sighting("warning", text, evidence)
+
+    def _is_of_few(self, chart: Chart) -> bool:
+        """Whether the clip, as far as it is recorded, speaks against so large a move."""
+        shares = [chart.series(name).level(RECENT) for name in _CLIPPED if chart.is_fresh(name)]
+        return bool(shares) and max(shares) < self.clipped
