@@ -124,6 +124,15 @@ class Response:
     """Arrays of `WANTS` by name, N first."""
 
 
+def response_seed(sampling: Sampling, prompt: int, sample: int) -> int:
+    """A seed below 2⁶² for one response of `Engine.sample`, the same however shards are cut.
+
+    A shard's own seed is as much more than the task's as its first prompt's number.
+    """
+    entropy = ((sampling.seed + prompt) % 2**63, sample)
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(2))
+
+
 class Engine(Protocol):
     """What an engine program implements."""
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import contract
 import numpy as np
-from contract import Processing, RefusalError, Response, Sampling
+from contract import Processing, RefusalError, Response, Sampling, response_seed
 from vllm_worker_extension import EXTENSION, unpack_experts
 
 _OURS = ("attention", "batch_tokens", "sync", "sync_reset_cache", "sync_stock")
@@ -149,7 +149,7 @@ class VllmEngine:
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
                 min_p=sampling.min_p,
-                seed=_seed(sampling.seed, prompt, sample),
+                seed=response_seed(sampling, prompt, sample),
                 stop_token_ids=list(sampling.stop_ids),
                 ignore_eos=sampling.ignore_end,
                 logprobs=1 if "ranks" in want else 0,
@@ -435,11 +435,6 @@ def _end_ids(model: Any, tokenizer: Any) -> list[int]:
     listed = told if isinstance(told, list) else [told]
     own = [getattr(tokenizer, "eos_token_id", None)]
     return sorted({int(each) for each in (*listed, *own) if each is not None})
-
-
-def _seed(base: int, prompt: int, sample: int) -> int:
-    state = np.random.SeedSequence((base, prompt, sample)).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(2))
 
 
 def _told(
