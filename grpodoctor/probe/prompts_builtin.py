@@ -68,7 +68,7 @@ _LANGUAGES = (
 _REASONING = (
     "{name} is older than Ida and younger than Omar. Who is the oldest? Think it through.",
     "List {d} uses of a brick, each in one sentence.",
-    "Summarise in two sentences why the sky is blue.",
+    "Summarise in {d} sentences and {c} words why the sky is blue.",
     "Write a short poem about {c} {things} that crossed a river.",
     "Is the following valid? All {things} are red. This is red. So it is one of the {things}.",
     "Choose: A) {a}  B) {b}  C) {c}. Which is the smallest? Give the letter in \\boxed{{}}.",

@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.probe.lab import Sampling
+from grpodoctor.probe.plan import plan_of, read_plan
+
+GRID = """
+model = "org/name"
+stale = "old"
+limit = 16
+
+[sampling]
+samples = 4
+max_tokens = [128, 512]
+temperature = 0.7
+
+[[sampler]]
+engine = "vllm"
+python = "env/python"
+options = { dtype = ["bfloat16", "float32"], tensor_parallel_size = [1, 2] }
+
+[[sampler]]
+engine = "transformers"
+timeout = 60
+
+[[learner]]
+engine = "transformers"
+options = { dtype = ["float32", "bfloat16"], attention = "sdpa", weights = "./old" }
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "grid.toml"
+    path.write_text(text)
+    return path
+
+
+def test_lists_make_a_grid(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    plan = read_plan(written(tmp_path, GRID))
+    labels = [spec.label for spec in plan.samplers]
+    assert labels == [
+        "vllm:name?dtype=bfloat16&tensor_parallel_size=1",
+        "vllm:name?dtype=bfloat16&tensor_parallel_size=2",
+        "vllm:name?dtype=float32&tensor_parallel_size=1",
+        "vllm:name?dtype=float32&tensor_parallel_size=2",
+        "transformers:name",
+    ]
+    assert {spec.python for spec in plan.samplers} == {"env/python", ""}
+    assert plan.samplers[-1].timeout == 60
+    assert [spec.options["dtype"] for spec in plan.learners] == ["float32", "bfloat16"]
+    assert Path(str(plan.learners[0].options["weights"])) == tmp_path / "old"
+    assert plan.stale == tmp_path / "old"
+    assert plan.cells == 20
+    assert plan.sampling.lengths() == (
+        Sampling(samples=4, max_tokens=128, temperature=0.7),
+        Sampling(samples=4, max_tokens=512, temperature=0.7),
+    )
+
+
+def test_the_same_engine_twice_is_one(tmp_path: Path) -> None:
+    plan = plan_of(["vllm:m?a=1&b=2", "vllm:m?b=2&a=1"], ["transformers:m"])
+    assert len(plan.samplers) == 1
+    assert (plan.limit, plan.sampling.samples, plan.sampling.max_tokens) == (512, 8, (512,))
+
+
+BAD = {
+    "[sampling]\ntemprature = 1": "there is no setting sampling.temprature",
+    "[sampling]\ntemperature = 0": "sampling.temperature cannot be '0'",
+    "[sampling]\nmax_tokens = []": "there is no length",
+    "[[sampler]]\nengine = 'sglang'": "no such engine; use one of vllm",
+    "[[sampler]]\nengine = 'vllm'\ndtype = 'float32'": "sampler.2.dtype.*options = { … }",
+    "nothing = 1": "there is no setting nothing",
+    "budget = -1": "budget cannot be '-1'",
+    "= 1": "not TOML",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_bad_key_is_named(tmp_path: Path, text: str) -> None:
+    before, after = ("", GRID) if not text.startswith("[[") else (GRID, "")
+    grid = f"{before}\n{text}\n{after}"
+    if text.startswith("[sampling]"):
+        grid = GRID.replace("[sampling]\nsamples = 4\nmax_tokens = [128, 512]", text)
+        grid = grid.replace("temperature = 0.7", "") if "temperature" in text else grid
+    with pytest.raises(ConfigError, match=BAD[text]) as caught:
+        read_plan(written(tmp_path, grid))
+    assert "grid.toml" in str(caught.value)
+
+
+def test_a_grid_without_engines_or_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="learner is missing"):
+        read_plan(written(tmp_path, "[[sampler]]\nengine='vllm'\nmodel='m'"))
+    grid = "[[sampler]]\nengine='vllm'\n[[learner]]\nengine='vllm'\nmodel='m'"
+    with pytest.raises(ConfigError, match=r"kind vllm has no model.*grid\.toml"):
+        read_plan(written(tmp_path, grid))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_plan(tmp_path / "no.toml")
+
+
+def test_a_grid_larger_than_anybody_means(tmp_path: Path) -> None:
+    options = ", ".join(f"o{axis} = {list(range(10))}" for axis in range(9))
+    grid = GRID.replace('dtype = ["float32", "bfloat16"]', options)
+    with pytest.raises(ConfigError, match="at most 4096"):
+        read_plan(written(tmp_path, grid))
+
+
+def test_options_of_the_command_line() -> None:
+    with pytest.raises(ConfigError, match="--learner is missing"):
+        plan_of(["vllm:m"], [])
+    with pytest.raises(ConfigError, match=r"sampling\.top_p cannot be '2'"):
+        plan_of(["vllm:m"], ["vllm:m"], sampling={"top_p": 2})
