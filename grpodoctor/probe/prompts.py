@@ -40,6 +40,22 @@ def read_prompts(path: Path, limit: int) -> list[Prompt]:
     Raises:
         DataError: if it is missing, damaged, too large, has no prompt, or a row is none.
     """
+    return [prompt for _, _, prompt in read_rows(path, limit)]
+
+
+def read_rows(
+    path: Path, limit: int, *, every_column: bool = False
+) -> list[tuple[str, Any, Prompt]]:
+    """The first rows of a file: where each stands, the row, and the prompt in it.
+
+    Args:
+        path: as for `read_prompts`.
+        limit: how many are wanted.
+        every_column: whether rows of Parquet are to have more than the prompt's columns.
+
+    Raises:
+        DataError: if it is missing, damaged, too large, has no prompt, or a row is none.
+    """
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -54,17 +70,19 @@ def read_prompts(path: Path, limit: int) -> list[Prompt]:
             where=str(path),
             remedy="give a file with fewer",
         )
-    rows = _rows(path)
-    prompts = [_prompt(row, f"{path}, {place}") for place, row in islice(rows, limit)]
-    if not prompts:
+    rows = [
+        (place, row, _prompt(row, f"{path}, {place}"))
+        for place, row in islice(_rows(path, every_column=every_column), limit)
+    ]
+    if not rows:
         raise DataError("there is no prompt in the file", where=str(path), remedy="check --prompts")
-    return prompts
+    return rows
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _rows(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        return _parquet(path)
+        return _parquet(path, every_column=every_column)
     content = _read(path)
     if suffix in (".jsonl", ".ndjson"):
         return _json_lines(content, path)
@@ -115,7 +133,7 @@ def _parsed(text: bytes, where: str) -> Any:
         raise DataError(f"not JSON: {error}", where=where) from None
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def _parquet(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -130,7 +148,8 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
                     remedy=f"name one {', '.join(wanted)}",
                 )
             number = 0
-            for batch in file.iter_batches(batch_size=256, columns=columns):
+            chosen = None if every_column else columns
+            for batch in file.iter_batches(batch_size=256, columns=chosen):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"row {number}", row
