@@ -101,6 +101,9 @@ KNOBS: dict[str, Knob] = {
         Knob("updates_per_batch", "Optimiser steps per rollout batch.", 1, 100_000, integer=True),
         Knob("max_length", "Longest response, in tokens.", 1, 10_000_000, integer=True,
              live=False),
+        Knob("routing_replay", "Whose experts a mixture of experts is held to in its updates: the "
+             "learner's own before them (R2), or the sampler's (R3).",
+             choices=("none", "R2", "R3"), live=False),
         Knob("sampler_sync_every", "Steps between two weight syncs to the sampler.", 1, 1_000_000,
              integer=True),
     )

@@ -76,7 +76,7 @@ def test_a_correction_acts_where_the_trainers_does(
 
 
 def test_the_geometric_mask_is_as_tight_as_it_is_said_to_be(shares: dict[str, float]) -> None:
-    assert shares["geo_mask/0.999_1.001"] >= shares["geo_mask/0.99_1.01"] > 0.5
+    assert shares["geo_mask/0.999_1.001"] >= shares["geo_mask/0.99_1.01"] > 0.4
     calm = random_responses(80, 3, gap=1e-5)
     found = compare_shards([(shard(calm, "sampler"), shard(calm, "learner"))], "").effects
     assert found["geo_mask/0.999_1.001"] == found["gspo_clip/0.0003_0.0004"] == 0

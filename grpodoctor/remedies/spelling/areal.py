@@ -44,7 +44,14 @@ TABLE: Table = {
                 Spelled("actor.importance_sampling_level", "token"),
                 Spelled("actor.use_cispo_loss", "false"),
                 Spelled("actor.use_sapo_loss", "false"),
-            )
+            ),
+            "gspo": (
+                Spelled(
+                    "actor.importance_sampling_level",
+                    "sequence",
+                    "weighs responses by their tokens",
+                ),
+            ),
         },
         lacks(_NAME, "see actor for the variants that it has"),
     ),
@@ -104,6 +111,19 @@ TABLE: Table = {
     "prompts_per_batch": same("train_dataset.batch_size"),
     "updates_per_batch": same("actor.ppo_n_minibatches"),
     "max_length": same("gconfig.max_new_tokens"),
+    "routing_replay": choice(
+        {
+            "none": (Spelled("rollout.return_routed_experts", "false"),),
+            "R3": (
+                Spelled(
+                    "rollout.return_routed_experts",
+                    "true",
+                    "it captures them; check that your version's engine replays them",
+                ),
+            ),
+        },
+        lacks(_NAME, "rollout.return_routed_experts captures the sampler's routing, R3"),
+    ),
     "sampler_sync_every": fixed(
         "weights are synced at every step; bound staleness with rollout.max_head_offpolicyness=0"
     ),

@@ -31,6 +31,7 @@ KEYS: Mapping[str, str] = {
     "prompts_per_batch": "rollout.prompts_per_batch",
     "updates_per_batch": "optimiser.updates_per_batch",
     "max_length": "rollout.max_length",
+    "routing_replay": "engine.routing_replay",
     "sampler_sync_every": "engine.sync_every",
 }
 """Dotted key of each canonical knob."""

@@ -34,7 +34,11 @@ def _prompts(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, .
 
 TABLE: Table = {
     "loss": choice(
-        {"ppo_clip": (Spelled("--importance_sampling_level", "token"),)},
+        {
+            "ppo_clip": (Spelled("--importance_sampling_level", "token"),),
+            "gspo": (Spelled("--importance_sampling_level", "sequence"),),
+            "gspo_token": (Spelled("--importance_sampling_level", "sequence_token"),),
+        },
         lacks(_NAME, "see --loss_type for the variants that it has"),
     ),
     "clip_low": same("--epsilon"),
@@ -101,6 +105,10 @@ TABLE: Table = {
         "--num_iterations", "while steps_per_generation equals gradient_accumulation_steps"
     ),
     "max_length": same("--max_completion_length"),
+    "routing_replay": choice(
+        {"none": fixed("ms-swift never replays any routing")},
+        lacks(_NAME, "a ratio of whole responses needs none: --importance_sampling_level sequence"),
+    ),
     "sampler_sync_every": fixed(
         "weights are synced before every generation; --async_generate samples one step behind"
     ),

@@ -46,7 +46,11 @@ TABLE: Table = {
             "ppo_clip": (
                 Spelled("loss_fn.use_cispo", "false"),
                 Spelled("loss_fn.sequence_level_importance_ratios", "false"),
-            )
+            ),
+            "gspo": (
+                Spelled("loss_fn.use_cispo", "false"),
+                Spelled("loss_fn.sequence_level_importance_ratios", "true"),
+            ),
         },
         lacks(_NAME, "see loss_fn for the variants that it has"),
     ),
@@ -113,6 +117,13 @@ TABLE: Table = {
     "prompts_per_batch": same("grpo.num_prompts_per_step"),
     "updates_per_batch": _updates,
     "max_length": same("policy.generation.max_new_tokens"),
+    "routing_replay": choice(
+        {
+            "none": (Spelled("policy.router_replay.enabled", "false"),),
+            "R3": (Spelled("policy.router_replay.enabled", "true"),),
+        },
+        lacks(_NAME, "policy.router_replay replays the sampler's routing, R3"),
+    ),
     "sampler_sync_every": fixed(
         "weights are synced at every step; with asynchronous training bound staleness with "
         "grpo.async_grpo.max_trajectory_age_steps"

@@ -88,6 +88,10 @@ TABLE: Table = {
     "prompts_per_batch": same("--num_unique_prompts_rollout"),
     "updates_per_batch": same("--num_mini_batches"),
     "max_length": same("--response_length"),
+    "routing_replay": choice(
+        {"none": fixed("open-instruct never replays any routing")},
+        lacks(_NAME, "train in a framework that has it, or freeze the routers"),
+    ),
     "sampler_sync_every": fixed(
         "weights are synced after every step; bound staleness with --async_steps"
     ),

@@ -45,7 +45,10 @@ def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, .
 
 TABLE: Table = {
     "loss": choice(
-        {"ppo_clip": (Spelled("--actor.policy_loss_type", "ppo"),)},
+        {
+            "ppo_clip": (Spelled("--actor.policy_loss_type", "ppo"),),
+            "gspo": (Spelled("--actor.policy_loss_type", "gspo"),),
+        },
         lacks("OpenRLHF", "see --actor.policy_loss_type for the variants that it has"),
     ),
     "clip_low": _clip,
@@ -109,6 +112,10 @@ TABLE: Table = {
     "prompts_per_batch": same("--rollout.batch_size"),
     "updates_per_batch": _updates,
     "max_length": same("--rollout.max_new_tokens"),
+    "routing_replay": choice(
+        {"none": fixed("OpenRLHF never replays any routing")},
+        lacks("OpenRLHF", "a ratio of whole responses needs none: --actor.policy_loss_type gspo"),
+    ),
     "sampler_sync_every": fixed(
         "weights are synced before every rollout; with asynchronous training keep "
         "--train.async_queue_size at 1"

@@ -72,6 +72,16 @@ TABLE: Table = {
         lacks(_NAME, "there is always one update per batch"),
     ),
     "max_length": same("orchestrator.train.sampling.max_completion_tokens"),
+    "routing_replay": choice(
+        {
+            "none": (Spelled("trainer.enable_router_replay", "false"),),
+            "R3": (
+                Spelled("trainer.enable_router_replay", "true"),
+                Spelled("inference.enable_return_routed_experts", "true"),
+            ),
+        },
+        lacks(_NAME, "trainer.enable_router_replay replays the sampler's routing, R3"),
+    ),
     "sampler_sync_every": lacks(
         _NAME,
         "weights go out after every step; bound staleness with orchestrator.max_off_policy_steps",

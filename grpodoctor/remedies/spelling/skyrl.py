@@ -41,9 +41,19 @@ def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, .
     return (quotient("trainer.policy_mini_batch_size", over, setting, knobs, "counts prompts"),)
 
 
+def _replay(switch: str) -> tuple[Spelled, ...]:
+    return (
+        Spelled("trainer.policy.megatron_config.moe_enable_routing_replay", switch),
+        Spelled("generator.inference_engine.enable_return_routed_experts", switch),
+    )
+
+
 TABLE: Table = {
     "loss": choice(
-        {"ppo_clip": (Spelled(f"{_ALGORITHM}.policy_loss_type", "regular"),)},
+        {
+            "ppo_clip": (Spelled(f"{_ALGORITHM}.policy_loss_type", "regular"),),
+            "gspo": (Spelled(f"{_ALGORITHM}.policy_loss_type", "gspo"),),
+        },
         lacks(_NAME, f"see {_ALGORITHM}.policy_loss_type for the variants that it has"),
     ),
     "clip_low": same(f"{_ALGORITHM}.eps_clip_low"),
@@ -100,6 +110,10 @@ TABLE: Table = {
     "prompts_per_batch": same("trainer.train_batch_size"),
     "updates_per_batch": _updates,
     "max_length": same("generator.sampling_params.max_generate_length"),
+    "routing_replay": choice(
+        {"none": _replay("false"), "R3": _replay("true")},
+        lacks(_NAME, "moe_enable_routing_replay replays the sampler's routing, R3"),
+    ),
     "sampler_sync_every": fixed(
         "weights are synced at every step; with fully asynchronous training bound staleness with "
         "fully_async.max_staleness_steps"

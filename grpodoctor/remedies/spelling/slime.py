@@ -25,7 +25,10 @@ def _kl(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
 
 TABLE: Table = {
     "loss": choice(
-        {"ppo_clip": (Spelled("--advantage-estimator", "grpo"),)},
+        {
+            "ppo_clip": (Spelled("--advantage-estimator", "grpo"),),
+            "gspo": (Spelled("--advantage-estimator", "gspo"),),
+        },
         lacks(_NAME, "see --advantage-estimator for the variants that it has"),
     ),
     "clip_low": same("--eps-clip"),
@@ -82,6 +85,14 @@ TABLE: Table = {
     "prompts_per_batch": same("--rollout-batch-size"),
     "updates_per_batch": same("--num-steps-per-rollout"),
     "max_length": same("--rollout-max-response-len"),
+    "routing_replay": choice(
+        {
+            "none": fixed("leave out --use-routing-replay and --use-rollout-routing-replay"),
+            "R2": (Spelled("--use-routing-replay", ""),),
+            "R3": (Spelled("--use-rollout-routing-replay", ""),),
+        },
+        lacks(_NAME, "use --use-routing-replay or --use-rollout-routing-replay"),
+    ),
     "sampler_sync_every": same(
         "--update-weights-interval", "matters with train_async.py; train.py syncs at every step"
     ),

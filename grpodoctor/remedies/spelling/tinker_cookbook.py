@@ -66,6 +66,10 @@ TABLE: Table = {
     "prompts_per_batch": same("groups_per_batch"),
     "updates_per_batch": same("num_substeps"),
     "max_length": same("max_tokens"),
+    "routing_replay": choice(
+        {"none": fixed("tinker-cookbook never replays any routing")},
+        lacks(_NAME, "the server decides; the client cannot replay any routing"),
+    ),
     "sampler_sync_every": fixed(
         "a fresh sampler is made at every step; with async_config bound staleness with "
         "async_config.max_steps_off_policy"

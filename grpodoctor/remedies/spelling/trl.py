@@ -41,7 +41,14 @@ def _prompts(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, .
 
 TABLE: Table = {
     "loss": choice(
-        {"ppo_clip": (Spelled("importance_sampling_level", '"token"'),)},
+        {
+            "ppo_clip": (Spelled("importance_sampling_level", '"token"'),),
+            "gspo": (
+                Spelled(
+                    "importance_sampling_level", '"sequence"', 'needs loss_type="grpo" beside it'
+                ),
+            ),
+        },
         lacks("TRL", "see loss_type for the variants that it has"),
     ),
     "clip_low": same("epsilon"),
@@ -111,5 +118,9 @@ TABLE: Table = {
         "num_iterations", "while steps_per_generation equals gradient_accumulation_steps"
     ),
     "max_length": same("max_completion_length"),
+    "routing_replay": choice(
+        {"none": fixed("TRL never replays any routing")},
+        lacks("TRL", 'a ratio of whole responses needs none: importance_sampling_level="sequence"'),
+    ),
     "sampler_sync_every": fixed("TRL syncs the weights before every generation"),
 }

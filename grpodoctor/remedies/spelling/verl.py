@@ -22,6 +22,9 @@ _CORRECTION = "algorithm.rollout_correction"
 _BUFFER = "+reward.reward_kwargs.overlong_buffer_cfg"
 
 
+_GSPO = (Spelled(f"{_ACTOR}.policy_loss.loss_mode", "gspo", "in the form of gspo_token"),)
+
+
 def _aggregation(mode: str) -> tuple[Spelled, ...]:
     return (Spelled(f"{_ACTOR}.loss_agg_mode", mode),)
 
@@ -49,6 +52,17 @@ def _truncated(level: str) -> tuple[Spelled, ...]:
     )
 
 
+def _replay(mode: str, of_rollout: str) -> tuple[Spelled, ...]:
+    return (
+        Spelled(
+            f"{_ACTOR}.router_replay.mode",
+            mode,
+            "under actor.megatron or .veomni in newer versions",
+        ),
+        Spelled(f"{_ROLLOUT}.enable_rollout_routing_replay", of_rollout),
+    )
+
+
 def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
     buffer = known(knobs, "overlong_buffer", "<a fifth of the limit>")
     return (
@@ -73,7 +87,11 @@ def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, .
 
 TABLE: Table = {
     "loss": choice(
-        {"ppo_clip": (Spelled(f"{_ACTOR}.policy_loss.loss_mode", "vanilla"),)},
+        {
+            "ppo_clip": (Spelled(f"{_ACTOR}.policy_loss.loss_mode", "vanilla"),),
+            "gspo": _GSPO,
+            "gspo_token": _GSPO,
+        },
         lacks("verl", f"see {_ACTOR}.policy_loss.loss_mode for the variants that it has"),
     ),
     "clip_low": same(f"{_ACTOR}.clip_ratio_low"),
@@ -139,6 +157,14 @@ TABLE: Table = {
     "prompts_per_batch": same("data.train_batch_size"),
     "updates_per_batch": _updates,
     "max_length": same("data.max_response_length"),
+    "routing_replay": choice(
+        {
+            "none": _replay("disabled", "False"),
+            "R2": _replay("R2", "False"),
+            "R3": _replay("R3", "True"),
+        },
+        lacks("verl", f"see {_ACTOR}.router_replay.mode"),
+    ),
     "sampler_sync_every": fixed(
         "the synchronous trainer syncs before every rollout; for the asynchronous one bound the "
         "staleness with trainer.v1.sampler.max_off_policy_threshold"
