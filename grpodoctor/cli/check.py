@@ -83,7 +83,8 @@ def check(
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """
     from grpodoctor.report.replay import Origin, replay
-    from grpodoctor.runs.places import brought, is_remote
+    from grpodoctor.runs.places import brought
+    from grpodoctor.runs.stores import is_remote
 
     with _download_shown() as told, brought(path, told) as run:
         dossier = replay(

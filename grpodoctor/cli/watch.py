@@ -104,7 +104,7 @@ def watch(
 
 def _refuse_remote(run: str) -> None:
     from grpodoctor.errors import ConfigError
-    from grpodoctor.runs.places import is_remote
+    from grpodoctor.runs.stores import is_remote
 
     if is_remote(run):
         raise ConfigError(

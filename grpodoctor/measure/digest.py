@@ -127,6 +127,7 @@ def _double(values: NDArray[np.generic]) -> Column:
     return values.astype(np.float64, copy=False)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _spread(values: Column) -> Mean:
     finite = values[np.isfinite(values)]
     return Mean.of([np.std(finite)] if finite.size else [np.nan])

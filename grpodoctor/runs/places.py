@@ -6,9 +6,7 @@ time, and read there by the code that reads every other run.
 
 from __future__ import annotations
 
-import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,20 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from grpodoctor.errors import MissingExtraError, RunError, name_some
-
-_URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-
-_CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 10, 60, 3
-
-_KINDS = ("s3", "gs", "hf", "https", "http")
+from grpodoctor.errors import RunError, name_some
+from grpodoctor.runs.stores import BLOCK, explained, is_remote, store_of
 
 MOST_BYTES = 8 * 1024**3
 """Brought here at most; what goes beyond is left out and named, the largest files first."""
 
 MOST_FILES = 20_000
 _DEEPEST = 6
-_BLOCK = 8 * 1024 * 1024
 _AT_A_TIME = 8
 
 _WEIGHTS = {".safetensors", ".bin", ".ckpt", ".gguf", ".onnx", ".distcp", ".pth", ".h5"}
@@ -62,11 +54,6 @@ class Fetched:
     """What was left out, and why."""
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path is the address of another place."""
-    return _URL.match(path) is not None
-
-
 @contextmanager
 def fetched(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> Iterator[Fetched]:
     """Bring a run here for as long as the block lasts.
@@ -80,15 +67,15 @@ def fetched(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> It
         RunError: if nobody knows such a place, or there is nothing, or it is not given to us.
         MissingExtraError: if the packages for such a place are not installed.
     """
-    with _explained(url):
-        store, root = _store_of(url)
+    with explained(url):
+        store, root = store_of(url)
         files = list_files(store, root, url)
     if not files:
         raise RunError("there is nothing", where=url[:200], remedy="check the address")
     chosen, left = _within(files, most)
     home = Path(tempfile.mkdtemp(prefix="grpodoctor-"))
     try:
-        with _explained(url):
+        with explained(url):
             _bring(store, chosen, home, most, told)
         single = len(files) == 1 and files[0].path.rstrip("/") == root.rstrip("/")
         found = Fetched(home / chosen[0].name if single and chosen else home)
@@ -157,8 +144,8 @@ def _bring(store: Any, files: list[RemoteFile], home: Path, most: int, told: Tol
         target.parent.mkdir(parents=True, exist_ok=True)
         # A store that does not say how large a file is must not fill the disk.
         room = file.size or most
-        with store.open(file.path, "rb", block_size=_BLOCK) as source, target.open("wb") as copy:
-            while room > 0 and (block := source.read(min(_BLOCK, room))):
+        with store.open(file.path, "rb", block_size=BLOCK) as source, target.open("wb") as copy:
+            while room > 0 and (block := source.read(min(BLOCK, room))):
                 copy.write(block)
                 room -= len(block)
                 here[0] += len(block)
@@ -168,80 +155,3 @@ def _bring(store: Any, files: list[RemoteFile], home: Path, most: int, told: Tol
     with ThreadPoolExecutor(_AT_A_TIME) as threads:
         for _ in threads.map(bring, files):
             pass
-
-
-def _store_of(url: str) -> tuple[Any, str]:
-    match = _URL.match(url)
-    kind = match[1].lower() if match else ""
-    if kind not in _KINDS:
-        known = ", ".join(f"{each}://" for each in _KINDS)
-        raise RunError(f"{kind}:// is no place that runs are read from", where=url[:200],
-                       remedy=f"use a local path or one of {known}")  # fmt: skip
-    try:
-        import fsspec
-
-        return fsspec.core.url_to_fs(url, **_options(kind))  # type: ignore[no-any-return]
-    except ImportError:
-        raise MissingExtraError(f"reading from {kind}://", "remote") from None
-
-
-def _options(kind: str) -> dict[str, Any]:
-    """Bounds on waiting, as each store wants to be told; and nothing that is remembered."""
-    if kind == "s3":
-        waiting = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS}
-        retries = {"retries": {"max_attempts": _ATTEMPTS}}
-        return {"config_kwargs": {**waiting, **retries}, "skip_instance_cache": True}
-    if kind.startswith("http"):
-        import aiohttp
-
-        waiting_http = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-        return {"client_kwargs": {"timeout": waiting_http}, "skip_instance_cache": True}
-    return {"timeout": _READ_SECONDS} if kind == "gs" else {}
-
-
-@contextmanager
-def _explained(url: str) -> Iterator[None]:
-    """Say in one line what a store's own errors mean."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise RunError(
-            "no such bucket, file or directory", where=url[:200], remedy="check the address"
-        ) from None
-    except PermissionError as error:
-        raise RunError(
-            f"the store refuses: {_short(error)}",
-            where=url[:200],
-            remedy="check the credentials and what they may read",
-        ) from error
-    except _errors() as error:
-        if "credentials" in str(error).lower():
-            raise RunError(
-                "there are no credentials for this store",
-                where=url[:200],
-                remedy="set them as its own tools want them, such as AWS_PROFILE",
-            ) from error
-        raise RunError(
-            f"it cannot be read: {_short(error)}",
-            where=url[:200],
-            remedy="check the address and the network",
-        ) from error
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
-
-
-def _errors() -> tuple[type[BaseException], ...]:
-    """What the packages of the stores raise beside the system's errors, of those in use."""
-    named = (
-        ("botocore.exceptions", "BotoCoreError"),
-        ("aiohttp", "ClientError"),
-        ("google.auth.exceptions", "GoogleAuthError"),
-        ("gcsfs.retry", "HttpError"),
-        ("huggingface_hub.errors", "HfHubHTTPError"),
-        ("httpx", "HTTPError"),
-        ("httpx2", "HTTPError"),  # what huggingface_hub asks with, by either name
-    )
-    found = (getattr(sys.modules.get(module), name, None) for module, name in named)
-    return (OSError, ValueError, RuntimeError, *(each for each in found if each is not None))

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from grpodoctor.cli.main import app
 from grpodoctor.errors import MissingExtraError, RunError
 from grpodoctor.runs import places
-from grpodoctor.runs.places import _name_below, brought, fetched, is_remote
+from grpodoctor.runs.places import _name_below, brought, fetched
+from grpodoctor.runs.stores import is_remote
 
 boto3 = pytest.importorskip("boto3")
 

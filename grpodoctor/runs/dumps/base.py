@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.runs.dumps.source import Source
 from grpodoctor.runs.tail import Damage
 
 Column = NDArray[np.float64]
@@ -77,6 +78,15 @@ class Piece(NamedTuple):
     stop: int
     step: int | None
     """The step that all its responses belong to, where the file's name tells."""
+    origin: str = ""
+    """Where the file really lies, if not at its path: packed, or in a store."""
+    length: int = -1
+    """Bytes there, where a store has said so."""
+
+    @property
+    def source(self) -> Source:
+        """The file."""
+        return Source(Path(self.path), self.origin, self.length)
 
 
 class DumpFormat(NamedTuple):
@@ -90,7 +100,7 @@ class DumpFormat(NamedTuple):
     """Whether a file is of this format, by its path and its first bytes."""
     step_of: Callable[[Path], int | None]
     """Which step a file belongs to, by its name."""
-    cut: Callable[[Path, int], list[tuple[int, int]]]
+    cut: Callable[[Path | Source, int], list[tuple[int, int]]]
     """Where a file can be cut into pieces of about so many bytes."""
     read: Callable[[Piece, Notes], Iterator[Responses]]
     """The responses of a piece, batch by batch, in bounded memory.

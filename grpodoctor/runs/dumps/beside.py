@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.dumps.base import DumpFormat, Piece
-from grpodoctor.runs.dumps.catalogue import dump_format_of
+from grpodoctor.runs.dumps.base import DumpFormat
+from grpodoctor.runs.dumps.catalogue import dump_format_of, format_of_source
 from grpodoctor.runs.dumps.fold import Fold, PromptRate
-from grpodoctor.runs.dumps.plan import SHARD_BYTES, Shard
+from grpodoctor.runs.dumps.plan import SHARD_BYTES, Shard, piece_of
 from grpodoctor.runs.dumps.reading import DumpReader
 from grpodoctor.runs.dumps.runners import Outcome, attempt
+from grpodoctor.runs.dumps.source import Source
 from grpodoctor.runs.dumps.texts import DumpedResponses
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.tail import Damage
@@ -47,7 +48,7 @@ _TOLD_AT = frozenset(10**power for power in range(9))
 class _File:
     """A dump, and how much of it was read."""
 
-    path: Path
+    source: Source
     form: DumpFormat
     size: int = -1
     since: float = 0.0
@@ -56,15 +57,23 @@ class _File:
     broken: bool = False
     """Whether it could not be cut when last looked at: half-written, or no such file at all."""
 
+    def bytes_now(self) -> int | None:
+        """How long it is; None if it is gone."""
+        try:
+            return self.source.size()
+        except OSError:
+            return None
+
 
 class Dumps:
     """The dumps of a run, once or while they are written.
 
     Args:
         ray: a Ray cluster to read them on: `local`, `auto` or its address.
+        elsewhere: files that were left where they lie.
     """
 
-    def __init__(self, ray: str | None = None) -> None:
+    def __init__(self, ray: str | None = None, elsewhere: Sequence[Source] = ()) -> None:
         self._ray = ray
         self._files: dict[Path, _File] = {}
         self._of_step: defaultdict[int | None, list[_File]] = defaultdict(list)
@@ -85,6 +94,10 @@ class Dumps:
         self._told_late: set[int] = set()
         self.damage: list[Damage] = []
         self.notes: list[str] = []
+        for source in elsewhere:
+            form = format_of_source(source)
+            if form is not None and not form.passed_over(source.path):
+                self._add(source.path, source, form)
 
     def claim(self, path: Path, *, named: bool = False) -> bool:
         """Whether a file is a rollout dump; one that is will be read here.
@@ -101,9 +114,12 @@ class Dumps:
         if why and not named:
             self._pass_over(why)
         elif path not in self._files:
-            self._files[path] = _File(path, form)
-            self._of_step[form.step_of(path)].append(self._files[path])
+            self._add(path, Source.of(path), form)
         return True
+
+    def _add(self, key: Path, source: Source, form: DumpFormat) -> None:
+        self._files[key] = _File(source, form)
+        self._of_step[form.step_of(source.path)].append(self._files[key])
 
     def _pass_over(self, why: str) -> None:
         if why not in self._told:
@@ -138,11 +154,11 @@ class Dumps:
         files = [each for each in self._files.values() if not each.done]
         if not files:
             return
-        reader = DumpReader([(each.form, each.path) for each in files], ray=self._ray)
+        reader = DumpReader([(each.form, each.source) for each in files], ray=self._ray)
         for step, readings in reader.steps():
             self._ready.setdefault(step, readings)
         for each in files:
-            each.done = max(each.path.stat().st_size, 1) if each.path.exists() else 1
+            each.done = max(each.bytes_now() or 0, 1)
         self._reader, self.texts = reader, reader.texts
         self.notes += reader.notes()
         self.damage += reader.damage
@@ -159,9 +175,8 @@ class Dumps:
 
     def _fresh(self, file: _File) -> Iterator[Shard]:
         """What was not read yet of a file that is quiet: lines are appended, the rest is whole."""
-        try:
-            size = file.path.stat().st_size
-        except OSError:
+        size = file.bytes_now()
+        if size is None:
             return
         now = time.monotonic()
         if size != file.size:
@@ -171,14 +186,13 @@ class Dumps:
         lines = _grows(file)
         if not lines and file.done:
             return
-        step = file.form.step_of(file.path)
         for start, stop in _split(file.done, size) if lines else self._cuts(file):
             file.done = stop if lines else size
-            yield Shard(file.form.name, (Piece(str(file.path), start, stop, step),))
+            yield Shard(file.form.name, (piece_of(file.source, (start, stop), file.form),))
 
     def _cuts(self, file: _File) -> list[tuple[int, int]]:
         try:
-            cuts = file.form.cut(file.path, SHARD_BYTES)
+            cuts = file.form.cut(file.source, SHARD_BYTES)
         except (OSError, RunError):
             cuts = []  # half-written: it is looked at again when it has grown
         file.broken = not cuts
@@ -263,21 +277,20 @@ class Dumps:
 
 
 def _order(file: _File) -> tuple[int, str]:
-    return (file.form.step_of(file.path) or 0, str(file.path))
+    path = file.source.path
+    return (file.form.step_of(path) or 0, str(path))
 
 
 def _is_unread(file: _File) -> bool:
     """Whether a file holds something that was not read yet."""
-    try:
-        size = file.path.stat().st_size
-    except OSError:
-        return False
-    return size > file.done and (_grows(file) or not file.done)
+    size = file.bytes_now()
+    return size is not None and size > file.done and (_grows(file) or not file.done)
 
 
 def _grows(file: _File) -> bool:
     """Whether more is appended to what was read; other files are whole or not there."""
-    return file.path.suffix in (".jsonl", ".ndjson", ".json")
+    lines = file.source.path.suffix in (".jsonl", ".ndjson", ".json")
+    return lines and not file.source.origin
 
 
 def _split(start: int, stop: int) -> list[tuple[int, int]]:

@@ -11,11 +11,12 @@ from pathlib import Path
 import grpodoctor.runs.dumps as folder
 from grpodoctor.errors import InputError
 from grpodoctor.runs.dumps.base import DumpFormat
-from grpodoctor.runs.tail import open_regular
+from grpodoctor.runs.dumps.source import Source
+from grpodoctor.runs.packed import plain_name
 
-_LOOKED_AT = 64 * 1024
-_SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".pt", ".pkl")
-"""Of dumps: nothing else is opened to find out."""
+_PACKED = (".jsonl", ".ndjson", ".json")
+"""Of dumps that are read from their beginning, and so may be packed."""
+_SUFFIXES = (*_PACKED, ".parquet", ".pt", ".pkl")
 
 
 @lru_cache(maxsize=1)
@@ -35,15 +36,34 @@ def dump_format_named(name: str) -> DumpFormat:
 
 
 def dump_format_of(path: Path) -> DumpFormat | None:
-    """The dump format of a file; None if it is no rollout dump."""
-    if path.suffix not in _SUFFIXES or path.name.startswith("."):
+    """The dump format of a file, packed or not; None if it is no rollout dump."""
+    return format_of_source(Source.of(path))
+
+
+def may_be_dump(path: Path) -> bool:
+    """Whether a dump may have such a name: nothing else is opened to find out."""
+    plain = plain_name(path)
+    wanted = _PACKED if plain != path else _SUFFIXES
+    return plain.suffix in wanted and not path.name.startswith(".")
+
+
+def format_of_source(source: Source) -> DumpFormat | None:
+    """The dump format of a file, wherever it lies; None if it is no rollout dump.
+
+    Raises:
+        RunError: if it lies in a store that refuses.
+    """
+    if not may_be_dump(_named(source)):
         return None
     try:
-        with open_regular(path) as file:
-            head = file.read(_LOOKED_AT)
+        head = source.head()
     except (OSError, InputError):
         return None
-    return next((each for each in all_dump_formats() if each.claims(path, head)), None)
+    return next((each for each in all_dump_formats() if each.claims(source.path, head)), None)
+
+
+def _named(source: Source) -> Path:
+    return source.path.with_name(Path(source.origin).name) if source.is_packed else source.path
 
 
 def dumps_among(paths: Iterable[Path]) -> list[tuple[DumpFormat, Path]]:

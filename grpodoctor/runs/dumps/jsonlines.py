@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from grpodoctor.runs.dumps.base import DumpFormat, Notes, Piece, Responses
-from grpodoctor.runs.tail import open_regular
+from grpodoctor.runs.dumps.source import ENDLESS, Source
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Text that is parsed before its rows are measured and forgotten."""
@@ -73,9 +73,12 @@ def has_keys(head: bytes, keys: tuple[str, ...]) -> bool:
     return cut_off and all(f'"{key}"'.encode() in line for key in keys[:2])
 
 
-def cut_lines(path: Path, size: int) -> list[tuple[int, int]]:
-    """Byte ranges; a line belongs to the range in which it begins."""
-    total = path.stat().st_size
+def cut_lines(path: Path | Source, size: int) -> list[tuple[int, int]]:
+    """Byte ranges; a line belongs to the range in which it begins. What is packed is not cut."""
+    source = Source.of(path)
+    if source.is_packed:
+        return [(0, ENDLESS)]
+    total = source.size()
     count = max(1, -(-total // size))
     borders = [total * index // count for index in range(count + 1)]
     return list(pairwise(borders))
@@ -87,7 +90,7 @@ def batches(piece: Piece, notes: Notes) -> Iterator[tuple[list[dict[str, Any]], 
     rows: list[dict[str, Any]] = []
     places: list[int] = []
     held = 0
-    with open_regular(Path(piece.path)) as file:
+    with piece.source.open() as file:
         for block in _blocks(file, piece, notes):
             found, starts = _rows(block, piece, notes)
             rows += found
@@ -96,6 +99,8 @@ def batches(piece: Piece, notes: Notes) -> Iterator[tuple[list[dict[str, Any]], 
             if held >= BATCH_BYTES and rows:
                 yield rows, Names(name, places)
                 rows, places, held = [], [], 0
+        if broken := getattr(file, "broken", ""):
+            notes.damaged_at(name, 0, broken)
     if rows:
         yield rows, Names(name, places)
 

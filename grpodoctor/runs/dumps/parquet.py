@@ -12,6 +12,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.runs.dumps.base import Column, Notes, Piece
 from grpodoctor.runs.dumps.columns import floats, known
+from grpodoctor.runs.dumps.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,9 +30,9 @@ MOST_TEXT = 256 * 1024 * 1024
 _MOST_ROWS = 4096
 
 
-def cut_row_groups(path: Path, size: int) -> list[tuple[int, int]]:
+def cut_row_groups(path: Path | Source, size: int) -> list[tuple[int, int]]:
     """Runs of row groups of about so many bytes on disk."""
-    with _open(path) as file:
+    with _open(Source.of(path)) as file:
         sizes = [
             sum(_compressed(file.metadata.row_group(index)))
             for index in range(file.metadata.num_row_groups)
@@ -54,22 +55,24 @@ def column_names(path: Path) -> list[str]:
     import pyarrow as pa
 
     try:
-        with _open(path) as file:
+        with _open(Source.of(path)) as file:
             return list(file.schema_arrow.names)
     except (RunError, OSError, pa.ArrowException, ValueError):
         return []
 
 
-def _open(path: Path, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+def _open(source: Source, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path, read_dictionary=list(as_dictionaries))
+        # A name is opened by pyarrow itself, which is faster; a store's file is asked for ranges.
+        place = source.open() if source.origin else source.path
+        return pq.ParquetFile(place, read_dictionary=list(as_dictionaries))
     except (pa.ArrowException, ValueError) as error:
         raise RunError(
             f"not a whole Parquet file: {str(error)[:100]}",
-            where=str(path)[:200],
+            where=str(source.path)[:200],
             remedy="if it is still being written, wait; else delete it",
         ) from error
 
@@ -86,21 +89,21 @@ def record_batches(
     """
     import pyarrow as pa
 
-    path = Path(piece.path)
-    with _open(path) as file:
+    source = piece.source
+    with _open(source) as file:
         names = [each for each in file.schema_arrow.names if wanted is None or each in wanted]
         row = sum(file.metadata.row_group(index).num_rows for index in range(piece.start))
         for index in range(piece.start, piece.stop):
             group = file.metadata.row_group(index)
             try:
-                yield from _of_group(path, group, index, names, row)
+                yield from _of_group(source, group, index, names, row)
             except (pa.ArrowException, RunError, ValueError) as error:
-                notes.damaged_at(path.name, 0, f"row group {index}: {error}")
+                notes.damaged_at(source.path.name, 0, f"row group {index}: {error}")
             row += group.num_rows
 
 
 def _of_group(
-    path: Path, group: Any, index: int, names: Sequence[str], row: int
+    source: Source, group: Any, index: int, names: Sequence[str], row: int
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     rows = max(group.num_rows, 1)
     sizes = _sizes(group, names)
@@ -109,7 +112,7 @@ def _of_group(
         raise ValueError(f"a column of {values} entries, more than {MOST_VALUES}")
     per_row = max(values / rows / BATCH_VALUES, sum(size for _, size in sizes) / rows / BATCH_BYTES)
     count = max(1, min(_MOST_ROWS, int(1 / per_row) if per_row else _MOST_ROWS))
-    with _open(path, _repeating(group, names, count)) as file:
+    with _open(source, _repeating(group, names, count)) as file:
         for batch in file.iter_batches(
             batch_size=count, row_groups=[index], columns=list(names), use_threads=False
         ):

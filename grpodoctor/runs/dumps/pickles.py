@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import MissingExtraError, RunError
+from grpodoctor.runs.dumps.source import Source
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of a pickle that is loaded: it is loaded whole, and Python's numbers take four times as
@@ -15,6 +16,19 @@ much in memory as on disk."""
 
 PICKLE = b"\x80"
 ZIP = b"PK\x03\x04"
+
+
+def load_from(source: Source) -> Any:
+    """The contents of a file written by `torch.save`, wherever it lies.
+
+    Raises:
+        RunError: if it is too large, or holds more than data.
+        MissingExtraError: if torch is not installed.
+    """
+    if source.size() > LARGEST:
+        raise _too_large(source.path, source.size())
+    with source.on_disk(LARGEST) as path:
+        return load(path)
 
 
 def load(path: Path) -> Any:
@@ -26,7 +40,7 @@ def load(path: Path) -> Any:
     """
     size = max(path.stat().st_size, _unpacked(path))
     if size > LARGEST:
-        raise _refusal(path, f"a pickle of {size >> 20} MiB is not loaded, only of {LARGEST >> 20}")
+        raise _too_large(path, size)
     try:
         import torch
     except ImportError:
@@ -65,11 +79,15 @@ def _unpacked(path: Path) -> int:
         raise _refusal(path, f"a damaged archive: {error}") from error
 
 
+def _too_large(path: Path, size: int) -> RunError:
+    return _refusal(path, f"a pickle of {size >> 20} MiB is not loaded, only of {LARGEST >> 20}")
+
+
 def _refusal(path: Path, what: str) -> RunError:
     return RunError(what, where=str(path)[:200], remedy="dump JSON lines or Parquet instead")
 
 
-def whole_file(path: Path, size: int) -> list[tuple[int, int]]:
+def whole_file(path: Path | Source, size: int) -> list[tuple[int, int]]:
     """A pickle cannot be cut."""
     del size
-    return [(0, path.stat().st_size)]
+    return [(0, Source.of(path).size())]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from grpodoctor.errors import RunError
+from grpodoctor.errors import GrpodoctorError
 from grpodoctor.runs.dumps.base import DumpFormat, Piece
+from grpodoctor.runs.dumps.source import ENDLESS, Source
 
 SHARD_BYTES = 16 * 1024 * 1024
 """On disk; parsed, a shard is held a few megabytes at a time."""
@@ -25,8 +26,9 @@ class Shard(NamedTuple):
     def name(self) -> str:
         """For a person."""
         first = self.pieces[0]
+        part = f" from {first.start} to {first.stop}" if first.stop < ENDLESS else ""
         others = f" and {len(self.pieces) - 1} more" if len(self.pieces) > 1 else ""
-        return f"{Path(first.path).name} from {first.start} to {first.stop}{others}"
+        return f"{Path(first.path).name}{part}{others}"
 
 
 class Plan(NamedTuple):
@@ -36,28 +38,34 @@ class Plan(NamedTuple):
     refused: list[str]
 
 
-def plan(files: Sequence[tuple[DumpFormat, Path]], size: int = SHARD_BYTES) -> Plan:
+def plan(files: Sequence[tuple[DumpFormat, Path | Source]], size: int = SHARD_BYTES) -> Plan:
     """Cut dumps into shards of about `size` bytes, by step and name.
 
     Small files share a shard; the responses of a step may be spread over several.
     """
     pieces: list[tuple[str, Piece, int]] = []
     refused = []
-    for form, path in sorted(files, key=_order):
+    for form, given in sorted(files, key=_order):
+        source = Source.of(given)
         try:
-            whole = path.stat().st_size
-            cuts = form.cut(path, size) if whole else []
-        except (OSError, RunError) as error:
-            refused.append(f"{path.name}: {error}")
+            whole = source.size()
+            cuts = form.cut(source, size) if whole else []
+        except (OSError, GrpodoctorError) as error:
+            refused.append(f"{source.path.name}: {error}")
             continue
-        step = form.step_of(path)
         share = whole // max(len(cuts), 1)
-        pieces += [(form.name, Piece(str(path), *cut, step), share) for cut in cuts]
+        pieces += [(form.name, piece_of(source, cut, form), share) for cut in cuts]
     return Plan(_bundled(pieces, size), refused)
 
 
-def _order(file: tuple[DumpFormat, Path]) -> tuple[object, ...]:
-    form, path = file
+def piece_of(source: Source, cut: tuple[int, int], form: DumpFormat) -> Piece:
+    """A part of a file."""
+    step = form.step_of(source.path)
+    return Piece(str(source.path), *cut, step, source.origin, source.length)
+
+
+def _order(file: tuple[DumpFormat, Path | Source]) -> tuple[object, ...]:
+    form, path = file[0], Source.of(file[1]).path
     step = form.step_of(path)
     natural = [part.zfill(20) if part.isdigit() else part for part in _NUMBERS.split(str(path))]
     return (step is not None, step or 0, natural, form.name)

@@ -10,6 +10,7 @@ from grpodoctor.runs.dumps.base import DumpFormat
 from grpodoctor.runs.dumps.fold import Fold, PromptRate
 from grpodoctor.runs.dumps.plan import SHARD_BYTES, Plan, plan
 from grpodoctor.runs.dumps.runners import Outcome, Runner, runner_for
+from grpodoctor.runs.dumps.source import Source
 from grpodoctor.runs.dumps.texts import DumpedResponses
 from grpodoctor.runs.tail import Damage
 from grpodoctor.vocabulary.values import Reading
@@ -29,7 +30,7 @@ class DumpReader:
         shard_bytes: size of a shard on disk.
     """
 
-    files: Sequence[tuple[DumpFormat, Path]]
+    files: Sequence[tuple[DumpFormat, Path | Source]]
     runner: Runner | None = None
     ray: str | None = None
     shard_bytes: int = SHARD_BYTES
@@ -53,7 +54,7 @@ class DumpReader:
         made: Plan = plan(self.files, self.shard_bytes)
         self.failed += made.refused
         fold = Fold(made.shards)
-        size = sum(path.stat().st_size for _, path in self.files if path.exists())
+        size = sum(_size_of(given) for _, given in self.files)
         runner = self.runner or runner_for(size, self.ray)
         for index, outcomes in enumerate(runner(made.shards)):
             for outcome in outcomes:
@@ -88,3 +89,10 @@ class DumpReader:
         if self.late:
             lines.append(f"incomplete: {self.late} responses stand in files of later steps")
         return lines
+
+
+def _size_of(given: Path | Source) -> int:
+    try:
+        return Source.of(given).size()
+    except OSError:
+        return 0

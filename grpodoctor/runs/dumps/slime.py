@@ -24,7 +24,7 @@ _PER_SAMPLE = ("log_probs", "rollout_log_probs", "loss_masks")
 
 def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
     path = Path(piece.path)
-    loaded = pickles.load(path)
+    loaded = pickles.load_from(piece.source)
     if not isinstance(loaded, dict):
         raise RunError("no dump of slime", where=str(path)[:200], remedy="name another file")
     step = of.step_of(loaded.get("rollout_id"), piece.step or 0)
