@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 from grpodoctor.runs.chart import WINDOW, Chart, Series
@@ -29,6 +30,11 @@ _NOISE_STEPS = 30
 NEEDS_NO_VARIANCE = NotApplicable(
     "with a critic's advantages a group whose rewards are all equal teaches like any other"
 )
+
+
+def fresh_of(chart: Chart, names: Sequence[str]) -> str:
+    """The first of alternative metrics that is read at this step; the best where none is."""
+    return next((name for name in names if chart.is_fresh(name)), names[0])
 
 
 def has_critic(chart: Chart) -> bool:

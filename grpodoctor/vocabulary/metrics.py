@@ -112,6 +112,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("entropy/mean", "mean", "nats", "generated tokens",
            "Full-vocabulary entropy of the next-token distribution at the sampling temperature.",
            "old", 0, source=_CUI),
+    Metric("entropy/sampled", "mean", "nats", "generated tokens",
+           "Mean -log p of the sampled tokens: an estimate of the entropy of the policy that they "
+           "are sampled from, without bias where nothing cuts its distribution.", "sampler", 0),
     Metric("entropy/correct", "mean", "nats", "tokens of correct responses",
            "Entropy within correct responses.", "old", 0, how=_CORRECT),
     Metric("entropy/incorrect", "mean", "nats", "tokens of incorrect responses",

@@ -138,3 +138,13 @@ def test_the_entropy_of_single_prompts_is_no_collapse() -> None:
         entropy = [0.06 * math.exp(rng.gauss(0, 2)) for _ in range(600)]
         curves: dict[str, Curve] = {"entropy/mean": entropy, "reward/mean": noisy(0.9, 0.3, 1)}
         assert Patient(steps(600, curves)).findings("ENT001") == []
+
+
+def test_an_estimate_by_the_sampled_tokens_will_do() -> None:
+    """tinker-cookbook logs no other: .77 to .0001 nats while the task is solved, and unsolved."""
+    every = {name: c for name, c in healthy(1).items() if not name.startswith("entropy/")}
+    falls: dict[str, Curve] = {**every, "entropy/sampled": noisy(ramp(0.77, 0.01, 30), 0.003, 1)}
+    flat: dict[str, Curve] = {**falls, "accuracy/train": noisy(0.4, 0.02, 2)}
+    assert Patient(steps(80, flat)).finding("ENT001").severity == "warning"
+    rises: dict[str, Curve] = {**flat, "entropy/sampled": noisy(ramp(0.5, 1.4, 30), 0.01, 3)}
+    assert Patient(steps(80, rises)).finding("ENT002").severity == "warning"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT
+from grpodoctor.rules.outcome import RECENT, fresh_of
 from grpodoctor.rules.sampling import RECOMPUTE
 from grpodoctor.runs.chart import Chart
 
@@ -71,7 +71,7 @@ class PolicyMovesFarInOneBatch(Rule):
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare the recent level with what runs survive."""
-        name = _KL if chart.is_fresh(_KL) else _SIGNED
+        name = fresh_of(chart, (_KL, _SIGNED))
         series = chart.series(name)
         if series.last < self.far / 2:
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT, has_improved, outcome_of
+from grpodoctor.rules.outcome import RECENT, fresh_of, has_improved, outcome_of
 from grpodoctor.runs.chart import Chart
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
@@ -62,7 +62,7 @@ class FarFromReference(Rule):
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare the recent level with a nat, and with the start."""
-        name = next((each for each in _KLS if chart.is_fresh(each)), _KLS[0])
+        name = fresh_of(chart, _KLS)
         series = chart.series(name)
         if series.baseline is None or series.last < self.far / 2:
             return None

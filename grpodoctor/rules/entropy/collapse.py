@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
 from grpodoctor.rules.outcome import (
+    fresh_of,
     has_improved,
     has_stalled,
     is_solved,
@@ -17,7 +18,7 @@ from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.values import NotApplicable
 
-_ENTROPY = "entropy/mean"
+_ENTROPY = ("entropy/mean", "entropy/sampled")
 _NGRAMS = "text/unique_ngram_rate"
 _DUPLICATES = "groups/duplicate_rate"
 _LATEST = 5
@@ -40,7 +41,8 @@ class EntropyCollapse(Rule):
         also what learning looks like: no level of entropy is a disease by itself.
 
     Evidence it needs:
-        `entropy/mean`. Better with `accuracy/train` or `reward/mean`, `text/unique_ngram_rate` and
+        `entropy/mean`, or `entropy/sampled`, which estimates it. Better with `accuracy/train` or
+        `reward/mean`, `text/unique_ngram_rate` and
         `groups/duplicate_rate`.
 
     Remedies:
@@ -83,7 +85,7 @@ class EntropyCollapse(Rule):
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare the present entropy with its start, then ask what happened to the outcome."""
-        series = chart.series(_ENTROPY)
+        series = chart.series(fresh_of(chart, _ENTROPY))
         start = series.baseline
         if series.last == 0 and not any(series.tail(WINDOW)) and not (start and start.level):
             return NotApplicable("entropy is exactly zero at every step: not computed")
@@ -138,5 +140,7 @@ class EntropyCollapse(Rule):
         text: str,
         remedies: tuple[str, ...] | None = None,
     ) -> Sighting:
-        evidence = cite_all(chart, _ENTROPY, outcome_of(chart), _NGRAMS, _DUPLICATES)
+        evidence = cite_all(
+            chart, fresh_of(chart, _ENTROPY), outcome_of(chart), _NGRAMS, _DUPLICATES
+        )
         return Sighting(severity, text, evidence, remedies)

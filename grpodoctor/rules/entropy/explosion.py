@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import has_improved, outcome_lost, outcome_of
+from grpodoctor.rules.outcome import fresh_of, has_improved, outcome_lost, outcome_of
 from grpodoctor.runs.chart import Chart
 
-_ENTROPY = "entropy/mean"
+_ENTROPY = ("entropy/mean", "entropy/sampled")
 _LATEST = 5
 
 
@@ -28,7 +28,8 @@ class EntropyExplosion(Rule):
         reward, or by steps that are too large.
 
     Evidence it needs:
-        `entropy/mean`. Better with `accuracy/train` or `reward/mean`.
+        `entropy/mean`, or `entropy/sampled`, which estimates it. Better with `accuracy/train` or
+        `reward/mean`.
 
     Remedies:
         First see whether MIS002 or OPT002 stand beside it: then their remedy is the cause's. Else
@@ -70,7 +71,8 @@ class EntropyExplosion(Rule):
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare the present entropy with its start."""
-        series = chart.series(_ENTROPY)
+        name = fresh_of(chart, _ENTROPY)
+        series = chart.series(name)
         start = series.baseline
         if start is None or start.level <= 0 or series.last < start.level:
             return None
@@ -83,7 +85,7 @@ class EntropyExplosion(Rule):
         if severity is None:
             return None
         text = f"entropy is {times:.1f} times its start {beside}"
-        return Sighting(severity, text, cite_all(chart, _ENTROPY, outcome_of(chart)))
+        return Sighting(severity, text, cite_all(chart, name, outcome_of(chart)))
 
     def _judge(self, chart: Chart, times: float) -> tuple[Severity | None, str]:
         lost = outcome_lost(chart)

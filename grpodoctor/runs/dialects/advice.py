@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpodoctor.runs.dialects.catalogue import all_frameworks
+from grpodoctor.runs.dialects.semantics import Framework, Meaning
 
 _PLAIN = "generic"
 _FROM_DUMPS = "/recomputed"
@@ -30,7 +31,22 @@ def feeding(framework: str, metrics: Sequence[str]) -> str:
         return "it is made of a rollout dump beside the log"
     if not rows:
         return f"no key of {title} says it"
-    row = min(rows, key=lambda each: len(each.when))
-    under = " and ".join(f"{name}={given[0]}" for name, given in row.when.items())
-    line = f"{title} logs it as {' with '.join(row.keys)}" + (f" under {under}" if under else "")
+    # What is logged as things are by default goes first, then the better metric.
+    return _told(known[framework], min(rows, key=lambda row: len(_needed(known[framework], row))))
+
+
+def _told(framework: Framework, row: Meaning) -> str:
+    needed = _needed(framework, row)
+    under = f" under {' and '.join(needed)}" if needed else ""
+    since = f" since {row.since}" if row.since else ""
+    line = f"{framework.title} logs it as {' with '.join(row.keys)}{under}{since}"
     return line + (f": {row.how}" if row.how else "")
+
+
+def _needed(framework: Framework, row: Meaning) -> list[str]:
+    """The settings that a row asks for and that are not so by default."""
+    return [
+        f"{name}={allowed[0]}"
+        for name, allowed in row.when.items()
+        if framework.defaults.get(name) not in allowed
+    ]

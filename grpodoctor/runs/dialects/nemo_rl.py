@@ -40,7 +40,8 @@ FRAMEWORK = Framework(
     version_key="nemo_rl_version",
     defaults={_KIND: "k3", "loss_fn.truncated_importance_sampling_type": "none"},
     meanings=(
-        Meaning(key="train/approx_entropy", over=_TOKENS, policies="learner",
+        Meaning(key="train/approx_entropy", metric="entropy/sampled", over=_TOKENS,
+                policies="learner",
                 lie="minus the weighted mean log-probability of the sampled tokens, not the "
                     "entropy"),
         *(Meaning(key="train/kl_penalty", metric=f"kl/reference/{kind}", estimator=kind,
@@ -90,7 +91,8 @@ FRAMEWORK = Framework(
         Meaning(key="timing/train/total_step_time", metric="time/step", unit="s"),
         Meaning(key="timing/train/generation", metric="time/rollout", unit="s"),
         Meaning(key="timing/train/policy_training", metric="time/learn", unit="s"),
-        Meaning(key="validation/accuracy", metric="accuracy/heldout", over="validation responses"),
+        Meaning(key="validation/accuracy", metric="accuracy/heldout", over="validation responses",
+                how="set grpo.val_period above 0"),
         *(Meaning(key=f"{family}/<path>") for family in ("train", "timing", "performance",
                                                           "validation", "rollout")),
         Meaning(key="console/Loss", metric="optimiser/loss"),

@@ -56,7 +56,8 @@ FRAMEWORK = Framework(
         Meaning(key="train/ppo_kl", metric="kl/old_policy/k1", estimator="k1", over=_TOKENS,
                 policies="old | learner", structural_zero=_ONE_UPDATE),
         *(Meaning(key="train/kl_loss", metric=f"kl/reference/{kind}", estimator=kind, over=_TOKENS,
-                  policies="learner | reference", when={"kl_loss_type": names})
+                  policies="learner | reference", when={"kl_loss_type": names},
+                  how="set --use-kl-loss")
           for kind, names in (("k1", ("k1",)), ("k2", ("k2",)), ("k3", ("k3", "low_var_kl")))),
         Meaning(key="train/train_rollout_logprob_abs_diff", metric="mismatch/logprob_diff_mean",
                 over=_TOKENS, policies="old - sampler"),
@@ -95,7 +96,8 @@ FRAMEWORK = Framework(
         Meaning(key="perf/rollout_time", metric="time/rollout", unit="s"),
         Meaning(key="perf/<path>"),
         Meaning(key="eval/<dataset>-truncated_ratio"),
-        Meaning(key="eval/<dataset>", metric="reward/heldout", over="evaluation responses"),
+        Meaning(key="eval/<dataset>", metric="reward/heldout", over="evaluation responses",
+                how="set --eval-prompt-data and --eval-interval"),
         Meaning(key="multi_turn/<path>"),
     ),
     knobs=(

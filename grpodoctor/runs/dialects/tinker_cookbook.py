@@ -19,7 +19,13 @@ FRAMEWORK = Framework(
         "progress/done_frac",
     ),
     meanings=(
-        Meaning(key="optim/entropy", lie=_ENTROPY_LIE, policies="sampler"),
+        Meaning(
+            key="optim/entropy",
+            metric="entropy/sampled",
+            lie=_ENTROPY_LIE,
+            over="tokens",
+            policies="sampler",
+        ),
         Meaning(
             key="optim/kl_sample_train_v1",
             metric="mismatch/kl_k1",
@@ -59,12 +65,20 @@ FRAMEWORK = Framework(
             lie="groups of one reward below 0.5, incorrect or not",
         ),
         Meaning(key="optim/lr", metric="optimiser/learning_rate"),
-        Meaning(key="skyrl.ai/grad_norm", metric="optimiser/grad_norm",
-                over="the update, by a server of SkyRL in place of Tinker's"),
+        Meaning(
+            key="skyrl.ai/grad_norm",
+            metric="optimiser/grad_norm",
+            over="the update, by a server of SkyRL in place of Tinker's",
+        ),
         Meaning(key="skyrl.ai/<path>"),
         Meaning(key="teacher_kl"),
         Meaning(key="teacher_kl/<path>"),
-        Meaning(key="test/env/all/reward/total", metric="reward/heldout", over="test episodes"),
+        Meaning(
+            key="test/env/all/reward/total",
+            metric="reward/heldout",
+            over="test episodes",
+            how="give a test set, evaluated at every eval_every steps",
+        ),
         Meaning(key="time/total", metric="time/step", unit="s"),
         Meaning(
             key="kl_policy_base",
@@ -72,11 +86,24 @@ FRAMEWORK = Framework(
             estimator="k1",
             over="tokens",
             policies="learner | reference",
+            how="set kl_penalty_coef above 0",
         ),
         Meaning(
-            key="kl_pre_post_v1", estimator="k1", lie="before against after the update, not a clip"
+            key="kl_pre_post_v1",
+            metric="kl/old_policy/k1",
+            estimator="k1",
+            over="tokens",
+            policies="old | learner",
+            how="set compute_post_kl=True",
         ),
-        Meaning(key="kl_pre_post_v2", estimator="k2", lie="before against after the update"),
+        Meaning(
+            key="kl_pre_post_v2",
+            metric="kl/old_policy/k2",
+            estimator="k2",
+            over="tokens",
+            policies="old | learner",
+            how="set compute_post_kl=True",
+        ),
         Meaning(
             key=("training_client/step", "sampling_client/step_mean"),
             metric="staleness/mean",

@@ -17,7 +17,7 @@ _ONE_UPDATE = (
     "ratio is 1 by construction"
 )
 _CLIPPED = "ratios of tokens; of sequences under importance_sampling_level=sequence"
-_VLLM = "use_vllm with vllm_importance_sampling_correction"
+_VLLM = "set use_vllm=True and vllm_importance_sampling_correction=True"
 
 
 def _clip(key: str, metric: str) -> Meaning:
@@ -28,7 +28,8 @@ def _clip(key: str, metric: str) -> Meaning:
 _ENTROPY = (
     Meaning(key="entropy", metric="entropy/mean", over="tokens of a micro-batch, all ranks",
             mask="without tool tokens, and without truncated responses under "
-                 "mask_truncated_completions", policies="learner", since="0.20"),
+                 "mask_truncated_completions", policies="learner", since="0.20",
+            how="leave use_liger_kernel off"),
 )
 _LENGTH = (
     Meaning(key="completions/mean_length", metric="length/mean", over=_BATCH, since="0.17"),
@@ -119,7 +120,8 @@ _OPTIMISER = (
     Meaning(key="profiling/<path>"),
 )
 _EVALUATION = (
-    Meaning(key="eval_reward", metric="reward/heldout", over="held-out responses"),
+    Meaning(key="eval_reward", metric="reward/heldout", over="held-out responses",
+            how="give an eval_dataset and set eval_strategy=steps"),
     Meaning(key="eval/reward", metric="reward/heldout", over="held-out responses"),
     Meaning(key="eval_<path>"),
     Meaning(key="eval/<path>"),

@@ -137,9 +137,7 @@ def test_the_estimator_of_verls_kl_loss_is_a_setting(kind: str, metric: str) -> 
         ("open-instruct", "objective/kl3_avg"),
         ("open-instruct", "val/ratio_var"),
         ("open-instruct", "loss/kl_avg"),
-        ("nemo-rl", "train/approx_entropy"),
         ("nemo-rl", "train/policy_kl_error"),
-        ("tinker-cookbook", "optim/entropy"),
         ("verl", "critic/rewards/mean"),
     ],
 )
@@ -323,3 +321,19 @@ def test_what_a_logger_adds_is_not_unmapped() -> None:
     translator = Translator(framework_named("trl"))
     translator.readings({"reward": 0.5, "_runtime": 3.0, "_timestamp": 1.7e9, "mine": 1.0})
     assert set(translator.gaps.unmapped) == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "key"),
+    [("tinker-cookbook", "optim/entropy"), ("nemo-rl", "train/approx_entropy")],
+)
+def test_an_estimate_of_entropy_by_sampled_tokens_is_named_as_one(framework: str, key: str) -> None:
+    found, _ = read(framework, {key: 0.5})
+    assert number_of(found, "entropy/sampled") == 0.5
+    assert "entropy/mean" not in found
+
+
+def test_tinkers_move_within_one_batch_is_a_divergence_from_the_old_policy() -> None:
+    found, _ = read("tinker-cookbook", {"kl_pre_post_v1": 0.02, "kl_pre_post_v2": 0.03})
+    assert number_of(found, "kl/old_policy/k1") == 0.02
+    assert number_of(found, "kl/old_policy/k2") == 0.03
