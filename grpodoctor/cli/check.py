@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +26,7 @@ from grpodoctor.cli.options import (
     read_options,
     split_codes,
 )
+from grpodoctor.cli.output import write_report
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def check(
             select=split_codes(select),
             ignore=split_codes(ignore),
             framework=framework,
-            options=read_options(log_format, run_config, mapping, ray),
+            options=replace(
+                read_options(log_format, run_config, mapping, ray), elsewhere=run.elsewhere
+            ),
             watch_steps=_with_progress,
             origin=Origin(path, run.notes) if is_remote(path) else None,
         )
@@ -101,7 +104,7 @@ def check(
     if output is None:
         sys.stdout.write(rendered)
     else:
-        _write(output, rendered)
+        write_report(output, rendered)
     if dossier.report.reaches(fail_on.value):
         raise typer.Exit(1)
 
@@ -161,36 +164,6 @@ def _mention_damage(dossier: Dossier) -> None:
         from grpodoctor.report.words import damage_line
 
         print(f"warning: {plain(damage_line(dossier.report))}", file=sys.stderr)
-
-
-def _write(output: Path, rendered: str) -> None:
-    from grpodoctor.errors import InputError
-    from grpodoctor.report.escape import plain
-
-    try:
-        _put(output.resolve(), rendered)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(
-            f"the report cannot be written: {reason}",
-            where=str(output),
-            remedy="name a file in a directory that you can write to",
-        ) from error
-    print(f"report written to {plain(str(output))}", file=sys.stderr)
-
-
-def _put(target: Path, text: str) -> None:
-    """Write aside, then rename: nobody sees half a report. Devices and pipes stay what they are."""
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    aside = target.with_name(f".grpodoctor-{os.getpid()}.tmp")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(target)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _with_progress(steps: Iterable[StepRecord]) -> Iterator[StepRecord]:

@@ -22,6 +22,7 @@ from grpodoctor.errors import GrpodoctorError, InputError
 
 COMMANDS = {
     "demo": "Train a model that falls ill, treat it, and leave a report behind.",
+    "preflight": "Check what can be known of a run before it costs anything.",
     "train": "Train a language model with GRPO and record its health.",
     "export": "Write a trained model as a directory that any engine loads.",
     "watch": "Follow a live run: its vitals, its findings, its treatment.",

@@ -1,0 +1,1 @@
+"""The checks of the preflight, one file each."""

@@ -1,0 +1,105 @@
+"""DAT101."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
+from grpodoctor.preflight.patient import Patient, ids_of
+
+_TURNS: tuple[dict[str, Any], ...] = (
+    {"role": "user", "content": "What is 2 + 3?"},
+    {"role": "assistant", "content": "<think>\nTwo and three.\n</think>\n\nIt is 5."},
+    {"role": "user", "content": "And 4 + 4?"},
+    {"role": "assistant", "content": "It is 8."},
+)
+_SHOWN = 12
+
+
+class AppendOnlyTemplate(Check):
+    """The chat template writes earlier turns anew when a later one comes.
+
+    What it sees:
+        A conversation of two questions is rendered turn by turn. The ids of the shorter one are not
+        the beginning of the ids of the longer one; or what the model is asked to go on from is not
+        the beginning of what a finished answer is rendered as.
+
+    Why it matters:
+        The engine samples after one sequence of tokens and the learner computes gradients on
+        another. In training over several turns every turn but the last is then off-policy, and log
+        probabilities of the two sides differ for a reason that no precision explains. Templates
+        that drop the thoughts of earlier turns do it on purpose, for inference.
+
+    What to do:
+        Train on token ids as they were sampled and never render a conversation again; or use a
+        template that only appends. A run of single turns is not concerned by what happens to
+        earlier turns: there it is a note.
+
+    When it is wrong:
+        Some templates refuse conversations of this shape. What is not rendered is not judged.
+
+    References:
+        TRL's documentation of chat templates for training calls such a template prefix-preserving.
+    """
+
+    code: ClassVar[str] = "DAT101"
+    name: ClassVar[str] = "template-not-append-only"
+    summary: ClassVar[str] = "The chat template writes earlier turns anew when a later one comes."
+
+    def examine(self, patient: Patient) -> Outcome:
+        """Render a conversation turn by turn."""
+        if not patient.tokenizer.chat_template:
+            return Skipped("the tokenizer has no chat template")
+        several = any(
+            sum(message.get("role") == "assistant" for message in row.messages) > 0
+            for row in patient.rows
+        )
+        remarks = []
+        if told := _differs(patient, _TURNS[:1], _TURNS[:2], generation=True):
+            remarks.append(
+                Remark(
+                    "warning",
+                    "what the model is asked to go on from is not how a finished answer begins",
+                    ("train on the sampled token ids, and do not render the answer again",),
+                    told,
+                )
+            )
+        if told := _differs(patient, _TURNS[:2], _TURNS[:3], generation=False):
+            remarks.append(
+                Remark(
+                    "warning" if several else "info",
+                    "a second question changes how the first answer is rendered"
+                    + ("" if several else "; your prompts are single turns, so it does no harm"),
+                    ("train on the sampled token ids, or use a template that only appends",),
+                    told,
+                )
+            )
+        return remarks
+
+
+def _differs(
+    patient: Patient,
+    shorter: tuple[dict[str, Any], ...],
+    longer: tuple[dict[str, Any], ...],
+    *,
+    generation: bool,
+) -> tuple[str, ...]:
+    """What stands on the two sides where they part; empty if the longer one only appends."""
+    short = ids_of(patient.tokenizer, shorter, generation=generation)
+    long = ids_of(patient.tokenizer, longer)
+    if long[: len(short)] == short:
+        return ()
+    at = next(
+        (
+            place
+            for place, (one, other) in enumerate(zip(short, long, strict=False))
+            if one != other
+        ),
+        min(len(short), len(long)),
+    )
+    decode = patient.tokenizer.decode
+    return (
+        f"they part at token {at}",
+        f"before: {decode(short[at : at + _SHOWN])!r}",
+        f"after: {decode(long[at : at + _SHOWN])!r}",
+    )

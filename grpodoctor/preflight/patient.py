@@ -1,0 +1,234 @@
+"""What a preflight examines: the model's files, its tokenizer, the prompts, the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from grpodoctor.errors import MissingExtraError, ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from grpodoctor.preflight.bench import Bench
+    from grpodoctor.preflight.gold import Gold
+    from grpodoctor.probe.spec import EngineSpec
+
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A prompt of the training data."""
+
+    place: str
+    """Where it stands in its file."""
+    prompt: str
+    """Its text; of a conversation, the last message of the user."""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """The conversation, where the file has one."""
+    answer: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """All of the row, for reward functions that ask for more."""
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """What a chat template is given."""
+        if self.messages:
+            return [dict(message) for message in self.messages]
+        return [{"role": "user", "content": self.prompt}]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a reward function has said of one completion."""
+
+    reward: float
+    correct: bool | None = None
+
+
+class Judge(Protocol):
+    """A reward function of the user's, bounded in time."""
+
+    spec: str
+
+    def __call__(self, rows: Sequence[Row], texts: Sequence[str]) -> list[Verdict]:
+        """What each completion is worth.
+
+        Raises:
+            DataError: if it raises, takes too long, or returns what is no number.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How the run is going to be trained, as far as the user has said."""
+
+    group_size: int = 8
+    batch_prompts: int = 64
+    max_tokens: int = 512
+    temperatures: tuple[float, ...] = (1.0,)
+    """The first is the run's."""
+    samples: int = 8
+    """Responses a prompt, to estimate pass rates from."""
+    limit: int = 64
+    """Prompts that are sampled from."""
+    gold_format: str | None = None
+    """How a right answer is written, with `{answer}` in it."""
+    memory_gib: float | None = None
+    """Of one device."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patient:
+    """All that there is before the run. What is None was not given."""
+
+    model: Path
+    rows: tuple[Row, ...]
+    plan: Plan
+    judge: Judge | None = None
+    bench: Bench | None = None
+    """Draws responses from an engine, where one was given."""
+    templates: Mapping[str, str] = field(default_factory=dict)
+    """Candidate prompt templates by name, with `{prompt}` in each."""
+    learner: EngineSpec | None = None
+    reference: EngineSpec | None = None
+    """Of the KL penalty."""
+    control: Path | None = None
+    """What a run with a learning rate of zero has left."""
+    tokenizer: PreTrainedTokenizerBase
+    config: Mapping[str, Any]
+    """config.json."""
+    generation: Mapping[str, Any]
+    """generation_config.json; empty where there is none."""
+
+    def with_bench(self, bench: Bench) -> Patient:
+        """The same, with an engine that answers."""
+        return replace(self, bench=bench)
+
+    def render(self, row: Row) -> list[int]:
+        """The ids of a prompt: in the chat template, where the tokenizer has one."""
+        if self.tokenizer.chat_template:
+            return ids_of(self.tokenizer, row.conversation(), generation=True)
+        return list(self.tokenizer(row.prompt)["input_ids"])
+
+    @cached_property
+    def gold(self) -> Gold | None:
+        """What the reward function pays for right answers; None without it or without answers.
+
+        Raises:
+            DataError: if the reward function fails.
+        """
+        from grpodoctor.preflight.gold import try_gold
+
+        return try_gold(self.judge, self.rows, self.plan) if self.judge else None
+
+    @property
+    def declared_ends(self) -> dict[str, tuple[int, ...]]:
+        """The end tokens that each file declares."""
+        return {
+            "tokenizer": _ids(self.tokenizer.eos_token_id),
+            "config.json": _ids(self.config.get("eos_token_id")),
+            "generation_config.json": _ids(self.generation.get("eos_token_id")),
+        }
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """All declared end tokens."""
+        return frozenset(each for ids in self.declared_ends.values() for each in ids)
+
+    @property
+    def context(self) -> int | None:
+        """The longest sequence that the model takes."""
+        value = self.config.get("max_position_embeddings")
+        return value if isinstance(value, int) and value > 0 else None
+
+    def shown(self, token: int) -> str:
+        """A token for a person: its id and its text."""
+        return f"{token} {self.tokenizer.convert_ids_to_tokens(token)!r}"
+
+
+def _ids(entry: object) -> tuple[int, ...]:
+    entries = entry if isinstance(entry, list | tuple) else [entry]
+    return tuple(each for each in entries if isinstance(each, int) and not isinstance(each, bool))
+
+
+def ids_of(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    generation: bool = False,
+) -> list[int]:
+    """The ids of a conversation in the tokenizer's chat template.
+
+    Raises:
+        ModelError: if the template refuses it.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        ids = tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            add_generation_prompt=generation,
+            tokenize=True,
+            return_dict=False,
+        )
+    except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
+        raise ModelError(
+            f"the chat template fails: {' '.join(str(error).split())[:200]}",
+            where=str(tokenizer.name_or_path),
+            remedy="mend chat_template in tokenizer_config.json",
+        ) from error
+    return list(ids)
+
+
+def load_tokenizer(model: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a model; nothing is downloaded, no code of the model's is run.
+
+    Raises:
+        MissingExtraError: if transformers is not installed.
+        ModelError: if there is none, or it is damaged.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError("grpodoctor preflight", "torch") from error
+    if not model.is_dir():
+        raise ModelError(
+            "there is no such model directory",
+            where=str(model),
+            remedy="download it first and name its directory",
+        )
+    try:
+        return AutoTokenizer.from_pretrained(model, local_files_only=True)
+    # What a damaged file makes of transformers: its parsers raise what they like.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise ModelError(
+            f"the tokenizer does not load: {' '.join(str(error).split())[:200]}",
+            where=str(model),
+            remedy="save the tokenizer beside the model",
+        ) from error
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A JSON object of the model's; empty where there is no such file.
+
+    Raises:
+        ModelError: if it is damaged or no object.
+    """
+    import orjson
+
+    if not path.exists():
+        return {}
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError("larger than any configuration")  # noqa: TRY301
+        settings = orjson.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"not JSON: {error}", where=str(path)) from error
+    if not isinstance(settings, dict):
+        raise ModelError("not a JSON object", where=str(path))
+    return settings

@@ -1,0 +1,248 @@
+"""A preflight from its beginning to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.errors import ConfigError, GrpodoctorError
+from grpodoctor.preflight.base import Check, Remark, Skipped
+from grpodoctor.preflight.bench import Bench
+from grpodoctor.preflight.checks.pass_rates import PassRates
+from grpodoctor.preflight.judge import UserJudge
+from grpodoctor.preflight.patient import Judge, Patient, Plan, Row, load_tokenizer, read_settings
+from grpodoctor.preflight.rows import training_rows, write_rows
+from grpodoctor.probe.lab import BudgetSpentError
+from grpodoctor.probe.laboratory import Laboratory, Work
+from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.rules.base import SEVERITIES, Severity
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user has asked for."""
+
+    model: Path
+    prompts: Path | None = None
+    reward: str | None = None
+    reward_seconds: float = 60.0
+    sampler: EngineSpec | None = None
+    learner: EngineSpec | None = None
+    reference: EngineSpec | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
+    control: Path | None = None
+    folder: Path
+    """Where engines' answers are kept."""
+    budget: float | None = None
+    """Seconds for engines."""
+    filtered: Path | None = None
+    """Where the prompts of the right difficulty are written."""
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One thing that a check has to say."""
+
+    code: str
+    name: str
+    remark: Remark
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.remark.severity
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    """A check that could not be made."""
+
+    code: str
+    name: str
+    why: str
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """All that a preflight has found."""
+
+    model: str
+    rows: int
+    seen: tuple[Seen, ...]
+    """The worst first."""
+    passed: tuple[str, ...]
+    """Codes of the checks that had nothing to say."""
+    skipped: tuple[NotMade, ...]
+    failed: tuple[NotMade, ...]
+    """Checks that an engine or a reward function has ended."""
+    seconds: float
+    filtered: int | None = None
+    """Prompts that were written."""
+
+    def reaches(self, severity: str) -> bool:
+        """Whether anything is at least as bad; `never` is never reached."""
+        if severity not in SEVERITIES:
+            return False
+        worst = SEVERITIES.index(severity)
+        return any(SEVERITIES.index(each.severity) >= worst for each in self.seen)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model,
+            "rows": self.rows,
+            "findings": [
+                {
+                    "code": each.code,
+                    "name": each.name,
+                    "severity": each.severity,
+                    "summary": each.remark.summary,
+                    "advice": list(each.remark.advice),
+                    "details": list(each.remark.details),
+                    "figures": dict(each.remark.figures),
+                }
+                for each in self.seen
+            ],
+            "passed": list(self.passed),
+            "skipped": [_made(each) for each in self.skipped],
+            "failed": [_made(each) for each in self.failed],
+            "filtered": self.filtered,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _made(entry: NotMade) -> dict[str, str]:
+    return {"code": entry.code, "name": entry.name, "why": entry.why, "how": entry.how}
+
+
+def preflight(
+    request: Request,
+    checks: Sequence[Check],
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Work], None] = lambda _: None,
+) -> Preflight:
+    """Make checks, one after the other; one that an engine ends does not end the others.
+
+    Args:
+        request: what the user has asked for.
+        checks: to be made.
+        tell: told the name of each check before it is made.
+        watch: told several times a second what an engine does.
+
+    Raises:
+        InputError: if the model, the prompts or the reward function cannot be used at all.
+    """
+    began = time.monotonic()
+    seen: list[Seen] = []
+    passed: list[str] = []
+    skipped: list[NotMade] = []
+    failed: list[NotMade] = []
+    with examined(request, watch) as patient:
+        for check in checks:
+            tell(f"{check.code} {check.name}")
+            try:
+                outcome = check.examine(patient)
+            except BudgetSpentError as error:
+                skipped.append(NotMade(check.code, check.name, error.what, error.remedy))
+                continue
+            except GrpodoctorError as error:
+                failed.append(NotMade(check.code, check.name, str(error)))
+                continue
+            if isinstance(outcome, Skipped):
+                skipped.append(NotMade(check.code, check.name, outcome.why, outcome.how))
+            elif not outcome:
+                passed.append(check.code)
+            else:
+                seen += [Seen(check.code, check.name, remark) for remark in outcome]
+        written = _write_filtered(request, patient)
+    return Preflight(
+        model=str(request.model),
+        rows=len(patient.rows),
+        seen=tuple(sorted(seen, key=_badness)),
+        passed=tuple(passed),
+        skipped=tuple(skipped),
+        failed=tuple(failed),
+        seconds=time.monotonic() - began,
+        filtered=written,
+    )
+
+
+def _badness(seen: Seen) -> tuple[int, str]:
+    return -SEVERITIES.index(seen.severity), seen.code
+
+
+@contextmanager
+def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patient]:
+    """What is examined, with its engines and its reward function for as long as it lasts.
+
+    Raises:
+        InputError: if the model, the prompts or the reward function cannot be used at all.
+    """
+    with ExitStack() as open_things:
+        tokenizer = load_tokenizer(request.model)
+        rows = training_rows(request.prompts) if request.prompts else ()
+        judge = None
+        if request.reward:
+            judge = UserJudge(request.reward, request.reward_seconds)
+            open_things.callback(judge.close)
+        patient = Patient(
+            model=request.model,
+            rows=rows,
+            plan=request.plan,
+            judge=judge,
+            templates=request.templates,
+            learner=request.learner,
+            reference=request.reference,
+            control=request.control,
+            tokenizer=tokenizer,
+            config=read_settings(request.model / "config.json"),
+            generation=read_settings(request.model / "generation_config.json"),
+        )
+        if request.sampler is not None:
+            deadline = time.monotonic() + (request.budget or float("inf"))
+            lab = open_things.enter_context(
+                Laboratory(request.folder, (), deadline=deadline, watch=watch)
+            )
+            patient = patient.with_bench(_bench(patient, lab, request.sampler, judge))
+        yield patient
+
+
+def _bench(patient: Patient, lab: Laboratory, sampler: EngineSpec, judge: Judge | None) -> Bench:
+    if not patient.rows:
+        raise ConfigError("an engine was given and no prompts", remedy="give --prompts FILE")
+    gold = patient.gold
+    paid = [right for right, ok in zip(gold.rewards, gold.paid, strict=True) if ok] if gold else []
+    # What the right answer is worth is right; without one, whatever is paid anything.
+    threshold = min(paid) if paid else 1e-9
+    return Bench(lab, sampler, patient.rows, patient.tokenizer, judge, threshold, patient.plan)
+
+
+def _write_filtered(request: Request, patient: Patient) -> int | None:
+    """Write the prompts of the right difficulty among those that were sampled from."""
+    if request.filtered is None:
+        return None
+    solved = patient.bench.solved() if patient.bench and patient.judge else None
+    if solved is None or patient.bench is None:
+        raise ConfigError(
+            "prompts cannot be filtered without their pass rates",
+            where="--write-filtered",
+            remedy="give --sampler, --prompts and --reward",
+        )
+    rates = solved.mean(axis=1)
+    kept: list[Row] = [
+        row
+        for row, rate in zip(patient.bench.rows, rates, strict=True)
+        if PassRates.low <= rate <= PassRates.high
+    ]
+    write_rows(kept, request.filtered)
+    return len(kept)

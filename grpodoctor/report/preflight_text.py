@@ -1,0 +1,101 @@
+"""A preflight's findings for a terminal, or for a pipe."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from grpodoctor.preflight.run import NotMade, Preflight, Seen
+from grpodoctor.report.escape import plain
+from grpodoctor.report.words import SEVERITY_STYLES, counted
+
+
+def render(found: Preflight, *, width: int = 80, colour: bool = False) -> str:
+    """The findings as text.
+
+    Args:
+        found: what to show.
+        width: columns to wrap at.
+        colour: write terminal colours.
+    """
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(width, 40),
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in _parts(found):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def facts_line(found: Preflight) -> str:
+    """What was examined."""
+    return f"{counted(found.rows, 'prompt')} · {found.seconds:.0f} s"
+
+
+def tally(found: Preflight) -> str:
+    """How many findings of each severity, and how many checks were made."""
+    counts = {
+        severity: sum(each.severity == severity for each in found.seen)
+        for severity in ("critical", "warning", "info")
+    }
+    told = ", ".join(f"{count} {severity}" for severity, count in counts.items() if count)
+    more = [f"{counted(len(found.passed), 'check')} with nothing to say"]
+    if found.skipped:
+        more.append(f"{len(found.skipped)} skipped")
+    if found.failed:
+        more.append(f"{len(found.failed)} failed")
+    return f"{told or 'nothing found'}; {', '.join(more)}"
+
+
+def _parts(found: Preflight) -> list[RenderableType]:
+    parts: list[RenderableType] = [
+        Text(plain(found.model), style="bold"),
+        Text(facts_line(found), style="dim"),
+    ]
+    for seen in found.seen:
+        parts += ["", *_seen(seen)]
+    if found.filtered is not None:
+        parts += ["", Text(f"{counted(found.filtered, 'prompt')} of the right difficulty written")]
+    for title, entries in (("Failed", found.failed), ("Skipped, for want of", found.skipped)):
+        if entries:
+            parts += ["", Text(title, style="bold underline")]
+            for entry in entries:
+                parts += _entry(entry)
+    return [*parts, "", Text(tally(found), style="bold")]
+
+
+def _seen(seen: Seen) -> list[RenderableType]:
+    remark = seen.remark
+    title = Text.assemble(
+        (seen.severity.upper(), SEVERITY_STYLES[seen.severity]),
+        "  ",
+        (f"{seen.code} {seen.name}", "bold"),
+    )
+    return [
+        title,
+        _indented(plain(remark.summary)),
+        *(_indented(plain(each, limit=300), "dim", 4) for each in remark.details),
+        *(_indented(plain(f"do: {each}"), "cyan") for each in remark.advice),
+    ]
+
+
+def _entry(entry: NotMade) -> list[RenderableType]:
+    parts: list[RenderableType] = [_indented(plain(f"{entry.code} {entry.name}: {entry.why}"))]
+    if entry.how:
+        parts.append(_indented(plain(entry.how), "dim", 4))
+    return parts
+
+
+def _indented(text: str, style: str = "", columns: int = 2) -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, columns))
