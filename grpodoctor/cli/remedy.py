@@ -34,6 +34,7 @@ EXAMPLE: dict[str, Setting] = {
     "updates_per_batch": 16,
     "max_length": 8192,
     "sampler_sync_every": 4,
+    "routing_replay": "none",
 }
 """Plain GRPO as frameworks ship it, with reused batches and a stale sampler: a run in which every
 remedy that turns a knob has one to turn."""

@@ -29,15 +29,20 @@ UNTREATED: dict[str, Setting] = {
     "updates_per_batch": 16,
     "max_length": 4096,
     "sampler_sync_every": 8,
+    "routing_replay": "none",
 }
 IDS = {
+    "balance-experts",
     "check-loss-mask",
+    "check-routing-replay",
     "clip-higher",
     "dr-grpo",
     "dynamic-sampling",
     "easier-prompts",
     "fewer-updates",
+    "gspo",
     "harder-prompts",
+    "higher-precision-sampler",
     "kl-penalty",
     "longer-limit",
     "lower-learning-rate",
@@ -46,11 +51,23 @@ IDS = {
     "raise-temperature",
     "recheck-reward",
     "recompute-old-logprobs",
+    "routing-replay",
     "soft-overlong",
     "stop-training",
     "sync-sampler",
     "tis",
     "token-level-loss",
+}
+_TOKEN_CLIP: dict[str, Setting] = {
+    "loss": "ppo_clip",
+    "clip_low": 0.2,
+    "clip_high": 0.28,
+    "aggregation": "token-mean",
+}
+_WHOLE_CLIP: dict[str, Setting] = {
+    "clip_low": 3e-4,
+    "clip_high": 4e-4,
+    "aggregation": "sequence-mean",
 }
 EVERY = pytest.mark.parametrize("remedy", all_remedies(), ids=lambda each: each.id)
 
@@ -64,7 +81,7 @@ def test_an_unknown_remedy_names_the_nearest() -> None:
     assert remedy_of(" Clip-Higher ").id == "clip-higher"
     with pytest.raises(ConfigError, match="did you mean clip-higher"):
         remedy_of("clip-hihger")
-    with pytest.raises(ConfigError, match="use one of check-loss-mask, "):
+    with pytest.raises(ConfigError, match="use one of balance-experts, "):
         remedy_of("zzzz")
 
 
@@ -193,6 +210,18 @@ def test_every_change_is_in_bounds_and_changes_something(
             {},
         ),
         ("sync-sampler", {"sampler_sync_every": 16}, {"sampler_sync_every": 1}),
+        ("routing-replay", {"routing_replay": "none"}, {"routing_replay": "R3"}),
+        ("routing-replay", {"routing_replay": "R2"}, {}),
+        ("routing-replay", {}, {}),
+        ("gspo", _TOKEN_CLIP, {**_WHOLE_CLIP, "loss": "gspo"}),
+        ("gspo", {**_TOKEN_CLIP, "correction": "tis_sequence"}, {**_WHOLE_CLIP, "loss": "gspo"}),
+        (
+            "gspo",
+            {**_TOKEN_CLIP, "correction": "tis_token", "aggregation": "sequence-mean"},
+            {"clip_low": 3e-4, "clip_high": 4e-4, "loss": "gspo_token"},
+        ),
+        ("gspo", {**_TOKEN_CLIP, "routing_replay": "R3"}, {}),
+        ("gspo", {**_TOKEN_CLIP, "loss": "cispo"}, {}),
     ],
 )
 def test_changes(remedy_id: str, knobs: dict[str, Setting], expected: dict[str, Setting]) -> None:
@@ -207,6 +236,8 @@ def test_changes(remedy_id: str, knobs: dict[str, Setting], expected: dict[str, 
         ("overlong-mask", "soft-overlong"),
         ("lower-learning-rate", "fewer-updates"),
         ("tis", "recompute-old-logprobs"),
+        ("gspo", "routing-replay"),
+        ("gspo", "clip-higher"),
     ],
 )
 def test_alternatives_share_a_slot(one: str, other: str) -> None:

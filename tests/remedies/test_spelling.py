@@ -112,7 +112,12 @@ def test_trl_has_no_dynamic_sampling() -> None:
 def test_the_bundled_trainer_takes_every_remedy_as_it_is_spelled() -> None:
     assert KEYS.keys() == KNOBS.keys()
     assert set(KEYS.values()) <= set(known_keys())
-    start = {"engine.old_logprobs": "sampler", "rollout.max_length": 64, "engine.sync_every": 4}
+    start = {
+        "engine.old_logprobs": "sampler",
+        "rollout.max_length": 64,
+        "engine.sync_every": 4,
+        "model.experts": 8,
+    }
     assignments = [f"{key}={value}" for key, value in start.items()]
     before = knobs_of(load_config(assignments=assignments))
     for remedy in all_remedies():
