@@ -33,7 +33,7 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -229,7 +229,7 @@ def read_shard(path: Path) -> list[Response]:
         ]
 
 
-def serve(load: Any, *, first: bool = True) -> None:
+def serve(load: Any, *, first: bool = True, meet: Callable[[], None] = lambda: None) -> None:
     """Do what the request named on the command line asks for, and end the program.
 
     Args:
@@ -237,11 +237,12 @@ def serve(load: Any, *, first: bool = True) -> None:
             `RefusalError`, `ImportError` for an engine that is not installed here, and whatever
             else an engine raises, which ends the program with a traceback in its log.
         first: whether this process, of several that do the same, is the one that writes.
+        meet: waits for the others; called after each task, so that all see what was written.
     """
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     answer = _Answer(Path(request["answer"]), first)
     try:
-        _serve(load, request, answer)
+        _serve(load, request, answer, meet)
     except RefusalError as refusal:
         answer.refuse(refusal.what, refusal.remedy)
         sys.exit(REFUSED)
@@ -253,7 +254,9 @@ def serve(load: Any, *, first: bool = True) -> None:
         sys.exit(REFUSED)
 
 
-def _serve(load: Any, request: Mapping[str, Any], answer: _Answer) -> None:
+def _serve(
+    load: Any, request: Mapping[str, Any], answer: _Answer, meet: Callable[[], None]
+) -> None:
     if request.get("contract") != CONTRACT:
         raise RefusalError(
             f"this program speaks contract {CONTRACT}, the request {request.get('contract')}",
@@ -267,6 +270,7 @@ def _serve(load: Any, request: Mapping[str, Any], answer: _Answer) -> None:
         answer.write()
         for task in request["tasks"]:
             answer.tell(task["name"], _do(engine, task, first=answer.first))
+            meet()
     finally:
         engine.close()
 
@@ -291,6 +295,8 @@ class _Answer:
     def refuse(self, what: str, remedy: str) -> None:
         self.facts["error"] = {"what": what, "remedy": remedy}
         self.write()
+        if not self.first:  # what one of several cannot do alone would be told nowhere else
+            print(f"{what}; {remedy}", file=sys.stderr, flush=True)
 
     def write(self) -> None:
         if self.first:
