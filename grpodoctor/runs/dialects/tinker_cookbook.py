@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from grpodoctor.runs.dialects.semantics import Framework, KnobMeaning, Meaning
+from grpodoctor.vocabulary.knobs import Setting
 
 _EPISODES = "episodes of the batch"
+_DISTILLED = "a teacher's log-probabilities are the reward"
+_REWARDED = {_DISTILLED: (False,)}
+_NO_REWARD = "in on-policy distillation the environment gives no reward: always 0"
 _ENTROPY_LIE = "minus the mean log-probability of the sampled tokens, not the entropy"
+
+
+def _hints(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
+    """Whether a teacher stands in for the reward, which is then zero throughout."""
+    teacher = any("teacher_kl" in row for row in rows)
+    rewarded = any(row.get("env/all/reward/total") for row in rows)
+    return {_DISTILLED: teacher and not rewarded}
+
 
 FRAMEWORK = Framework(
     name="tinker-cookbook",
     title="tinker-cookbook",
     family=("tinker",),
     first_step=0,
+    hints=_hints,
+    defaults={_DISTILLED: False},
     signature=(
         "env/<path>/by_group/frac_mixed",
         "optim/kl_sample_train_v1",
@@ -38,29 +54,46 @@ FRAMEWORK = Framework(
             estimator="k2",
             lie="half the mean squared log-ratio, which no canonical metric is",
         ),
-        Meaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES),
+        Meaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED),
+        *(
+            Meaning(key=key, when={_DISTILLED: (True,)}, lie=_NO_REWARD)
+            for key in (
+                "env/all/reward/total",
+                "env/all/by_group/frac_mixed",
+                "env/all/by_group/frac_all_good",
+                "env/all/by_group/frac_all_bad",
+            )
+        ),
         Meaning(
             key=("env/all/ac_tokens_per_turn", "env/all/turns_per_episode"),
             metric="length/mean",
             formula="product",
             over=_EPISODES,
         ),
-        Meaning(key="env/all/by_group/frac_mixed", metric="groups/effective_rate", over="groups"),
+        Meaning(
+            key="env/all/by_group/frac_mixed",
+            metric="groups/effective_rate",
+            over="groups",
+            when=_REWARDED,
+        ),
         Meaning(
             key=("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),
             metric="groups/zero_variance_rate",
+            when=_REWARDED,
             formula="sum",
             over="groups",
         ),
         Meaning(
             key="env/all/by_group/frac_all_good",
             metric="groups/all_correct_rate",
+            when=_REWARDED,
             over="groups",
             lie="groups of one reward of at least 0.5, correct or not",
         ),
         Meaning(
             key="env/all/by_group/frac_all_bad",
             metric="groups/all_incorrect_rate",
+            when=_REWARDED,
             over="groups",
             lie="groups of one reward below 0.5, incorrect or not",
         ),

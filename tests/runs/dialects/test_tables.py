@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from grpodoctor.runs.carriers.console import Console
 from grpodoctor.runs.dialects.catalogue import all_frameworks, framework_named, guesses
 from grpodoctor.runs.dialects.semantics import FORMULAS, Framework
 from grpodoctor.runs.dialects.translate import Translator
+from grpodoctor.runs.opening import open_run
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
@@ -337,3 +339,17 @@ def test_tinkers_move_within_one_batch_is_a_divergence_from_the_old_policy() -> 
     found, _ = read("tinker-cookbook", {"kl_pre_post_v1": 0.02, "kl_pre_post_v2": 0.03})
     assert number_of(found, "kl/old_policy/k1") == 0.02
     assert number_of(found, "kl/old_policy/k2") == 0.03
+
+
+def test_a_distillation_by_tinker_has_no_reward_to_judge(tmp_path: Path) -> None:
+    """The environment's reward is 0 at every step, by construction: no group is too hard."""
+
+    def written(**more: float) -> list[str]:
+        row = {"env/all/reward/total": 0.0, "env/all/by_group/frac_all_bad": 1.0, **more}
+        row |= {"env/all/by_group/frac_all_good": 0.0, "optim/entropy": 0.5}
+        path = tmp_path / "metrics.jsonl"
+        path.write_text("".join(json.dumps({"step": n, **row}) + "\n" for n in range(30)))
+        return [each for step in open_run(path).steps for each in step.values]
+
+    assert set(written(teacher_kl=0.3)) == {"entropy/sampled"}
+    assert {"reward/mean", "groups/all_incorrect_rate"} <= set(written())
