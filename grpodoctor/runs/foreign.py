@@ -21,7 +21,9 @@ from grpodoctor.runs.dialects.catalogue import (
 from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.runs.dialects.settings import knobs_from, read_settings
 from grpodoctor.runs.dialects.translate import Translator
+from grpodoctor.runs.dumps.base import DumpFormat
 from grpodoctor.runs.dumps.beside import Dumps
+from grpodoctor.runs.dumps.source import Source
 from grpodoctor.runs.dumps.texts import DumpedResponses
 from grpodoctor.runs.follower import Poll
 from grpodoctor.runs.held import Held
@@ -61,6 +63,8 @@ class ReadOptions:
     """Keys of the log to canonical metrics; goes before any table."""
     ray: str | None = None
     """A Ray cluster to read rollout dumps on: `local`, `auto` or its address."""
+    elsewhere: tuple[tuple[DumpFormat, Source], ...] = ()
+    """Rollout dumps that lie in a store, and are read there."""
 
 
 class ForeignFollower:
@@ -86,7 +90,7 @@ class ForeignFollower:
     def _begin(self) -> None:
         self._framework = self._named
         keys = self._named.row_keys if self._named else Keys()
-        self._dumps = Dumps(self.options.ray)
+        self._dumps = Dumps(self.options.ray, self.options.elsewhere)
         self._logs = Logs(self.path, self._carrier_name, keys, self._dumps)
         self._waiting: list[tuple[LogFile, Row]] = []
         self._assembly = Assembly()

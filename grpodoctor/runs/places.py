@@ -1,7 +1,8 @@
 """Runs that lie elsewhere: `s3://`, `gs://`, `hf://` and `https://`, through fsspec.
 
-What there is to read is brought into a temporary directory, within a bound on files, bytes and
-time, and read there by the code that reads every other run.
+Logs are brought into a temporary directory, within a bound on files, bytes and time, and read there
+by the code that reads every other run. Rollout dumps, which may be larger than any disk, stay where
+they are: whoever reads a part of one asks the store for that part.
 """
 
 from __future__ import annotations
@@ -16,10 +17,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from grpodoctor.errors import RunError, name_some
+from grpodoctor.runs.dumps.base import DumpFormat
+from grpodoctor.runs.dumps.catalogue import format_of_source, may_be_dump
+from grpodoctor.runs.dumps.source import Source
+from grpodoctor.runs.packed import plain_name
+from grpodoctor.runs.records import STEPS
 from grpodoctor.runs.stores import BLOCK, explained, is_remote, store_of
 
 MOST_BYTES = 8 * 1024**3
 """Brought here at most; what goes beyond is left out and named, the largest files first."""
+
+COPIED = 256 * 1024
+"""Bytes up to which a file is copied without asking what it is: that is one request either way."""
 
 MOST_FILES = 20_000
 _DEEPEST = 6
@@ -27,6 +36,8 @@ _AT_A_TIME = 8
 
 _WEIGHTS = {".safetensors", ".bin", ".ckpt", ".gguf", ".onnx", ".distcp", ".pth", ".h5"}
 """Ends of the names of what checkpoints hold: large, and no log."""
+
+Dump = tuple[DumpFormat, Source]
 
 Told = Callable[[int, int], None]
 """Is told how many bytes of how many are here."""
@@ -52,6 +63,8 @@ class Fetched:
     """The run, as if it had always lain here."""
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
+    elsewhere: tuple[Dump, ...] = ()
+    """Rollout dumps that stay where they are."""
 
 
 @contextmanager
@@ -72,13 +85,24 @@ def fetched(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> It
         files = list_files(store, root, url)
     if not files:
         raise RunError("there is nothing", where=url[:200], remedy="check the address")
-    chosen, left = _within(files, most)
     home = Path(tempfile.mkdtemp(prefix="grpodoctor-"))
     try:
+        with explained(url):
+            elsewhere = _dumps_among(store, files, home, url)
+        staying = {str(source.path) for _, source in elsewhere}
+        here = [each for each in files if str(home / each.name) not in staying]
+        chosen, left = _within(here, most)
         with explained(url):
             _bring(store, chosen, home, most, told)
         single = len(files) == 1 and files[0].path.rstrip("/") == root.rstrip("/")
         found = Fetched(home / chosen[0].name if single and chosen else home)
+        found.elsewhere = tuple(elsewhere)
+        if elsewhere:
+            size = sum(source.length for _, source in elsewhere) / 1e6
+            found.notes.append(
+                f"read where they lie, a part at a time: {len(elsewhere)} rollout dumps,"
+                f" {size:.0f} MB"
+            )
         if left:
             names = name_some([str(each.name) for each in left])
             found.notes.append(f"not brought here, larger than {most} bytes in all: {names}")
@@ -125,6 +149,25 @@ def _name_below(path: str, base: str) -> PurePosixPath:
     below = below.partition("?")[0]
     parts = [part for part in below.split("/") if part not in ("", ".", "..")]
     return PurePosixPath(*("".join(c for c in part if c.isprintable())[:200] for part in parts))
+
+
+def _dumps_among(store: Any, files: list[RemoteFile], home: Path, url: str) -> list[Dump]:
+    """Rollout dumps that need not be copied: of a store that gives parts of files.
+
+    A run of our own recorder is copied whole: its steps are compared with its rollouts.
+    """
+    if url.lower().startswith("http") or any(each.name.name == STEPS for each in files):
+        return []
+
+    def look(file: RemoteFile) -> Dump | None:
+        source = Source(home / plain_name(Path(file.name)), store.unstrip_protocol(file.path),
+                        file.size)  # fmt: skip
+        form = format_of_source(source)
+        return None if form is None or form.passed_over(source.path) else (form, source)
+
+    large = [each for each in files if each.size > COPIED and may_be_dump(Path(each.name))]
+    with ThreadPoolExecutor(_AT_A_TIME) as threads:
+        return [found for found in threads.map(look, large) if found is not None]
 
 
 def _within(files: list[RemoteFile], most: int) -> tuple[list[RemoteFile], list[RemoteFile]]:

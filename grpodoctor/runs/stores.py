@@ -6,6 +6,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from io import BufferedReader
 from typing import Any
 
 from grpodoctor.errors import MissingExtraError, RunError
@@ -17,6 +19,7 @@ _CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 10, 60, 3
 _KINDS = ("s3", "gs", "hf", "https", "http")
 BLOCK = 8 * 1024 * 1024
 """Bytes that are asked for at once."""
+BUFFER = 256 * 1024
 
 
 def is_remote(path: str) -> bool:
@@ -45,7 +48,7 @@ def store_of(url: str) -> tuple[Any, str]:
         raise MissingExtraError(f"reading from {kind}://", "remote") from None
 
 
-def open_remote(url: str) -> Any:
+def open_remote(url: str) -> BufferedReader:
     """A file of a store, read by ranges as it is asked for.
 
     Raises:
@@ -53,8 +56,17 @@ def open_remote(url: str) -> Any:
         MissingExtraError: if the packages for such a place are not installed.
     """
     with explained(url):
-        store, path = store_of(url)
-        return store.open(path, "rb", block_size=BLOCK)
+        kind = url.partition("://")[0].lower()
+        store = _shared_store(kind)
+        path = store._strip_protocol(url)  # noqa: SLF001 - fsspec's own way to read an address
+        # Its readline knows no bound.
+        return BufferedReader(store.open(path, "rb", block_size=BLOCK), BUFFER)
+
+
+@lru_cache(maxsize=4)
+def _shared_store(kind: str) -> Any:
+    """One connection for all the files of a dump."""
+    return store_of(f"{kind}://")[0]
 
 
 def _options(kind: str) -> dict[str, Any]:

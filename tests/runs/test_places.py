@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 
@@ -20,9 +23,15 @@ from typer.testing import CliRunner
 
 from grpodoctor.cli.main import app
 from grpodoctor.errors import MissingExtraError, RunError
-from grpodoctor.runs import places
+from grpodoctor.runs import places, stores
+from grpodoctor.runs.dumps import runners
+from grpodoctor.runs.dumps.plan import plan
+from grpodoctor.runs.dumps.reading import DumpReader
+from grpodoctor.runs.foreign import ReadOptions
+from grpodoctor.runs.opening import ForeignRun, open_run
 from grpodoctor.runs.places import _name_below, brought, fetched
 from grpodoctor.runs.stores import is_remote
+from tests.runs.dumps.samples import STEPS, WRITERS
 
 boto3 = pytest.importorskip("boto3")
 
@@ -245,3 +254,93 @@ def test_a_file_that_grows_while_it_is_read_cannot_fill_the_disk(tmp_path: Path)
     small = [places.RemoteFile("/run/log.jsonl", PurePosixPath("log.jsonl"), 500)]
     places._bring(memory, small, tmp_path, 1000, None)
     assert (tmp_path / "log.jsonl").stat().st_size == 500
+
+
+@pytest.fixture
+def dumped(credentials: None, store: str, tmp_path: Path) -> Iterator[Path]:
+    """A run whose dumps are too large to be copied, here and in the store."""
+    run = tmp_path / "run"
+    run.mkdir()
+    rows = [{"step": step, "data": {"actor/pg_loss": 0.1, "actor/grad_norm": 1.0 + step,
+                                    "critic/score/mean": 0.9}} for step in STEPS]  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for write in ("verl rollouts", "grpodoctor rollouts", "slime details"):
+        WRITERS[write](run / write.split()[0])
+    for path in [*run.rglob("*.jsonl")]:
+        if path.parent.name == "rollouts":  # as large as those that are not copied
+            path.write_bytes(path.read_bytes() * 100)
+    last = run / "verl/rollouts/3.jsonl"
+    last.with_name("3.jsonl.gz").write_bytes(gzip.compress(last.read_bytes(), 1))
+    last.unlink()
+    client = boto3.client("s3", endpoint_url=store, region_name="us-east-1",
+                          aws_access_key_id="x", aws_secret_access_key="x")  # noqa: S106 # fmt: skip
+    for path in (each for each in run.rglob("*") if each.is_file()):
+        client.put_object(Bucket="runs", Key=f"dumped/{path.relative_to(run)}",
+                          Body=path.read_bytes())  # fmt: skip
+    yield run
+    stores._shared_store.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["verl", "grpodoctor", "slime"])
+def test_dumps_of_a_store_are_read_where_they_lie(
+    dumped: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "COPIED", 1000)
+    for other in {"verl", "grpodoctor", "slime"} - {kind}:
+        shutil.rmtree(dumped / other)
+    local = {step.step: step.values for step in open_run(dumped / kind).steps}
+    with fetched(f"s3://runs/dumped/{kind}", most=1000) as found:
+        assert list(found.path.rglob("*.*")) == [], "nothing of them is copied"
+        assert found.notes[0].startswith("read where they lie, a part at a time:")
+        run = open_run(found.path, ReadOptions(elsewhere=found.elsewhere))
+        assert {step.step: step.values for step in run.steps} == local
+        assert len(local) == 3
+        if kind == "verl":
+            assert isinstance(run, ForeignRun)
+            assert next(iter(run.rollouts(3)))["prompt"].startswith("what is")
+
+
+@pytest.mark.usefixtures("dumped")
+def test_a_log_that_is_copied_and_a_dump_that_is_not_are_one_run(
+    dumped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "COPIED", 1000)
+    for other in ("grpodoctor", "slime"):
+        shutil.rmtree(dumped / other)
+    client_url = "s3://runs/dumped"
+    code, text = checked(client_url + "/verl", "--output-format", "json")
+    assert code in (0, 1)
+    assert json.loads(text)["run"]["steps"] == 3
+    _, page = checked(client_url + "/verl", "--output-format", "html")
+    assert "what is" in page
+
+
+def test_a_worker_opens_its_own_part_of_a_file(
+    dumped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own, each of which asks the store for its range."""
+    monkeypatch.setattr(places, "COPIED", 1000)
+    with fetched("s3://runs/dumped/verl") as found:
+        kept = [(form, source) for form, source in found.elsewhere]
+        for runner, size in ((runners.pooled(2), 100_000), (runners.here, 1 << 30)):
+            reader = DumpReader(kept, runner=runner, shard_bytes=size)
+            steps = dict(reader.steps())
+            assert not reader.failed
+            assert reader.responses == 3 * 1600
+            assert len(plan(kept, 100_000).shards) > 10
+            assert sorted(steps) == list(STEPS)
+    assert dumped.exists()
+
+
+def test_a_dump_that_goes_from_the_store_is_named(
+    dumped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "COPIED", 1000)
+    with fetched("s3://runs/dumped/verl") as found:
+        gone = [(form, replace(source, origin=source.origin + ".gone"))
+                for form, source in found.elsewhere]  # fmt: skip
+        reader = DumpReader(gone, runner=runners.here)
+        assert dict(reader.steps()) == {}
+    assert len(reader.failed) == 3
+    assert "no such bucket" in reader.failed[0]
+    assert dumped.exists()

@@ -21,7 +21,7 @@ import numpy as np
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.dumps.base import DumpFormat
-from grpodoctor.runs.dumps.catalogue import dump_format_of, format_of_source
+from grpodoctor.runs.dumps.catalogue import dump_format_of
 from grpodoctor.runs.dumps.fold import Fold, PromptRate
 from grpodoctor.runs.dumps.plan import SHARD_BYTES, Shard, piece_of
 from grpodoctor.runs.dumps.reading import DumpReader
@@ -70,10 +70,12 @@ class Dumps:
 
     Args:
         ray: a Ray cluster to read them on: `local`, `auto` or its address.
-        elsewhere: files that were left where they lie.
+        elsewhere: dumps that were left where they lie.
     """
 
-    def __init__(self, ray: str | None = None, elsewhere: Sequence[Source] = ()) -> None:
+    def __init__(
+        self, ray: str | None = None, elsewhere: Sequence[tuple[DumpFormat, Source]] = ()
+    ) -> None:
         self._ray = ray
         self._files: dict[Path, _File] = {}
         self._of_step: defaultdict[int | None, list[_File]] = defaultdict(list)
@@ -94,10 +96,8 @@ class Dumps:
         self._told_late: set[int] = set()
         self.damage: list[Damage] = []
         self.notes: list[str] = []
-        for source in elsewhere:
-            form = format_of_source(source)
-            if form is not None and not form.passed_over(source.path):
-                self._add(source.path, source, form)
+        for form, source in elsewhere:
+            self._add(source.path, source, form)
 
     def claim(self, path: Path, *, named: bool = False) -> bool:
         """Whether a file is a rollout dump; one that is will be read here.
