@@ -61,6 +61,11 @@ FRAMEWORK = Framework(
         Meaning(key="completions/mean_length", metric="length/mean", over=_BATCH),
         Meaning(key="completions/max_length", metric="length/max", over=_BATCH),
         Meaning(key="completions/min_length", over=_BATCH),
+        Meaning(key="completion_length", metric="length/mean", over=_BATCH, until="3.4"),
+        Meaning(key="response_clip_ratio", metric="length/truncated_rate", over=_BATCH,
+                until="3.4", lie="responses cut by the length limit, no clip of a ratio"),
+        Meaning(key="rewards/<func>", metric="reward/component/<func>/mean", over=_BATCH,
+                until="3.4"),
         Meaning(key="completions/clipped_ratio", metric="length/truncated_rate", over=_BATCH,
                 lie="responses cut by the length limit, no clip of a ratio"),
         Meaning(key="kl", metric="kl/reference/k3", estimator="k3", over="tokens",
@@ -98,7 +103,7 @@ FRAMEWORK = Framework(
         Meaning(key="train_speed(s/it)", metric="time/step", unit="s"),
         *(Meaning(key=key) for key in (
             "num_turns", "epoch", "memory(GiB)", "remaining_time", "elapsed_time", "percentage",
-            "fipo/<path>", "sdar/<path>", "teacher_kl", "eval_<path>", "num_tokens",
+            "step_time", "fipo/<path>", "sdar/<path>", "teacher_kl", "eval_<path>", "num_tokens",
             "train_speed(iter/s)")),
     ),
     knobs=(

@@ -353,3 +353,12 @@ def test_a_distillation_by_tinker_has_no_reward_to_judge(tmp_path: Path) -> None
 
     assert set(written(teacher_kl=0.3)) == {"entropy/sampled"}
     assert {"reward/mean", "groups/all_incorrect_rate"} <= set(written())
+
+
+def test_ms_swift_as_it_was_before_it_split_its_lengths() -> None:
+    row = {"completion_length": 74.4, "response_clip_ratio": 0.1, "rewards/MathFormat": 0.2}
+    found, translator = read("ms-swift", {**row, "train_speed(iter/s)": 0.03, "reward": 0.2})
+    assert number_of(found, "length/mean") == 74.4
+    assert number_of(found, "length/truncated_rate") == 0.1
+    assert number_of(found, "reward/component/MathFormat/mean") == 0.2
+    assert translator.gaps.unmapped == {}
