@@ -206,6 +206,8 @@ class ForeignFollower:
         for log in closed:
             self._assembly.close_log(log)
         news.more |= bool(opened)
+        self._notes += self._logs.notes
+        self._logs.notes = []
 
     def _read_all(self, news: Poll) -> None:
         """Read a block of each log; a later part of one waits for those before it."""
@@ -337,5 +339,7 @@ class ForeignFollower:
         return found[0].framework
 
     def _settings(self, framework: Framework) -> dict[str, Any]:
-        inside = [carrier.config for carrier in self._logs.carriers if carrier.config]
-        return read_settings(self.path, framework, inside, self.options.run_config)
+        carriers = self._logs.carriers
+        inside = [carrier.config for carrier in carriers if carrier.config]
+        paths = [carrier.path for carrier in carriers]
+        return read_settings(self.path, framework, inside, self.options.run_config, paths)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.carriers.base import Carrier, Keys
-from grpodoctor.runs.carriers.catalogue import format_named, logs_in, open_carrier
+from grpodoctor.runs.carriers.catalogue import format_named, is_log, logs_in, open_carrier
 from grpodoctor.runs.carriers.trainer_state import (
     TRAINER_STATE,
     TRAINER_STATE_FILE,
@@ -18,6 +21,7 @@ from grpodoctor.runs.carriers.trainer_state import (
     progress_of,
 )
 from grpodoctor.runs.dumps.beside import Dumps
+from grpodoctor.runs.packed import is_packed, packed_head, plain_name, unpack
 
 _REST, _LONGEST_REST = 20.0, 5.0
 """Between two searches lie so many times as long as one takes, and no more seconds than these."""
@@ -58,6 +62,12 @@ class Logs:
         self._passed: dict[Path, int] = {}
         """What is no log, and how long it was then."""
         self._next_look = 0.0
+        self._followed = False
+        """Whether there was a log at an earlier look."""
+        self._aside: Path | None = None
+        """Where packed logs are unpacked to; it goes when this does."""
+        self.notes: list[str] = []
+        """What could not be unpacked."""
 
     @property
     def carriers(self) -> list[Carrier]:
@@ -93,6 +103,7 @@ class Logs:
         now = time.monotonic()
         self._next_look = now + min(_LONGEST_REST, _REST * (now - began))
         after = {each.log for each in self._files.values()}
+        self._followed = bool(self._files)
         return sorted(after - before), sorted(before - after)
 
     def are_gone(self) -> bool:
@@ -125,28 +136,53 @@ class Logs:
         passed = self._passed.get(path)
         if path in self._files or (passed is not None and (size == passed or passed >= _HEAD)):
             return
-        carrier = self._open(path)
+        carrier = self._open_packed(path) if is_packed(path) else self._open(path)
         if carrier is None:
             self._passed[path] = size
             return
         found = format_named(carrier.name)
-        log, place = found.part_of(path) if found else (str(path), "")
+        log, place = found.part_of(plain_name(path)) if found else (str(path), "")
         self._files[path] = LogFile(carrier, log, place)
 
     def _open(self, path: Path) -> Carrier | None:
-        named = self._path in (path, path.parent)
-        if self._format is None and self._dumps and self._dumps.claim(path, named=named):
+        if self._format is None and self._claimed(path):
             return None
         try:
             return open_carrier(path, self._keys, self._format)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise RunError(
-                f"cannot read the log: {error.strerror}",
-                where=str(path)[:200],
-                remedy="check the path and its permissions",
-            ) from error
+            raise _unreadable(path, error) from error
+
+    def _claimed(self, path: Path) -> bool:
+        """Whether it is a rollout dump, and read as such."""
+        named = self._path in (path, path.parent)
+        return self._dumps is not None and self._dumps.claim(path, named=named)
+
+    def _open_packed(self, path: Path) -> Carrier | None:
+        """The carrier of what is packed in a file, unpacked aside.
+
+        What appears while a run is followed is what was read already, rotated away.
+        """
+        if self._followed or (self._format is None and self._claimed(path)):
+            return None
+        if self._aside is None:
+            self._aside = Path(tempfile.mkdtemp(prefix="grpodoctor-"))
+            weakref.finalize(self, shutil.rmtree, self._aside, ignore_errors=True)
+        below = path.name if path == self._path else str(path.relative_to(self._path))
+        target = plain_name(self._aside / below)
+        try:
+            if not is_log(target, packed_head(path), self._format):
+                return None
+            unpack(path, target, self.notes.append)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        except RunError as error:
+            if path == self._path:
+                raise
+            self.notes.append(f"not read: {error}")
+            return None
+        return open_carrier(target, self._keys, self._format)
 
     def _close_older_checkpoints(self) -> None:
         """Of the states of one run only the newest is read: it holds all that the others do."""
@@ -160,3 +196,11 @@ class Logs:
             if path not in kept and path.name == TRAINER_STATE_FILE:
                 del self._files[path]
                 self._passed[path] = _HEAD
+
+
+def _unreadable(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot read the log: {error.strerror or error}",
+        where=str(path)[:200],
+        remedy="check the path and its permissions",
+    )

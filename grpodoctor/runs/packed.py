@@ -7,6 +7,7 @@ how much goes in: text repeats itself, but not thousands of times.
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from grpodoctor.errors import RunError
+from grpodoctor.runs.tail import open_regular
 
 _KINDS = (".gz", ".zst")
 MOST_TIMES = 200
@@ -21,7 +23,10 @@ MOST_TIMES = 200
 a thousand and more."""
 _FREE = 64 * 1024 * 1024
 """Bytes that may come out of any file."""
+MOST_ASIDE = 8 * 1024**3
+"""Bytes of a log that is unpacked to a disk."""
 _BLOCK = 1024 * 1024
+_LOOKED_AT = 64 * 1024
 
 
 class Stream(Protocol):
@@ -53,11 +58,12 @@ class Unpacked:
         packed: the file's bytes.
         path: the file, whose name says how it is packed.
         size: its length in bytes.
+        most: bytes that may come out at most, however long it is.
     """
 
-    def __init__(self, packed: Any, path: Path, size: int) -> None:
+    def __init__(self, packed: Any, path: Path, size: int, most: int | None = None) -> None:
         self._packed, self._path = packed, path
-        self._most = _FREE + MOST_TIMES * size
+        self._most = min(_FREE + MOST_TIMES * size, most or sys.maxsize)
         self._stream, self._errors = _stream_of(packed, path)
         self._window = b""
         self._start = self._at = 0
@@ -131,7 +137,7 @@ class Unpacked:
             return b""
         if self._start + len(self._window) + len(part) > self._most:
             raise RunError(
-                f"more than {self._most} bytes come out of it, {MOST_TIMES} times what it has",
+                f"more than {self._most} bytes come out of it",
                 where=str(self._path)[:200],
                 remedy="unpack it by hand if it is no bomb",
             )
@@ -148,6 +154,16 @@ def _stream_of(packed: Any, path: Path) -> tuple[Stream, tuple[type[Exception], 
     return pa.CompressedInputStream(source, "zstd"), (pa.ArrowException, OSError, ValueError)
 
 
+def packed_head(path: Path) -> bytes:
+    """How the contents of a packed file begin.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    with Unpacked(open_regular(path), path, path.stat().st_size) as source:
+        return source.read(_LOOKED_AT)
+
+
 def unpack(path: Path, target: Path, told: Callable[[str], None]) -> None:
     """Unpack a file to another place.
 
@@ -161,7 +177,11 @@ def unpack(path: Path, target: Path, told: Callable[[str], None]) -> None:
         OSError: if it cannot be read, or there is no room.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with Unpacked(path.open("rb"), path, path.stat().st_size) as source, target.open("wb") as copy:
+    size = path.stat().st_size
+    with (
+        Unpacked(open_regular(path), path, size, MOST_ASIDE) as source,
+        target.open("wb") as copy,
+    ):
         while block := source.read(_BLOCK):
             copy.write(block)
         if source.broken:

@@ -56,6 +56,11 @@ def format_of(path: Path) -> Format | None:
     return next((each for each in all_formats() if each.claims(path, head)), None)
 
 
+def is_log(path: Path, head: bytes, name: str | None = None) -> bool:
+    """Whether a file that begins so is a log, or is to be taken for one of the named format."""
+    return name is not None or any(each.claims(path, head) for each in all_formats())
+
+
 def open_carrier(path: Path, keys: Keys, name: str | None = None) -> Carrier | None:
     """The carrier of a file, in the named format or the one that it is in.
 
