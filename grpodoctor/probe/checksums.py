@@ -174,16 +174,19 @@ def open_checkpoint(model: str) -> Checkpoint | None:
     files = sorted(folder.glob("*.safetensors")) if folder else []
     if folder is None or not files:
         return None
-    config = _read_config(folder / "config.json")
+    config = read_config(model)
     tensors = {name: each for file in files for name, each in _header(file)}
     if config.get("tie_word_embeddings") and len(tensors) > 1:
         tensors.pop(_HEAD, None)  # engines take the embedding, whatever is stored here
     return Checkpoint(tensors, config)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(model: str) -> dict[str, Any]:
+    """The `config.json` of a model on this machine; empty if there is none that can be read."""
+    folder = local_model(model)
+    path = folder / "config.json" if folder else None
     try:
-        if path.stat().st_size > _MOST_CONFIG_BYTES:
+        if path is None or path.stat().st_size > _MOST_CONFIG_BYTES:
             return {}
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -133,6 +133,11 @@ class Laboratory:
             self._launch(engine, waiting)
         return [task.output if task.is_done else self._error(engine, task) for task in tasks]
 
+    def finished(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path | None]:
+        """The folder of each job whose answer is there; engines are left alone."""
+        tasks = [self._task(engine, number, job) for number, job in enumerate(jobs)]
+        return [task.output if task.is_done else None for task in tasks]
+
     def where(self, engine: EngineSpec, job: Job) -> Path:
         """Where the answer of a job is, or will be: later jobs of the same call may name it."""
         return self._task(engine, 0, job).output
@@ -154,6 +159,10 @@ class Laboratory:
         """What is still to be done and may succeed, each answer once."""
         if self.key(engine) in self._failed:
             return []
+        for task in tasks:  # what was to be scored may not have been sampled
+            source = task.job.rollouts.name if isinstance(task.job, ScoreJob) else ""
+            if source in self._failed:
+                self._failed.setdefault(task.output.name, self._failed[source])
         waiting = {
             task.output: task
             for task in tasks

@@ -1,0 +1,353 @@
+"""A whole probe: every sampler samples, every learner scores, every pair is compared and explained.
+
+Engines are loaded as few times as can be: a sampler draws all lengths and scores its own tokens in
+one load, a learner scores what all samplers have drawn in one. What is measured comes before what
+is looked into, so that a budget that ends has left figures for as many pairs as possible. What
+fails takes its own pairs with it and no others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from grpodoctor.errors import DataError, EngineError, GrpodoctorError, RunError
+from grpodoctor.probe.attribution.case import Case
+from grpodoctor.probe.attribution.investigate import investigate
+from grpodoctor.probe.book import Book, Measured, Pair
+from grpodoctor.probe.checking import read_ids
+from grpodoctor.probe.compare import compare
+from grpodoctor.probe.controlling import (
+    Rollouts,
+    Weights,
+    repeat_of,
+    self_scoring_of,
+    stale_of,
+    stale_spec,
+    told_under,
+)
+from grpodoctor.probe.lab import (
+    BudgetSpentError,
+    EngineFacts,
+    Job,
+    Processing,
+    SampleJob,
+    ScoreJob,
+    TokeniseJob,
+    Want,
+)
+from grpodoctor.probe.laboratory import Laboratory, Outcome, Work
+from grpodoctor.probe.plan import Plan
+from grpodoctor.probe.prompts import Prompt, read_prompts, shown
+from grpodoctor.probe.prompts_builtin import builtin_prompts, has_chat_template
+from grpodoctor.probe.results import ProbeResult
+from grpodoctor.probe.severity import measured_verdict
+from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.store import content_key
+
+_CONTROL_RESPONSES = 256
+"""Responses that controls look at: one shard."""
+_REMEDIES = 6
+
+
+class Listener(Protocol):
+    """Whom a probe tells how it goes."""
+
+    def stage(self, what: str, done: int, total: int) -> None:
+        """What it does now, and how many pairs are measured."""
+
+    def work(self, work: Work) -> None:
+        """What an engine is busy with; several times a second."""
+
+
+def probe(plan: Plan, folder: Path, listener: Listener) -> ProbeResult:
+    """Do what is planned, and keep it in `folder`; a probe that was ended goes on there.
+
+    Raises:
+        RunError: if the folder is in use or cannot be written to.
+        DataError: if the prompts cannot be read, or none fits.
+    """
+    prompts = _prompts_of(plan)
+    deadline = time.monotonic() + plan.budget if plan.budget else float("inf")
+    with Laboratory(folder, prompts, deadline=deadline, watch=listener.work) as lab:
+        run = _Run(plan, lab, listener)
+        try:
+            run.sample()
+            run.measure()
+            run.control()
+            run.attribute()
+        except BudgetSpentError:
+            run.book.note("the time was over before all was done; probe again into the same folder")
+            run.book.end_early("the time was over (--budget)")
+        return run.book.write()
+
+
+def _prompts_of(plan: Plan) -> list[Prompt]:
+    if plan.prompts is not None:
+        return read_prompts(plan.prompts, plan.limit)
+    chat = all(has_chat_template(spec.model) for spec in (*plan.samplers, *plan.learners))
+    return builtin_prompts(plan.limit, chat=chat, seed=plan.sampling.seed)
+
+
+class _Run:
+    """One probe at work."""
+
+    def __init__(self, plan: Plan, lab: Laboratory, listener: Listener) -> None:
+        self.plan, self.lab, self.listener = plan, lab, listener
+        self.book = Book(plan, lab.store.folder, prompts=len(lab.prompts))
+        self.weights = Weights()
+
+    def sample(self) -> None:
+        """Have every sampler sample; begin anew if prompts turn out to be too long for one."""
+        while not all(self._sample(sampler) for sampler in self.plan.samplers):
+            pass
+
+    def _sample(self, sampler: EngineSpec) -> bool:
+        """Have one draw all lengths and score its own tokens; whether all prompts fit."""
+        self._stage(f"{self.book.label(sampler)} samples")
+        samplings = self.plan.sampling.lengths()
+        want = self._wants(sampler)
+        draws = [SampleJob(sampling=each, want=want) for each in samplings]
+        own = [
+            ScoreJob(rollouts=self.lab.where(sampler, draw))
+            for draw in draws
+            if Processing.of(draw.sampling) == Processing()  # else the facts must be known first
+        ]
+        ids, *outcomes = self.lab.attempt(sampler, [TokeniseJob(), *draws, *own])
+        if isinstance(ids, Path) and self._leave_out_long(sampler, ids):
+            return False
+        for draw, outcome in zip(draws, outcomes, strict=False):
+            mine = [
+                pair
+                for pair in self.book.pairs
+                if pair.sampler.key == sampler.key and pair.sampling == draw.sampling
+            ]
+            self._note_sampled(sampler, draw, outcome, mine)
+        return True
+
+    def _leave_out_long(self, sampler: EngineSpec, ids: Path) -> bool:
+        """Leave out prompts that do not fit the sampler's context; whether there were any.
+
+        They are left out and told, and not refused: a trainer's loader filters them out too, and a
+        comparison over hundreds of prompts loses nothing. All engines go on with the same prompts.
+
+        Raises:
+            DataError: if none is left.
+        """
+        context, label = self.lab.facts(sampler).context, self.book.label(sampler)
+        # Room for two tokens: one to draw, and one that vLLM draws whenever it scores.
+        fits = [len(each) + 2 <= context for each in read_ids(ids / "ids.json")]
+        if all(fits):
+            return False
+        told = (
+            f"{fits.count(False)} of {len(fits)} prompts are longer than the context of {label}, "
+            f"{context} tokens"
+        )
+        if not any(fits):
+            raise DataError(
+                told,
+                where=str(self.plan.prompts or "built-in prompts"),
+                remedy="give shorter prompts, or raise the context (vLLM: max_model_len)",
+            )
+        self.book.note(f"{told}, and were left out")
+        self.lab.use_prompts(
+            [each for each, fit in zip(self.lab.prompts, fits, strict=True) if fit]
+        )
+        self.book.prompts = len(self.lab.prompts)
+        return True
+
+    def _wants(self, spec: EngineSpec) -> tuple[Want, ...]:
+        routed = self.plan.experts and self.weights.has_routers(spec.model)
+        return ("entropy", "experts") if routed else ("entropy",)
+
+    def _note_sampled(
+        self, sampler: EngineSpec, draw: SampleJob, outcome: Outcome, pairs: Sequence[Pair]
+    ) -> None:
+        if isinstance(outcome, EngineError):
+            for pair in pairs:
+                self.book.fail(pair, outcome)
+            return
+        facts = self._facts(sampler)
+        own = ScoreJob(rollouts=outcome, processing=told_under(draw.sampling, facts))
+        (rescored,) = self.lab.attempt(sampler, [own])
+        part = self.lab.part_of(outcome, _CONTROL_RESPONSES)
+        for pair in pairs:
+            pair.rollouts = Rollouts(draw.sampling, outcome, part, facts, rescored)
+
+    def _facts(self, spec: EngineSpec) -> EngineFacts:
+        facts = self.lab.facts(spec)
+        self.book.facts[self.book.label(spec)] = facts
+        return facts
+
+    def measure(self) -> None:
+        """Have every learner score what was sampled, but for pairs that are finished already."""
+        for learner in self.plan.learners:
+            pairs = [
+                pair
+                for pair in self.book.pairs
+                if pair.learner.key == learner.key and pair.rollouts and not self._is_kept(pair)
+            ]
+            if pairs:
+                self._measure(learner, pairs)
+
+    def _is_kept(self, pair: Pair) -> bool:
+        kept = self.book.take_kept(pair, self._cell_path(pair))
+        if kept:
+            self._facts(pair.learner)
+        return kept
+
+    def _measure(self, learner: EngineSpec, pairs: Sequence[Pair]) -> None:
+        """Have a learner score what all samplers have drawn; each pair is compared at once."""
+        self._stage(f"{self.book.label(learner)} scores")
+        want = self._wants(learner)
+        jobs: list[Job] = []
+        for pair in pairs:
+            rollouts, processing = _sampled(pair), pair.processing
+            jobs += [
+                ScoreJob(rollouts=rollouts.path, processing=processing, want=want),
+                ScoreJob(rollouts=rollouts.part, processing=processing, backwards=True),
+            ]
+        try:
+            outcomes = self.lab.attempt(learner, [*jobs, TokeniseJob()])
+        except BudgetSpentError:
+            self._compare_all(pairs, self.lab.finished(learner, jobs))
+            raise
+        self._compare_all(pairs, outcomes)
+
+    def _compare_all(self, pairs: Sequence[Pair], outcomes: Sequence[Outcome | None]) -> None:
+        """Compare what was scored, two outcomes a pair; None is what there was no time for."""
+        for number, pair in enumerate(pairs):
+            scored, backwards = outcomes[2 * number : 2 * number + 2]
+            if isinstance(scored, EngineError):
+                self.book.fail(pair, self._other_vocabulary(pair) or scored)
+            elif scored is not None:
+                self._guarded(pair, self._compare, scored, backwards)
+
+    def _compare(self, pair: Pair, scored: Path, backwards: Outcome | None) -> None:
+        self._stage(f"compares {pair.cell.sampler} with {pair.cell.learner}")
+        rollouts, facts = _sampled(pair), self._facts(pair.learner)
+        prompts, seed = shown(self.lab.prompts), self.plan.sampling.seed
+        found = compare(rollouts.path, scored, prompts=prompts, seed=seed)
+        part = self.lab.part_of(scored, _CONTROL_RESPONSES)
+        controls = (
+            self_scoring_of(rollouts),
+            repeat_of(part, backwards, facts.dtype),
+            self.weights.control(pair.sampler, pair.learner),
+        )
+        pair.measured = Measured(rollouts, scored, found)
+        verdict = measured_verdict(found)
+        pair.update(status="done", told="", comparison=found, controls=controls, verdict=verdict)
+        self._note_vocabularies(pair, rollouts.facts, facts)
+        self.book.write()
+
+    def _other_vocabulary(self, pair: Pair) -> EngineError | None:
+        """The error of a learner that does not know all ids, whatever it has said itself."""
+        try:
+            known = self.lab.facts(pair.learner).vocab_size
+            largest = _sampled(pair).largest_id()
+        except GrpodoctorError:
+            return None
+        if largest < known:
+            return None
+        return EngineError(
+            f"{pair.cell.learner} knows {known} tokens, and {pair.cell.sampler} has sampled the id "
+            f"{largest}: their vocabularies differ",
+            remedy="give both engines the same model",
+        )
+
+    def _note_vocabularies(self, pair: Pair, sampler: EngineFacts, learner: EngineFacts) -> None:
+        if sampler.vocab_size != learner.vocab_size:
+            self.book.note(
+                f"{pair.cell.sampler} knows {sampler.vocab_size} tokens and {pair.cell.learner} "
+                f"{learner.vocab_size}: one of them pads its embedding, or they are other models"
+            )
+
+    def control(self) -> None:
+        """Have learners that are wrong on purpose score what the learners have scored."""
+        for learner in self.plan.learners:
+            pairs = [pair for pair in self._open() if pair.learner.key == learner.key]
+            if pairs:
+                self._control(learner, pairs)
+
+    def _control(self, learner: EngineSpec, pairs: Sequence[Pair]) -> None:
+        self._stage(f"{self.book.label(learner)} with wrong weights on purpose")
+        spec, what = stale_spec(learner, self.plan.stale)
+        outcomes: list[Outcome] | list[None] = [None] * len(pairs)
+        if spec is not None:
+            jobs = [
+                ScoreJob(rollouts=_sampled(pair).part, processing=pair.processing) for pair in pairs
+            ]
+            outcomes = self.lab.attempt(spec, jobs)
+        for pair, outcome in zip(pairs, outcomes, strict=True):
+            self._guarded(pair, self._note_stale, outcome, what)
+        self.book.write()
+
+    def _note_stale(self, pair: Pair, outcome: Outcome | None, what: str) -> None:
+        if pair.measured is not None:
+            part = pair.measured.rollouts.part
+            control = stale_of(pair.measured.comparison, part, outcome, what)
+            pair.update(controls=(*pair.cell.controls, control))
+
+    def attribute(self) -> None:
+        """Find out why the engines of each pair differ."""
+        for pair in self._open():
+            if self.plan.attribution:
+                self._stage(f"looks why {pair.cell.sampler} and {pair.cell.learner} differ")
+                self._guarded(pair, self._attribute)
+            if pair.is_open and not self.lab.is_spent:
+                self.book.keep(pair, self._cell_path(pair))
+            self.book.write()
+
+    def _attribute(self, pair: Pair) -> None:
+        if pair.measured is None:
+            return
+        found = investigate(self.lab, self._case(pair, pair.measured))
+        sure = [each for each in found.causes if each.confidence != "possible"]
+        advice = dict.fromkeys(remedy for cause in sure for remedy in cause.remedies)
+        remedies = tuple(advice)[:_REMEDIES]
+        pair.update(causes=found.causes, verdict=found.verdict, remedies=remedies)
+        self.book.note(*found.notes)
+
+    def _case(self, pair: Pair, measured: Measured) -> Case:
+        return Case(
+            sampler=pair.sampler,
+            learner=pair.learner,
+            sampling=pair.sampling,
+            prompts=tuple(self.lab.prompts),
+            rollouts=measured.rollouts.path,
+            scored=measured.scored,
+            processing=pair.processing,
+            comparison=measured.comparison,
+            sampler_facts=measured.rollouts.facts,
+            learner_facts=self.lab.facts(pair.learner),
+            differing=self.weights.differing(pair.sampler, pair.learner),
+            stale=self.plan.stale,
+            controls=pair.cell.controls,
+        )
+
+    def _open(self) -> list[Pair]:
+        return [pair for pair in self.book.pairs if pair.is_open]
+
+    def _guarded(self, pair: Pair, act: Callable[..., None], *arguments: Any) -> None:
+        """Let a pair fail alone."""
+        try:
+            act(pair, *arguments)
+        except (EngineError, RunError) as error:
+            self.book.fail(pair, error)
+
+    def _cell_path(self, pair: Pair) -> Path:
+        rollouts = _sampled(pair).path.name
+        settings = (self.plan.attribution, str(self.plan.stale), self.plan.experts)
+        key = content_key(self.lab.key(pair.learner), rollouts, settings)
+        return self.lab.store.folder / "cells" / f"{key}.json"
+
+    def _stage(self, what: str) -> None:
+        self.listener.stage(what, self.book.finished, len(self.book.pairs))
+
+
+def _sampled(pair: Pair) -> Rollouts:
+    if pair.rollouts is None:
+        raise RuntimeError("a pair was scored before it was sampled")
+    return pair.rollouts

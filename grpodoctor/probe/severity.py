@@ -1,0 +1,57 @@
+"""How bad a cell of a probe is, on the scale that `--fail-on` speaks of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from grpodoctor.probe.controls import ORDINARY
+from grpodoctor.probe.results import Cell, Comparison
+from grpodoctor.vocabulary.values import scalar
+
+Severity = Literal["none", "info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
+
+HARM = 2e-2
+"""Mean |Δp| from which training was seen to suffer (rule MIS002)."""
+
+
+def severity_of(cell: Cell) -> Severity:
+    """How bad a cell is.
+
+    `critical`: the gap is as large as those that have ruined runs, or there are log-probabilities
+    that are no numbers. `warning`: it is larger than two sound engines show, a cause was found, or
+    a control failed. `info`: there is a known difference whose effect was not measured.
+    """
+    if cell.comparison is None:
+        return "none"
+    if _is_ruinous(cell.comparison):
+        return "critical"
+    failed = any(control.passed is False for control in cell.controls)
+    found = any(cause.confidence != "possible" for cause in cell.causes)
+    if failed or found or figure(cell.comparison, "mismatch/prob_diff_mean") > ORDINARY:
+        return "warning"
+    return "info" if cell.causes else "none"
+
+
+def _is_ruinous(comparison: Comparison) -> bool:
+    is_far = figure(comparison, "mismatch/prob_diff_mean") >= HARM
+    return is_far or figure(comparison, "mismatch/nonfinite") > 0
+
+
+def figure(comparison: Comparison, metric: str) -> float:
+    """A reading as a number; 0 where it is absent, does not apply, or is no number."""
+    reading = comparison.readings.get(metric)
+    value = None if reading is None else scalar(reading)
+    return value if value is not None and value == value else 0.0
+
+
+def measured_verdict(comparison: Comparison) -> str:
+    """One sentence about a gap that nobody has looked into."""
+    mean = figure(comparison, "mismatch/prob_diff_mean")
+    largest = figure(comparison, "mismatch/prob_diff_max/worst_sequence")
+    if not largest:
+        return "The engines agree: every log-probability is the same to the bit."
+    told = f"mean |Δp| is {mean:.2g}, the largest {largest:.2g}"
+    if mean > ORDINARY:
+        return f"The engines differ by more than two sound ones do: {told}."
+    return f"The engines differ by no more than two sound ones may: {told}."
