@@ -81,7 +81,10 @@ def guesses(keys: Collection[str]) -> list[Guess]:
     have a use for none of the keys are left out.
     """
     found = [_guess(framework, keys) for framework in all_frameworks()]
-    likely = (each for each in found if each.signature or each.used)
+    under = {name for each in found if each.signature for name in each.framework.builds_on}
+    likely = (
+        each for each in found if (each.signature or each.used) and each.framework.name not in under
+    )
     return sorted(likely, key=_likelihood, reverse=True)
 
 

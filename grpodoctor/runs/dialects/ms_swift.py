@@ -27,6 +27,7 @@ FRAMEWORK = Framework(
     name="ms-swift",
     title="ms-swift",
     family=("swift",),
+    builds_on=("trl",),
     prefixes=("train/", "eval/"),
     row_keys=Keys(step=("step", "global_step/max_steps", "iteration", "global_step", "_step")),
     signature=(

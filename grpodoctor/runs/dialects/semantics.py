@@ -117,6 +117,8 @@ class Framework:
     """What the framework calls its first training step."""
     hints: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
     """Settings that the first rows give away by their numbers, keys bare."""
+    builds_on: tuple[str, ...] = ()
+    """Frameworks whose keys it logs as well: where its own stand beside theirs, it is this one."""
     family: tuple[str, ...] = ()
     """Other programs that write the same log: Unsloth writes TRL's."""
 

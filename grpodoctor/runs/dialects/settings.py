@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.runs.carriers.catalogue import logs_in
+from grpodoctor.runs.carriers.trainer_state import is_checkpoint
 from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
 
@@ -29,6 +31,12 @@ _NAMES = (
 _BESIDE_LOGS = ("files/config.yaml",)
 """Where loggers keep them, beside the log of their own."""
 
+_HIGHEST = 6
+"""Levels above a log that are looked into."""
+
+_MOST_LOGS = 64
+"""Logs, and files of settings, that are looked at."""
+
 _LARGEST = 512 * 1024
 _DEEPEST = 16
 _MOST = 20_000
@@ -39,9 +47,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 def read_settings(
     path: Path,
-    framework: Framework,  # noqa: ARG001 - some frameworks keep theirs elsewhere
+    framework: Framework,
     inside: Sequence[Mapping[str, Any]] = (),
     given: Path | None = None,
+    logs: Sequence[Path] = (),
 ) -> dict[str, Setting]:
     """The settings of a run, keys dotted; those given by the user before those found.
 
@@ -50,27 +59,89 @@ def read_settings(
         framework: who wrote it.
         inside: settings that stand in the logs themselves.
         given: a file that the user names.
+        logs: the logs that are read.
 
     Raises:
         ConfigError: if the file that the user names cannot be used.
     """
     found: dict[str, Setting] = {}
-    for settings in (*inside, *_beside(path)):
+    for settings in inside:
         found = {**dict(flattened(settings)), **found}
+    for directory in _near(path, logs):
+        found = {**_in_directory(directory), **found}
+    if given is None and not _says_anything(framework, found):
+        found = {**_below(path, framework), **found}
     if given is not None:
         found |= dict(flattened(read_file(given)))
     return found
 
 
-def _beside(path: Path) -> Iterable[Mapping[str, Any]]:
-    directory = path if path.is_dir() else path.parent
+def _near(path: Path, logs: Sequence[Path]) -> list[Path]:
+    """Directories that may hold the settings of a run, the nearest to its logs first.
+
+    Those from a log upwards to the one that was given; a level more where that is a checkpoint,
+    whose run lies above it.
+    """
+    top = (path if path.is_dir() else path.parent).resolve()
+    if is_checkpoint(top):
+        top = top.parent
+    found: dict[Path, None] = {}
+    for log in logs[:_MOST_LOGS]:
+        for directory in islice(log.resolve().parents, _HIGHEST):
+            found[directory] = None
+            if directory == top or not directory.is_relative_to(top):
+                break
+    return [*found, *([] if top in found else [top])]
+
+
+def _in_directory(directory: Path) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
     for name in (*_NAMES, *_BESIDE_LOGS):
         file = directory / name
-        if file.is_file():
-            try:
-                yield read_file(file)
-            except ConfigError:
-                continue  # a file of that name that is something else
+        if not file.is_file():
+            continue
+        try:
+            settings = read_file(file)
+        except ConfigError:
+            continue  # a file of that name that is something else
+        if not _is_of_model(settings):
+            found = {**dict(flattened(settings)), **found}
+    return found
+
+
+def _is_of_model(settings: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` is the model's, which has a temperature and a length of its own."""
+    return "architectures" in settings or {"model_type", "vocab_size"} <= settings.keys()
+
+
+def _says_anything(framework: Framework, settings: Mapping[str, Setting]) -> bool:
+    return any(each.key in settings for each in framework.knobs)
+
+
+def _below(path: Path, framework: Framework) -> dict[str, Setting]:
+    """Settings that lie elsewhere under the directory: Hydra's, where each launch has its own.
+
+    Only if they are all alike: of several runs nobody says whose they are.
+    """
+    if not path.is_dir():
+        return {}
+    files = islice((each for each in logs_in(path) if _is_settings(each)), _MOST_LOGS)
+    found = [
+        _in_directory(file.parent.parent if _is_hydra(file) else file.parent) for file in files
+    ]
+    telling = [each for each in found if _says_anything(framework, each)]
+    alike = all(
+        knobs_from(framework, each) == knobs_from(framework, telling[0]) for each in telling
+    )
+    return telling[0] if telling and alike else {}
+
+
+def _is_settings(file: Path) -> bool:
+    return file.name in _NAMES or _is_hydra(file)
+
+
+def _is_hydra(file: Path) -> bool:
+    return file.parent.name == ".hydra" and file.name == "config.yaml"
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
@@ -87,6 +158,12 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(
             f"the settings cannot be read: {error.strerror}", where=str(path)
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            "no settings in it: not a text",
+            where=str(path),
+            remedy="give JSON, YAML or TOML; a pickle such as training_args.bin is never loaded",
         ) from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:160]

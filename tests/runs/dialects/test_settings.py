@@ -243,3 +243,68 @@ def test_values_out_of_bounds_are_no_knobs() -> None:
     settings = {"num_generations": 1, "learning_rate": -1.0, "beta": "much", "temperature": 1e9}
     knobs = knobs_from(framework_named("trl"), settings)
     assert not {"group_size", "learning_rate", "kl_coefficient", "temperature"} & set(knobs)
+
+
+def trl_log(directory: Path, name: str = "metrics.jsonl") -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    row = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0, "grad_norm": 1.0}
+    path = directory / name
+    rows = [{"step": step, **row} for step in range(1, 31)]
+    state = {"global_step": 30, "log_history": rows}
+    lines = "".join(json.dumps(each) + "\n" for each in rows)
+    path.write_text(json.dumps(state) if path.suffix == ".json" else lines)
+    return path
+
+
+def knobs_of(path: Path) -> Mapping[str, Any]:
+    run = open_run(path)
+    list(run.steps)
+    return run.manifest.knobs
+
+
+def test_settings_lie_between_the_log_and_the_directory_that_was_given(tmp_path: Path) -> None:
+    """W&B keeps them beside its log, far below the directory of the job."""
+    log = trl_log(tmp_path / "wandb" / "run-1" / "files")
+    (log.parent / "config.yaml").write_text("beta:\n  value: 0.04\n")
+    (tmp_path / "config.yaml").write_text("beta: 0.5\nnum_generations: 16\n")
+    assert knobs_of(tmp_path) == {"kl_coefficient": 0.04, "group_size": 16}
+
+
+def test_a_checkpoints_run_lies_above_it_and_its_models_config_is_no_setting(
+    tmp_path: Path,
+) -> None:
+    state = trl_log(tmp_path / "run" / "checkpoint-30", "trainer_state.json")
+    model = {"architectures": ["Qwen2ForCausalLM"], "temperature": 0.1}
+    (state.parent / "config.json").write_text(json.dumps(model))
+    (tmp_path / "run" / "config.yaml").write_text("num_generations: 8\n")
+    (tmp_path / "config.yaml").write_text("num_generations: 64\n")
+    for given in (state.parent, state, tmp_path / "run"):
+        assert knobs_of(given) == {"group_size": 8}
+
+
+def test_hydras_settings_are_found_beside_the_logs_if_all_launches_agree(tmp_path: Path) -> None:
+    trl_log(tmp_path / "logs")
+    for launch in ("10-00", "11-00"):
+        place = tmp_path / "outputs" / launch / ".hydra"
+        place.mkdir(parents=True)
+        (place / "config.yaml").write_text("num_generations: 8\n")
+    assert knobs_of(tmp_path) == {"group_size": 8}
+    (place / "config.yaml").write_text("num_generations: 4\n")
+    assert knobs_of(tmp_path) == {}
+
+
+def test_a_pickle_of_settings_is_refused_and_never_loaded(tmp_path: Path) -> None:
+    pickle = tmp_path / "training_args.bin"
+    pickle.write_bytes(b"\x80\x04\x95cos\nsystem\n(S'touch owned'\ntR.")
+    with pytest.raises(ConfigError, match="never loaded"):
+        open_run(trl_log(tmp_path), ReadOptions(run_config=pickle))
+
+
+def test_ms_swift_is_known_beside_the_keys_it_has_from_trl(tmp_path: Path) -> None:
+    path = trl_log(tmp_path)
+    rows = [json.loads(line) | {"memory(GiB)": 3.0} for line in path.read_text().splitlines()]
+    rows = [row | {"clip_ratio/region_mean": 0.0, "frac_reward_zero_std": 0.0} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = open_run(path)
+    assert run.manifest.framework == "ms-swift"
+    assert not any("it could be TRL" in note for note in getattr(run, "notes", []))
