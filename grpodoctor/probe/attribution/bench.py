@@ -1,0 +1,263 @@
+"""The workbench of attribution: runs the experiments' engines and reads their answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Scene, Setup
+from grpodoctor.probe.attribution.case import Case
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.checksums import local_model
+from grpodoctor.probe.lab import EngineFacts, Lab, Processing, ScoreJob, TokeniseJob, Want
+from grpodoctor.probe.launch import model_of
+from grpodoctor.probe.shards import read_shards
+from grpodoctor.probe.spec import EngineSpec
+
+EXACT = 2e-9
+"""k3 of a gap that is none: |Δlogp| of 6e-5, what float32 rounds a dozen layers to."""
+_PART_TOKENS = 64_000
+_FEWEST, _MOST = 64, 256
+"""Responses of an experiment."""
+_COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
+_CONFIG_BYTES = 4 << 20
+
+QUIET = 4.0
+"""A gap of so many times the noise is rounding: two engines round independently, which doubles
+it, and their kernels sum in another order (`python -m tests.benchmarks attribution`)."""
+
+COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
+"""Precisions, the larger the coarser."""
+_USUAL_NOISE = {"bfloat16": 5e-4, "float16": 2e-5}
+"""k3 where the learner cannot be asked, from pairs of engines that do nothing else differently
+(`python -m tests.benchmarks attribution`)."""
+
+
+class Bench:
+    """Experiments on a part of a case's responses; each scoring is done once."""
+
+    def __init__(self, lab: Lab, case: Case) -> None:
+        self.lab, self.case = lab, case
+        self.rollouts = lab.part_of(case.rollouts, self._responses())
+        self._scores: dict[tuple[str, Processing, bool, bool], Floats] = {}
+
+    def _responses(self) -> int:
+        per_response = self.case.comparison.tokens / max(self.case.comparison.responses, 1)
+        return int(np.clip(_PART_TOKENS / max(per_response, 1), _FEWEST, _MOST))
+
+    def first(self) -> Scene:
+        """The measurement as it was made, with the columns that signatures need.
+
+        Raises:
+            EngineError: if the learner cannot score the part again and its shards do not fit.
+            BudgetSpentError: if there is no time left.
+        """
+        case = self.case
+        setup = Setup(case.learner, case.processing, case.own_prompts)
+        want = _COLUMNS
+        if Tokens.read(self.rollouts, case.scored).sampler_experts_NLK is not None:
+            want = (*want, "experts")
+        job = ScoreJob(
+            rollouts=self.rollouts,
+            processing=case.processing,
+            want=want,
+            own_prompts=case.own_prompts,
+        )
+        try:
+            (scored,) = self.lab.run(case.learner, [job])
+        except EngineError:
+            scored = case.scored  # a recorded learner says what it once said, and no more
+        tokens = Tokens.read(self.rollouts, scored)
+        self._scores[case.learner.key, case.processing, case.own_prompts, False] = tokens.learner_N
+        return Scene(setup, tokens)
+
+    def scene(self, scene: Scene, **changes: Any) -> Scene:
+        """Another setup on the same tokens.
+
+        Raises:
+            EngineError: if an engine cannot do what is asked.
+            BudgetSpentError: if there is no time left.
+        """
+        setup = replace(scene.setup, **changes)
+        tokens = scene.tokens
+        other = setup.rescored
+        if other is not None and other != scene.setup.rescored:
+            # What engines say of given tokens is of the whole distribution at temperature 1.
+            setup = replace(setup, processing=Processing())
+            sampler_N = self.score(other, setup.processing)
+            tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
+        keys = ("learner", "processing", "own_prompts")
+        if any(getattr(setup, key) != getattr(scene.setup, key) for key in keys):
+            learner_N = self.score(setup.learner, setup.processing, own_prompts=setup.own_prompts)
+            tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
+        return Scene(setup, tokens)
+
+    def score(
+        self,
+        engine: EngineSpec,
+        processing: Processing,
+        *,
+        own_prompts: bool = False,
+        backwards: bool = False,
+    ) -> Floats:
+        """An engine's log-probabilities of the part's tokens, shape (N,).
+
+        Raises:
+            EngineError: if it cannot.
+            BudgetSpentError: if there is no time left.
+        """
+        return self.score_all(engine, [processing], own_prompts=own_prompts, backwards=backwards)[0]
+
+    def score_all(
+        self,
+        engine: EngineSpec,
+        processings: Sequence[Processing],
+        *,
+        own_prompts: bool = False,
+        backwards: bool = False,
+    ) -> list[Floats]:
+        """The same under several processings, the engine loaded once."""
+        keys = [(engine.key, each, own_prompts, backwards) for each in processings]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._scores]
+        jobs = [
+            ScoreJob(
+                rollouts=self.rollouts,
+                processing=key[1],
+                own_prompts=own_prompts,
+                backwards=backwards,
+            )
+            for key in missing
+        ]
+        if jobs:
+            for key, folder in zip(missing, self.lab.run(engine, jobs), strict=True):
+                parts = [shard.logprobs_N for shard in read_shards(folder)]
+                self._scores[key] = np.concatenate(parts).astype(np.float64)
+        return [self._scores[key] for key in keys]
+
+    @cached_property
+    def noise(self) -> float | None:
+        """k3 that rounding to the coarser of the two precisions amounts to in this model.
+
+        None where it is not known.
+        """
+        coarse = max(self.dtypes, key=lambda dtype: COARSE.get(dtype, 0))
+        if COARSE.get(coarse, 0) <= 1:
+            return EXACT if coarse == "float32" else None
+        processing = self.case.processing
+        learner = self.case.learner
+        try:
+            exact_N, rounded_N = (
+                self.score(in_precision(learner, dtype), processing)
+                for dtype in ("float32", coarse)
+            )
+        except EngineError:
+            return _USUAL_NOISE.get(coarse)
+        return max(difference_gap(exact_N, rounded_N), EXACT)
+
+    def is_loud(self, gap: float) -> bool:
+        """Whether a gap is more than rounding amounts to."""
+        return gap > EXACT and gap > QUIET * (self.noise or 0.0)
+
+    @property
+    def dtypes(self) -> tuple[str, str]:
+        """The sampler's and the learner's precision."""
+        sampler, learner = map(computes_in, (self.case.sampler_facts, self.case.learner_facts))
+        return sampler, learner
+
+    def prompt_ids(self) -> tuple[list[list[int]], list[list[int]]]:
+        """What each engine makes of the prompts.
+
+        Raises:
+            EngineError: if one of them has no tokenizer.
+            BudgetSpentError: if there is no time left.
+        """
+        sampler, learner = (
+            _read_ids(self.lab.run(engine, [TokeniseJob()])[0])
+            for engine in (self.case.sampler, self.case.learner)
+        )
+        return sampler, learner
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The `config.json` of the sampler's and the learner's model; empty if not on this disk."""
+        engines = self.case.sampler, self.case.learner
+        sampler, learner = (read_config(model_path(each)) for each in engines)
+        return sampler, learner
+
+    def scratch(self, name: str) -> Path:
+        """A folder for something that an experiment makes; the same on each probe."""
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:80]
+        folder = self.case.scored.parent / "attribution" / safe
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def computes_in(facts: EngineFacts) -> str:
+    """The precision of an engine's activations."""
+    return str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
+
+
+def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:
+    """The same engine computing in another precision throughout."""
+    autocast = {"autocast": None} if "autocast" in engine.options else {}
+    return engine.with_options(dtype=dtype, **autocast)
+
+
+def model_path(engine: EngineSpec) -> Path:
+    """The model that an engine is given; a name on the hub is a path that is not there."""
+    return local_model(model_of(engine)[0]) or Path(model_of(engine)[0])
+
+
+def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
+    """The same engine with another model."""
+    if engine.engine == "program":
+        return engine.with_options(model=str(model))
+    return replace(engine, model=str(model))
+
+
+def difference_gap(one_N: Floats, other_N: Floats) -> float:
+    """k3 between two scorings of the same tokens, in the direction of a learner and a sampler."""
+    nothing_B = np.zeros(0, np.int64)
+    return Tokens(
+        sampler_N=other_N,
+        learner_N=one_N,
+        lengths_B=np.array([one_N.size]),
+        prompt_B=nothing_B,
+        sample_B=nothing_B,
+        prompt_lengths_B=nothing_B,
+        ended_B=np.zeros(0, np.bool_),
+        cached_B=nothing_B,
+        counted_N=np.ones(one_N.size, np.bool_),
+    ).gap
+
+
+def read_config(model: Path) -> dict[str, Any]:
+    """A model directory's `config.json`; empty if there is none that can be read."""
+    path = model / "config.json"
+    try:
+        if path.stat().st_size > _CONFIG_BYTES:
+            return {}
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _read_ids(folder: Path) -> list[list[int]]:
+    path = folder / "ids.json"
+    try:
+        ids = json.loads(path.read_text(encoding="utf-8"))
+        return [[int(each) for each in prompt] for prompt in ids]
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise EngineError(
+            "the engine's ids of the prompts cannot be read",
+            where=str(path),
+            remedy="delete it and probe again",
+        ) from error

@@ -1,0 +1,1 @@
+"""One file per cause; see `Cause` in `grpodoctor/probe/attribution/base.py`."""

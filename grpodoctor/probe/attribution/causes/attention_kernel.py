@@ -1,0 +1,59 @@
+"""The two sides compute attention by different kernels."""
+
+from __future__ import annotations
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.lab import EngineFacts
+from grpodoctor.probe.spec import EngineSpec
+
+_KERNELS = ("eager", "sdpa")
+"""Of the learner: what every build of torch has."""
+
+
+class AttentionKernel(Cause):
+    """Proven by running the learner with another kernel."""
+
+    id = "attention-kernel"
+    title = "The two sides compute attention by different kernels"
+    remedies = (
+        "Use one attention kernel on both sides (attn_implementation of the learner, the attention "
+        "backend of the sampler).",
+        "If one of them alone is far from float32, report it and use another: two correct kernels "
+        "differ by rounding only.",
+    )
+    when = "gap"
+    least = 0.4
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Kernels that are told and differ, or a gap beyond rounding, which a kernel may be."""
+        learner = scene.setup.learner
+        if learner.engine not in ("transformers", "fsdp", "program"):
+            return None
+        ours = _kernel(learner, bench.case.learner_facts)
+        theirs = _kernel(bench.case.sampler, bench.case.sampler_facts)
+        if theirs in _KERNELS and theirs != ours:
+            return Suspicion(0.45, {"try": theirs, "ours": ours})
+        if bench.is_loud(scene.gap) and theirs not in _KERNELS and learner.engine != "program":
+            other = "eager" if ours != "eager" else "sdpa"
+            return Suspicion(0.03, {"try": other, "ours": ours})
+        return None
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """The learner with the other kernel."""
+        kernel, ours = (str(suspicion.facts[key]) for key in ("try", "ours"))
+        learner = scene.setup.learner.with_options(attention=kernel)
+        after = bench.scene(scene, learner=learner)
+        return Outcome(
+            told=(
+                f"with {kernel} attention in place of {ours} the learner is k3 {after.gap:.2g} "
+                f"instead of {scene.gap:.2g} nats per token away"
+            ),
+            after=after,
+            details=(f"learner {ours}", f"agrees with {kernel}"),
+        )
+
+
+def _kernel(engine: EngineSpec, facts: EngineFacts) -> str:
+    told = engine.options.get("attention") or facts.settings.get("attention") or "sdpa"
+    return str(told)

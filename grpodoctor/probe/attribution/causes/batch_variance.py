@@ -1,0 +1,60 @@
+"""An engine gives other numbers for the same tokens when they have other neighbours."""
+
+from __future__ import annotations
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench, difference_gap
+
+_LEAST = 0.2
+
+
+class BatchVariance(Cause):
+    """Proven by scoring the same tokens twice, in the opposite order."""
+
+    id = "batch-variance"
+    title = "An engine's numbers depend on what else is in the batch"
+    remedies = (
+        "Use the engine's batch-invariant kernels if it has them (vLLM: VLLM_BATCH_INVARIANT=1), "
+        "and fixed shapes in the learner: the same padding and micro-batch size for old and new "
+        "log-probabilities.",
+        "If the difference is larger than rounding, look at padding, masks and position ids: a "
+        "response must not see its neighbours.",
+    )
+    peels = False
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """A failed control, or a gap that nothing else has explained."""
+        failed = any(each.passed is False and each.name == "repeat" for each in bench.case.controls)
+        return Suspicion(0.9 if failed else 0.1)
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Each engine against itself backwards; the share of the gap that this amounts to."""
+        found = {"learner": self._against_itself(bench, scene, "learner")}
+        if found["learner"] < _LEAST * scene.gap:
+            try:
+                found["sampler"] = self._against_itself(bench, scene, "sampler")
+            except EngineError:
+                found["sampler"] = 0.0  # it cannot score: it is asked for nothing
+        side = max(found, key=lambda each: found[each])
+        share = found[side] / scene.gap
+        if share < _LEAST:
+            return None
+        return Outcome(
+            told=(
+                f"scoring the same tokens among other neighbours moves the {side} by k3 "
+                f"{found[side]:.2g} nats per token; the gap is {scene.gap:.2g}"
+            ),
+            explained=min(1.0, share),
+            confidence="proven" if share > 0.5 else "likely",
+            details=(side,),
+            figures={"itself": found[side]},
+        )
+
+    @staticmethod
+    def _against_itself(bench: Bench, scene: Scene, side: str) -> float:
+        setup = scene.setup
+        engine = setup.learner if side == "learner" else setup.rescored or bench.case.sampler
+        given_N = bench.score(engine, setup.processing)
+        turned_N = bench.score(engine, setup.processing, backwards=True)
+        return difference_gap(given_N, turned_N)

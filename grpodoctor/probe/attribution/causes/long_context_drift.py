@@ -1,0 +1,75 @@
+"""The gap grows along the response by more than the tokens' own uncertainty."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
+
+_STRETCHES = 8
+_FEWEST_TOKENS = 64
+"""In the longest responses; shorter ones have no early and late."""
+_TIMES = 4.0
+"""How many times that of the first quarter the gap of the last must be."""
+_SIGNIFICANT = 1e-4
+_CORRELATION = 0.15
+
+
+class LongContextDrift(Cause):
+    """Seen in the gap by position, each token measured against what its uncertainty explains."""
+
+    id = "long-context-drift"
+    title = "The gap grows with the position"
+    remedies = (
+        "Compare what acts over distance: rope_theta and rope scaling, sliding windows, the "
+        "engine's longest context, chunked prefill, context parallelism and attention backends.",
+        "Probe at several response lengths; until it is mended, correct or mask responses beyond "
+        "the length at which the gap sets in.",
+    )
+    peels = False
+    cost = 0
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """The gap per stretch of positions, relative to what uncertainty lets expect."""
+        tokens = scene.tokens
+        at = tokens.finite_N
+        positions_N = (tokens.positions_N + tokens.prompt_lengths_B[tokens.rows_N])[at]
+        if not at.any() or np.quantile(tokens.lengths_B, 0.9) < _FEWEST_TOKENS:
+            return None
+        scaled_N = tokens.terms_N[at] / expected(tokens)[at]
+        edges = np.quantile(positions_N, np.linspace(0, 1, _STRETCHES + 1)[1:-1])
+        stretch_N = np.searchsorted(edges, positions_N, side="right")
+        levels = [float(scaled_N[stretch_N == n].mean()) for n in range(_STRETCHES)]
+        early, late = sum(levels[:2]) / 2, sum(levels[-2:]) / 2
+        found = stats.spearmanr(positions_N, scaled_N)
+        rank, chance = float(found.statistic), float(found.pvalue)
+        if late <= _TIMES * early or rank < _CORRELATION or chance > _SIGNIFICANT:
+            return None
+        share = 1 - early * scaled_N.size / scaled_N.sum()
+        facts = {"times": late / max(early, 1e-30), "correlation": rank}
+        return Suspicion(float(np.clip(share, 0, 1)), facts)
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Say where it sets in."""
+        times, correlation = (float(suspicion.facts[key]) for key in ("times", "correlation"))
+        return Outcome(
+            told=(
+                f"late tokens are {times:.3g} times as far off as early ones of the same "
+                f"uncertainty (rank correlation with the position {correlation:.2f})"
+            ),
+            explained=suspicion.strength,
+            confidence="likely",
+            figures={"times": times, "correlation": correlation},
+        )
+
+
+def expected(tokens: Tokens) -> Floats:
+    """What uncertainty lets expect of each token's k3, up to a factor.
+
+    An error of the logits moves log p by about (1 - p) times itself, so k3 goes with its square.
+    """
+    spread_N = 1 - np.exp(np.minimum(np.where(tokens.finite_N, tokens.learner_N, 0.0), 0.0))
+    return np.asarray(np.square(spread_N) + 1e-3)

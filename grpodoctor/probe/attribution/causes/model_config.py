@@ -1,0 +1,91 @@
+"""The two model directories configure the architecture differently."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench, model_path, read_config, with_model
+from grpodoctor.probe.spec import EngineSpec
+
+_OF_NO_ACCOUNT = frozenset(
+    [
+        *("_name_or_path", "architectures", "auto_map", "bos_token_id", "chunk_size_feed_forward"),
+        *("dtype", "eos_token_id", "id2label", "initializer_range", "label2id", "tokenizer_class"),
+        *("output_attentions", "output_hidden_states", "pad_token_id", "quantization_config"),
+        *("router_aux_loss_coef", "torch_dtype", "transformers_version", "use_cache"),
+    ]
+)
+"""Keys that do not bear on log-probabilities, or that other causes look at."""
+_MOST_KEYS = 5
+
+
+class ModelConfig(Cause):
+    """Proven by giving the learner's weights the sampler's configuration."""
+
+    id = "model-config"
+    title = "The two models are configured differently"
+    remedies = (
+        "Give both engines the same config.json: a key such as rope_theta, a norm's epsilon or a "
+        "sliding window that was changed, lost in a conversion, or overridden on one side.",
+    )
+    when = "gap"
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Keys in which the two files differ."""
+        keys = _differing(*bench.configs())
+        return Suspicion(0.8, {"keys": ",".join(keys)}) if keys else None
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Run the learner's weights under the sampler's keys, all of them, then one by one."""
+        keys = str(suspicion.facts["keys"]).split(",")
+        theirs, ours = bench.configs()
+        after = bench.scene(scene, learner=self._configured(bench, scene, keys))
+        guilty = keys
+        if 1 < len(keys) <= _MOST_KEYS and after.gap < scene.gap:
+            gaps = {
+                key: bench.scene(scene, learner=self._configured(bench, scene, [key])).gap
+                for key in keys
+            }
+            guilty = [key for key in keys if gaps[key] < 0.9 * scene.gap] or keys
+        details = tuple(
+            f"{key}: sampler {_shown(theirs.get(key))}, learner {_shown(ours.get(key))}"
+            for key in guilty
+        )
+        return Outcome(
+            told=f"with the sampler's {', '.join(guilty)} the learner agrees: {details[0]}",
+            after=after,
+            details=details,
+        )
+
+    def _configured(self, bench: Bench, scene: Scene, keys: list[str]) -> EngineSpec:
+        """The learner with some of the sampler's keys, as a directory of links and a file."""
+        learner = scene.setup.learner
+        source = model_path(learner)
+        (theirs, _), config = bench.configs(), read_config(source)
+        for key in keys:
+            if key in theirs:
+                config[key] = theirs[key]
+            else:
+                config.pop(key, None)
+        folder = bench.scratch(f"config-{'-'.join(keys)}")
+        for path in source.iterdir():
+            link = folder / path.name
+            if path.name != "config.json" and not link.exists():
+                link.symlink_to(path.resolve())
+        path, text = folder / "config.json", json.dumps(config)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")  # a file that is not touched is not run anew
+        return with_model(learner, folder)
+
+
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    if not one or not other or one.get("model_type") != other.get("model_type"):
+        return []
+    keys = sorted((set(one) | set(other)) - _OF_NO_ACCOUNT)
+    return [key for key in keys if one.get(key) != other.get(key)]
+
+
+def _shown(value: Any) -> str:
+    return "absent" if value is None else json.dumps(value)[:60]

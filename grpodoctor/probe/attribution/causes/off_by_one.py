@@ -1,0 +1,75 @@
+"""One side's log-probabilities stand one token beside the tokens that they are of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
+
+_GAIN = 0.3
+"""By how much the correlation of the two columns must rise when one is moved."""
+
+
+class OffByOne(Cause):
+    """Seen when moving one column by a token makes the two agree."""
+
+    id = "off-by-one"
+    title = "Log-probabilities are shifted against the tokens"
+    remedies = (
+        "Align the columns: the log-probability of the token at position t is read from the logits "
+        "at t - 1. Look where logits or labels are cut (`logits[:, :-1]` with `labels[:, 1:]`), "
+        "and at the borders of context-parallel shards.",
+        "Until that is mended, do not use the saved log-probabilities in ratios or corrections.",
+    )
+    cost = 0
+    least = 0.5
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Correlation as the columns stand, and moved by one token either way."""
+        now = _correlation(scene.tokens)
+        moved = {shift: _correlation(_shifted(scene.tokens, shift)) for shift in (-1, 1)}
+        shift = max(moved, key=lambda each: moved[each])
+        if scene.setup.shift or moved[shift] < now + _GAIN:
+            return None
+        facts = {"shift": shift, "correlation": now, "correlation_moved": moved[shift]}
+        return Suspicion(moved[shift], facts)
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Move the sampler's column."""
+        shift = int(suspicion.facts["shift"])
+        now, moved = (float(suspicion.facts[k]) for k in ("correlation", "correlation_moved"))
+        side = "late" if shift > 0 else "early"
+        tokens = _shifted(scene.tokens, shift)
+        return Outcome(
+            told=(
+                f"the sampler's log-probabilities stand one token too {side} against the "
+                f"learner's: moved by one, their correlation rises from {now:.2f} to {moved:.2f}"
+            ),
+            after=Scene(replace(scene.setup, shift=shift), tokens),
+            figures={"shift": shift, "correlation": now, "correlation_moved": moved},
+        )
+
+
+def _shifted(tokens: Tokens, shift: int) -> Tokens:
+    """The sampler's column moved within each response: token t gets what stood at t + shift."""
+    source_N = np.arange(tokens.sampler_N.size) + shift
+    at_N = tokens.positions_N + shift
+    inside_N = (at_N >= 0) & (at_N < tokens.lengths_B[tokens.rows_N])
+    moved_N: Floats = np.full(tokens.sampler_N.size, np.nan)
+    moved_N[inside_N] = tokens.sampler_N[source_N[inside_N]]
+    return tokens.with_sampler(moved_N)
+
+
+def _correlation(tokens: Tokens) -> float:
+    """Of the two probabilities; 0 where it is not defined."""
+    at = tokens.finite_N
+    if at.sum() < 3:
+        return 0.0
+    one, other = np.exp(tokens.sampler_N[at]), np.exp(tokens.learner_N[at])
+    if one.std() == 0 or other.std() == 0:
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])

@@ -1,0 +1,52 @@
+"""What the sampler had cached of the prompts is not what it would compute now."""
+
+from __future__ import annotations
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+
+_TIMES = 3.0
+"""How many times the gap of other responses that of responses with cached prompts must be."""
+_FEWEST = 4
+
+
+class PrefixCaching(Cause):
+    """Seen where only cached prompts are off; proven when a score without the cache agrees."""
+
+    id = "prefix-caching"
+    title = "The sampler's prefix cache holds outdated or damaged entries"
+    remedies = (
+        "Empty the prefix cache after every weight sync (vLLM: reset_prefix_cache(); SGLang: "
+        "flush_cache), before the first request of the new weights.",
+        "Or turn prefix caching off while training (vLLM: enable_prefix_caching=False).",
+    )
+    least = 0.5
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """The gap of responses whose prompts came from the cache against that of the others."""
+        tokens = scene.tokens
+        cached_B = tokens.cached_B > 0
+        if scene.setup.rescored is not None or cached_B.sum() < _FEWEST:
+            return None
+        cached_N = cached_B[tokens.rows_N]
+        if (~cached_B).sum() < _FEWEST:
+            return Suspicion(0.3, {"cached": float(cached_B.mean()), "times": 0.0})
+        fresh = tokens.mean_at(~cached_N)
+        times = tokens.mean_at(cached_N) / fresh if fresh > 0 else float("inf")
+        if times < _TIMES:
+            return None
+        return Suspicion(tokens.share_at(cached_N), {"cached": cached_B.mean(), "times": times})
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Let the sampler score its own tokens, for which engines do not use the cache."""
+        cached, times = (float(suspicion.facts[key]) for key in ("cached", "times"))
+        compared = f", where the gap is {times:.3g} times that of the others" if times else ""
+        return Outcome(
+            told=(
+                f"{cached:.0%} of the responses had their prompt from the prefix cache{compared}; "
+                "when the sampler computes the same prompts anew, the gap is gone"
+            ),
+            after=bench.scene(scene, rescored=bench.case.sampler),
+            confidence="proven" if times else "likely",
+            figures={"cached_share": cached} | ({"times": times} if times else {}),
+        )

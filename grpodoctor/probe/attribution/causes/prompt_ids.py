@@ -1,0 +1,70 @@
+"""The engines make other ids of the same prompt."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import EXACT, Bench
+
+_SHOWN = 3
+
+
+class PromptIds(Cause):
+    """Proven by scoring the responses after the learner's ids and after the sampler's."""
+
+    id = "prompt-ids"
+    title = "The engines do not see the same prompt tokens"
+    remedies = (
+        "Tokenise once and pass ids: give the learner the prompt ids that the sampler returns, and "
+        "do not apply the chat template or tokenise a second time.",
+        "Make both tokenizers one: same tokenizer files, same chat template, and a "
+        "beginning-of-sequence token added on both sides or on neither (a template that writes it "
+        "needs add_special_tokens=False).",
+    )
+    when = "always"
+    cost = 0
+    """The ids are asked for with the measurement itself."""
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Whether there is anything to tokenise."""
+        if any("ids" not in prompt for prompt in bench.case.prompts):
+            return Suspicion(0.05)
+        return None
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Compare the ids; if they differ, score after both."""
+        sampler, learner = bench.prompt_ids()
+        differing = [n for n, (a, b) in enumerate(zip(sampler, learner, strict=False)) if a != b]
+        if not differing:
+            return None
+        before = bench.scene(scene, own_prompts=True)
+        after = bench.scene(scene, own_prompts=False)
+        kinds = Counter(_kind(sampler[n], learner[n]) for n in differing)
+        most, _ = kinds.most_common(1)[0]
+        shown = [f"prompt {n}: {_kind(sampler[n], learner[n])}" for n in differing[:_SHOWN]]
+        return Outcome(
+            told=(
+                f"{len(differing)} of {len(sampler)} prompts have other ids ({most}); the learner is "
+                f"k3 {before.gap:.2g} nats per token from the sampler after its own ids, and "
+                f"{max(after.gap, EXACT):.2g} after the sampler's"
+            ),
+            before=before,
+            after=after,
+            details=tuple(shown),
+            figures={"prompts": float(len(sampler)), "differing": float(len(differing))},
+        )
+
+
+def _kind(sampler: list[int], learner: list[int]) -> str:
+    """How two ways to write a prompt differ, in words."""
+    if learner[1:] == sampler:
+        return f"the learner puts token {learner[0]} first"
+    if sampler[1:] == learner:
+        return f"the sampler puts token {sampler[0]} first"
+    shorter = min(len(sampler), len(learner))
+    same = next((n for n in range(shorter) if sampler[n] != learner[n]), shorter)
+    if same == shorter:
+        longer = "learner" if len(learner) > len(sampler) else "sampler"
+        return f"the {longer} appends {abs(len(learner) - len(sampler))} tokens"
+    return f"they part at token {same} ({len(sampler)} against {len(learner)} ids)"

@@ -1,0 +1,150 @@
+"""One side's weights are quantised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import (
+    Bench,
+    difference_gap,
+    model_path,
+    read_config,
+    with_model,
+)
+from grpodoctor.probe.attribution.tensors import KINDS
+from grpodoctor.probe.spec import EngineSpec
+
+_OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_format")
+_FAKE = {4: "int4", 8: "int8"}
+_MODULES = ("attention", "MLP", "experts", "output head")
+_BEYOND = 10.0
+"""A gap so many times what quantisation amounts to in the learner has another cause."""
+
+
+class Quantisation(Cause):
+    """Proven by running the quantised side without; which modules: by quantising the learner's."""
+
+    id = "quantisation"
+    title = "The weights of one side are quantised"
+    remedies = (
+        "Leave the modules that cost most unquantised (the output head, the router and the first "
+        "and last layers first), or use a finer scheme: per channel or per group instead of per "
+        "tensor, 8 bits instead of 4.",
+        "Correct the rest with truncated importance sampling, and watch how the gap grows with the "
+        "steps: quantised samplers drift.",
+    )
+    when = "gap"
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Whether a side says so, or its checkpoint does."""
+        sides = {
+            "sampler": scene.setup.rescored or bench.case.sampler,
+            "learner": scene.setup.learner,
+        }
+        schemes = {side: _scheme(engine) for side, engine in sides.items()}
+        found = [side for side, scheme in schemes.items() if scheme]
+        if not found or schemes["sampler"] == schemes["learner"]:
+            return None
+        return Suspicion(0.75, {"side": found[0], "scheme": schemes[found[0]]})
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """The quantised side without; where it cannot be had, the learner with."""
+        side, scheme = (str(suspicion.facts[key]) for key in ("side", "scheme"))
+        if side == "learner":
+            plain = _plain(scene.setup.learner, model_path(bench.case.sampler))
+            before, after = scene, bench.scene(scene, learner=plain)
+        else:
+            before, after = self._without(bench, scene, scheme)
+        shares, effect = _by_module(
+            bench, plain if side == "learner" else scene.setup.learner, scheme
+        )
+        fits = effect is None or before.gap < _BEYOND * (effect + (bench.noise or 0.0))
+        details = tuple(f"{kind}: {share:.0%} of the effect" for kind, share in shares.items())
+        return Outcome(
+            told=(
+                f"the {side} is quantised ({scheme}): without, it is k3 {after.gap:.2g} instead of "
+                f"{before.gap:.2g} nats per token away"
+                + ("" if fits else f", though quantising alone amounts to {effect:.2g}")
+            ),
+            before=before,
+            after=after,
+            confidence="proven" if fits else "possible",
+            details=details,
+            figures={} if effect is None else {"effect": effect},
+        )
+
+    @staticmethod
+    def _without(bench: Bench, scene: Scene, scheme: str) -> tuple[Scene, Scene]:
+        spec = scene.setup.rescored or bench.case.sampler
+        try:
+            before = bench.scene(scene, rescored=spec)
+            return before, bench.scene(
+                before, rescored=_plain(spec, model_path(bench.case.learner))
+            )
+        except EngineError:
+            quantised = scene.setup.learner.with_options(quantise=_fake(scheme))
+            return scene, bench.scene(scene, learner=quantised)
+
+
+def _scheme(engine: EngineSpec) -> str:
+    """How an engine's weights are quantised, in a word; empty if they are not."""
+    for option in ("quantise", "quantization"):
+        if engine.options.get(option):
+            return str(engine.options[option])
+    stored = read_config(model_path(engine)).get("quantization_config")
+    if not isinstance(stored, dict):
+        return ""
+    bits = _bits(stored)
+    method = str(stored.get("quant_method", "quantised"))[:40]
+    return f"int{bits} {method}" if bits else method
+
+
+def _bits(stored: dict[str, Any]) -> int | None:
+    """Of the weights of the first group, as compressed-tensors and GPTQ write them."""
+    groups = stored.get("config_groups")
+    first: Any = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
+    weights = first.get("weights") if isinstance(first, dict) else None
+    bits = weights.get("num_bits") if isinstance(weights, dict) else stored.get("bits")
+    return bits if isinstance(bits, int) else None
+
+
+def _plain(engine: EngineSpec, unquantised: Path) -> EngineSpec:
+    """The same engine without; a quantised checkpoint gives way to the other side's."""
+    changes = {name: None for name in _OPTIONS if name in engine.options}
+    if read_config(model_path(engine)).get("quantization_config"):
+        engine = with_model(engine, unquantised)
+    return engine.with_options(**changes)
+
+
+def _fake(scheme: str) -> str:
+    return "int4" if "4" in scheme else "int8"
+
+
+def _by_module(
+    bench: Bench, learner: EngineSpec, scheme: str
+) -> tuple[dict[str, float], float | None]:
+    """Each kind of module's share of what quantising the learner does, and that in k3.
+
+    Nothing where the learner cannot quantise.
+    """
+    if learner.engine != "transformers":
+        return {}, None
+    processing = bench.case.processing
+    try:
+        plain_N = bench.score(learner, processing)
+        whole_N = bench.score(learner.with_options(quantise=_fake(scheme)), processing)
+        alone: dict[str, float] = {}
+        for kind in _MODULES:
+            only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
+            alone[kind] = difference_gap(plain_N, bench.score(only, processing))
+    except EngineError:
+        return {}, None
+    total = float(np.sum(list(alone.values())))
+    shares = {kind: gap / total for kind, gap in alone.items() if total and gap / total >= 0.01}
+    ranked = dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+    return ranked, difference_gap(plain_N, whole_N)

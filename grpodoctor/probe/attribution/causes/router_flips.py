@@ -1,0 +1,89 @@
+"""The routers of a mixture of experts choose other experts in the two engines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.tokens import Flags, Tokens
+
+_TIMES = 3.0
+"""How many times the gap of tokens routed alike that of the others must be."""
+_FEWEST = 20
+_LEAST = 0.25
+
+
+class RouterFlips(Cause):
+    """Seen where tokens that were routed otherwise carry the gap."""
+
+    id = "router-flips"
+    title = "Routers choose other experts in the two engines"
+    remedies = (
+        "Replay the sampler's experts in the learner (routing replay), or compute the router in "
+        "float32 on both sides.",
+        "Or clip and weigh by the sequence (GSPO), which does not feel the flips of single tokens.",
+    )
+    peels = False
+    cost = 0
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """The share of the gap that tokens with a flip have beyond that of the others."""
+        tokens = scene.tokens
+        flipped_N = _flipped(tokens)
+        if flipped_N is None or (flipped_N & tokens.finite_N).sum() < _FEWEST:
+            return None
+        told_N = _told(tokens) & tokens.finite_N
+        kept = tokens.mean_at(told_N & ~flipped_N)
+        off = tokens.mean_at(told_N & flipped_N)
+        excess = (
+            (off - kept) * (flipped_N & told_N).sum() / max(tokens.terms_N[told_N].sum(), 1e-30)
+        )
+        if off < _TIMES * kept or excess < _LEAST:
+            return None
+        return Suspicion(
+            float(min(excess, 1.0)), {"times": off / kept if kept > 0 else float("inf")}
+        )
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Say in which layers."""
+        tokens = scene.tokens
+        flipped_N = _flipped(tokens)
+        if flipped_N is None:
+            return None
+        rates_L = _flips(tokens)[_told(tokens)].mean(axis=0)
+        worst = np.argsort(-rates_L)[:5]
+        rate, times = float(flipped_N[_told(tokens)].mean()), float(suspicion.facts["times"])
+        return Outcome(
+            told=(
+                f"{rate:.1%} of the tokens were sent to another expert in some layer; their gap is "
+                f"{times:.3g} times that of the others"
+            ),
+            explained=suspicion.strength,
+            confidence="likely",
+            details=tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst),
+            figures={"flipped": rate, "times": times},
+        )
+
+
+def _flips(tokens: Tokens) -> Flags:
+    """(N, L): whether the set of experts is another one."""
+    one, other = tokens.sampler_experts_NLK, tokens.learner_experts_NLK
+    if one is None or other is None:
+        raise ValueError("the experts of one side are not told")
+    return np.asarray((np.sort(one, axis=-1) != np.sort(other, axis=-1)).any(axis=-1))
+
+
+def _told(tokens: Tokens) -> Flags:
+    one, other = tokens.sampler_experts_NLK, tokens.learner_experts_NLK
+    if one is None or other is None or one.shape != other.shape:
+        return np.zeros(tokens.sampler_N.size, np.bool_)
+    return np.asarray(((one >= 0) & (other >= 0)).all(axis=(1, 2)))
+
+
+def _flipped(tokens: Tokens) -> Flags | None:
+    """Whether a token was routed otherwise in any layer; None if the engines do not tell."""
+    told_N = _told(tokens)
+    if not told_N.any():
+        return None
+    return np.asarray(_flips(tokens).any(axis=1) & told_N)

@@ -1,0 +1,121 @@
+"""A few responses are far off, the others are not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.causes.long_context_drift import expected
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
+
+_FEWEST = 16
+_MOST_OFF = 0.45
+"""Share of the responses that can be a subset."""
+_CARRY = 0.8
+"""Of the gap, which the subset must carry."""
+_TIMES = 8.0
+"""Between the medians of the two kinds of response."""
+_APART = 3.0
+"""Ashman's D: distance of the two means of log gap over their pooled spread; 2 is two peaks."""
+_SHARED = 0.9
+
+
+class SubsetOfSequences(Cause):
+    """Seen when the responses' own gaps have two peaks; says what the far ones share."""
+
+    id = "subset-of-sequences"
+    title = "A subset of the responses carries the gap"
+    remedies = (
+        "Look at the named responses one by one: how they were batched, on which rank and after "
+        "which restart or preemption they were made, and whether their log-probabilities belong to "
+        "them.",
+        "Mask responses whose own mean |Δlogp| is far above the median until it is found: the "
+        "batch mean hides them.",
+    )
+    peels = False
+    cost = 0
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Two peaks among the responses' gaps."""
+        tokens = scene.tokens
+        level_B = _levels(tokens)
+        known_B = np.isfinite(level_B)
+        if known_B.sum() < _FEWEST:
+            return None
+        off_B = np.zeros(level_B.size, np.bool_)
+        off_B[known_B], apart, times = _split(level_B[known_B])
+        share = tokens.share_at(off_B[tokens.rows_N])
+        few = 0 < off_B.sum() <= _MOST_OFF * known_B.sum()
+        if not few or share < _CARRY or apart < _APART or times < _TIMES:
+            return None
+        return Suspicion(share, {"apart": apart, "times": times})
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Say which, and what they share."""
+        tokens = scene.tokens
+        level_B = _levels(tokens)
+        known_B = np.isfinite(level_B)
+        off_B = np.zeros(level_B.size, np.bool_)
+        off_B[known_B] = _split(level_B[known_B])[0]
+        which = [
+            f"prompt {tokens.prompt_B[b]} sample {tokens.sample_B[b]}"
+            for b in np.flatnonzero(off_B)
+        ]
+        times = float(suspicion.facts["times"])
+        return Outcome(
+            told=(
+                f"{int(off_B.sum())} of {off_B.size} responses carry {suspicion.strength:.0%} of "
+                f"the gap, {times:.3g} times as far off as the others{_shared(tokens, off_B)}"
+            ),
+            explained=suspicion.strength,
+            confidence="likely",
+            details=tuple(which[:12]),
+            figures={"responses": float(off_B.sum()), "times": times},
+        )
+
+
+def _levels(tokens: Tokens) -> Floats:
+    """log10 of each response's gap, relative to what its tokens' uncertainty lets expect."""
+    finite_N = tokens.finite_N
+    expected_B = np.bincount(
+        tokens.rows_N,
+        weights=finite_N * expected(tokens),
+        minlength=tokens.lengths_B.size,
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A response that agrees to the bit counts as agreeing to float32.
+        return np.asarray(np.log10(tokens.gap_B / expected_B + 1e-12))
+
+
+def _split(level_B: Floats) -> tuple[Flags, float, float]:
+    """The two groups of least spread (Otsu): who is above, Ashman's D, ratio of the medians."""
+    order = np.sort(level_B)
+    counts = np.arange(1, order.size)
+    low, high = np.cumsum(order)[:-1] / counts, (order.sum() - np.cumsum(order)[:-1]) / counts[::-1]
+    between = counts * counts[::-1] * (high - low) ** 2
+    cut = order[int(np.argmax(between))]
+    off_B = level_B > cut
+    if not off_B.any() or off_B.all():
+        return off_B, 0.0, 1.0
+    near, far = level_B[~off_B], level_B[off_B]
+    spread = np.sqrt((near.var() + far.var()) / 2) + 1e-6
+    apart = float((far.mean() - near.mean()) / spread)
+    return off_B, apart, float(10 ** (np.median(far) - np.median(near)))
+
+
+def _shared(tokens: Tokens, off_B: Flags) -> str:
+    """What nearly all of the far responses have and few of the others; empty if nothing."""
+    facts: dict[str, Flags] = {
+        "a cached prompt": tokens.cached_B > 0,
+        "no end token": ~tokens.ended_B,
+        "a long prompt": tokens.prompt_lengths_B > np.median(tokens.prompt_lengths_B),
+        "a long response": tokens.lengths_B > np.median(tokens.lengths_B),
+        "the first sample of a prompt": tokens.sample_B == 0,
+    }
+    for name, has_B in facts.items():
+        if has_B[off_B].mean() >= _SHARED and has_B[~off_B].mean() < 1 - _SHARED / 2:
+            return f"; they share {name}"
+    prompts = set(tokens.prompt_B[off_B].tolist())
+    whole = off_B[np.isin(tokens.prompt_B, list(prompts))].mean() >= _SHARED
+    return f"; they are all responses of {len(prompts)} prompts" if whole else ""

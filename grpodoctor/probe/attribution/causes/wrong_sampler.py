@@ -1,0 +1,75 @@
+"""The tokens were not drawn from the distribution whose log-probabilities are reported."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.lab import Processing
+
+_STANDARD_ERRORS = 6.0
+"""Sound engines stay below 2 (docs/attribution.md)."""
+_OVER_GAP = 3.0
+_FEWEST = 100
+
+
+class WrongSampler(Cause):
+    """Seen when the mean of log p + entropy over tokens is not zero, which |Δp| does not show."""
+
+    id = "wrong-sampler"
+    title = "Tokens are not drawn from the reported distribution"
+    remedies = (
+        "Turn off speculative decoding and custom logits processors, and probe again: the tokens "
+        "must fall as often as their log-probabilities say.",
+        "Look for truncation, penalties or a temperature that the engine applies when it draws and "
+        "not when it reports.",
+    )
+    peels = False
+    when = "always"
+    cost = 0
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """Z of mean(log p + entropy), beyond what the gap itself can move it by."""
+        tokens = scene.tokens
+        at = tokens.finite_N
+        if tokens.surplus_N is None or at.sum() < _FEWEST or not _as_drawn(bench, scene):
+            return None
+        surplus_N = tokens.surplus_N[at]
+        mean, spread = float(surplus_N.mean()), float(surplus_N.std())
+        error = spread / np.sqrt(surplus_N.size)
+        # By Pinsker and Cauchy-Schwarz two distributions a KL of k3 apart differ in this mean by
+        # about sqrt(2 k3) of its spread.
+        allowed = _STANDARD_ERRORS * error + _OVER_GAP * np.sqrt(2 * tokens.gap) * spread
+        if abs(mean) <= allowed or error == 0:
+            return None
+        return Suspicion(0.9, {"z": mean / error, "mean": mean})
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Say which way."""
+        z, mean = float(suspicion.facts["z"]), float(suspicion.facts["mean"])
+        way = "likelier" if mean > 0 else "less likely"
+        sampling = bench.case.sampling
+        cut = Processing.of(sampling) != Processing(temperature=sampling.temperature)
+        asked = "; the cut that was asked for is not in what is reported" if cut else ""
+        return Outcome(
+            told=(
+                f"tokens are {way} than chance allows: mean of log p + entropy is {mean:.3g} nats, "
+                f"z = {z:.0f} (sound engines: below 2){asked}"
+            ),
+            confidence="likely",
+            figures={"z": z, "mean": mean},
+        )
+
+
+def _as_drawn(bench: Bench, scene: Scene) -> bool:
+    """Whether the learner was first scored under what the tokens were to be drawn by."""
+    case, setup = bench.case, scene.setup
+    if setup.own_prompts != case.own_prompts or setup.processing.top_p < 1:
+        return False
+    if setup.processing.top_k or setup.processing.min_p or setup.learner != case.learner:
+        return False
+    moved = setup.processing.temperature != case.processing.temperature
+    if moved and setup.processing.temperature != 1:
+        return False  # the temperature was wrong, and that is why
+    return case.processing.temperature == case.sampling.temperature

@@ -1,0 +1,227 @@
+"""Finds out why two engines differ: explain the largest part, take it away, explain the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import EXACT, QUIET, Bench
+from grpodoctor.probe.attribution.case import Attribution, Case
+from grpodoctor.probe.attribution.catalogue import all_causes
+from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.verdict import verdict_of
+from grpodoctor.probe.lab import BudgetSpentError, Lab
+from grpodoctor.probe.results import Confidence, NamedCause
+
+_WHOLE = 0.9
+"""Who explains so much of what is left needs no competitor."""
+_PROVEN = 0.5
+"""Who takes away less than this may only have moved the rounding."""
+_MOST_CAUSES = 6
+_FINITE = 0.98
+"""Of the tokens that were finite before an experiment: one that loses more of them has not taken
+the gap away but the tokens."""
+
+
+def attribute(lab: Lab, case: Case) -> tuple[NamedCause, ...]:
+    """Why the engines of a case differ, the largest share of the gap first.
+
+    Empty if there is nothing to explain. Where the budget ends, what is known until then.
+
+    Raises:
+        EngineError: if the shards of the measurement cannot be read.
+    """
+    return investigate(lab, case).causes
+
+
+def investigate(lab: Lab, case: Case) -> Attribution:
+    """The same with the verdict, the noise, and what could not be tried.
+
+    Raises:
+        EngineError: if the shards of the measurement cannot be read.
+    """
+    return _Investigation(lab, case).result()
+
+
+@dataclass(slots=True)
+class _Tried:
+    """A cause whose experiment was made."""
+
+    cause: Cause
+    outcome: Outcome
+    share: float
+    """Of what was left before."""
+
+
+class _Investigation:
+    """The state of one investigation."""
+
+    def __init__(self, lab: Lab, case: Case) -> None:
+        self.bench = Bench(lab, case)
+        self.named: list[NamedCause] = []
+        self.notes: list[str] = []
+        self.left = 1.0
+        """Share of the gap that is not yet explained."""
+        self.first: Scene | None = None
+        self.scene: Scene | None = None
+        self.noise: float | None = None
+
+    def result(self) -> Attribution:
+        try:
+            self._investigate()
+        except BudgetSpentError:
+            self.notes.append("the time ended before every experiment was made")
+        causes = tuple(sorted(self.named, key=_rank))
+        gap = self.first.gap if self.first else math.nan
+        found = Attribution(
+            causes=causes,
+            verdict="",
+            gap=gap,
+            noise=self.noise,
+            left=None if self._is_quiet(gap) and not causes else max(0.0, self.left),
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+        return verdict_of(self.bench.case, found, quiet=self._is_quiet(self._gap()))
+
+    def _gap(self) -> float:
+        return self.scene.gap if self.scene else math.nan
+
+    def _investigate(self) -> None:
+        self.first = self.scene = self.bench.first()
+        if self.first.gap > EXACT:
+            self.noise = self.bench.noise
+        while len(self.named) < _MOST_CAUSES and self._round(self.scene):
+            pass
+        self._look()
+
+    def _is_quiet(self, gap: float) -> bool:
+        """Whether a gap is what rounding amounts to."""
+        return not gap > max(EXACT, QUIET * (self.noise or 0.0))
+
+    def _round(self, scene: Scene) -> bool:
+        """Try what is suspected; take away what explains most. Whether anything did."""
+        best: _Tried | None = None
+        for cause, suspicion in self._suspects(scene, peels=True):
+            tried = self._try(cause, scene, suspicion)
+            if tried and (best is None or tried.share > best.share):
+                best = tried
+            if best and (best.share >= _WHOLE or self._settled(best)):
+                break
+        if best is None:
+            return False
+        self._accept(best)
+        return True
+
+    def _settled(self, tried: _Tried) -> bool:
+        """Whether nothing but rounding is left, where before there was more."""
+        before, after = tried.outcome.before or self.scene, tried.outcome.after
+        if before is None or after is None:
+            return False
+        return self._is_quiet(after.gap) and not self._is_quiet(before.gap)
+
+    def _suspects(self, scene: Scene, *, peels: bool) -> Iterator[tuple[Cause, Suspicion]]:
+        """Who is asked, in the order of suspicion, arithmetic before engines."""
+        taken = {named.cause for named in self.named}
+        quiet = self._is_quiet(scene.gap)
+        asked = []
+        for cause in all_causes():
+            if cause.peels != peels or cause.id in taken or not _bears(cause, scene, quiet=quiet):
+                continue
+            suspicion = cause.suspect(self.bench, scene)
+            if suspicion is not None:
+                asked.append((cause, suspicion))
+        asked.sort(key=lambda pair: (pair[0].cost > 0, -pair[1].strength, pair[0].cost))
+        yield from asked
+
+    def _try(self, cause: Cause, scene: Scene, suspicion: Suspicion) -> _Tried | None:
+        try:
+            outcome = cause.experiment(self.bench, scene, suspicion)
+        except EngineError as error:
+            self.notes.append(f"{cause.id} could not be tried: {error.what}")
+            return None
+        if outcome is None or outcome.after is None:
+            return None
+        before, after = outcome.before or scene, outcome.after
+        if not _keeps_tokens(before, after) or not significant(before.tokens, after.tokens):
+            return None
+        share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
+        return _Tried(cause, outcome, share) if share >= cause.least else None
+
+    def _accept(self, tried: _Tried) -> None:
+        before, after = tried.outcome.before or self.scene, tried.outcome.after
+        if before is None or after is None:
+            return
+        sure = tried.share >= _PROVEN or self._settled(tried)
+        figures = {"gap_before": before.gap, "gap_after": after.gap}
+        self._name(tried.cause, tried.outcome, tried.share, figures, proven=sure)
+        self.left *= 1 - tried.share
+        self.scene = after
+
+    def _name(
+        self,
+        cause: Cause,
+        outcome: Outcome,
+        share: float | None,
+        figures: dict[str, float],
+        *,
+        proven: bool,
+    ) -> None:
+        explained = None if share is None else share * self.left
+        confidence: Confidence = outcome.confidence
+        if confidence == "proven" and not proven:
+            confidence = "likely"
+        self.named.append(
+            NamedCause(
+                cause=cause.id,
+                title=cause.title,
+                confidence=confidence,
+                explained=explained,
+                told=outcome.told,
+                details=outcome.details,
+                figures={**figures, **outcome.figures},
+                remedies=cause.remedies,
+            )
+        )
+
+    def _look(self) -> None:
+        """Ask the causes that can be seen and not taken away about what is left."""
+        if self.scene is None:
+            return
+        for cause, suspicion in self._suspects(self.scene, peels=False):
+            try:
+                outcome = cause.experiment(self.bench, self.scene, suspicion)
+            except EngineError as error:
+                self.notes.append(f"{cause.id} could not be tried: {error.what}")
+                continue
+            if outcome is not None:
+                self._name(cause, outcome, outcome.explained, {}, proven=True)
+        named = any((each.explained or 0.0) >= _PROVEN for each in self.named)
+        if not named and not self._is_quiet(self.scene.gap):
+            self._guess(self.scene)
+
+    def _guess(self, scene: Scene) -> None:
+        """Most of the gap is left: what may it be that could not be tried?"""
+        taken = {named.cause for named in self.named}
+        for cause in all_causes():
+            outcome = None if cause.id in taken else cause.remainder(self.bench, scene)
+            if outcome is not None:
+                self._name(cause, outcome, None, {}, proven=False)
+
+
+def _bears(cause: Cause, scene: Scene, *, quiet: bool) -> bool:
+    if cause.when == "always":
+        return True
+    return scene.gap > EXACT and (cause.when == "gap" or not quiet)
+
+
+def _keeps_tokens(before: Scene, after: Scene) -> bool:
+    kept = after.setup.shift != before.setup.shift or after.setup.without_ends
+    return kept or after.tokens.finite_N.sum() >= _FINITE * before.tokens.finite_N.sum()
+
+
+def _rank(named: NamedCause) -> tuple[float, int]:
+    sureness = {"proven": 0, "likely": 1, "possible": 2}[named.confidence]
+    return -(named.explained if named.explained is not None else -1.0), sureness

@@ -1,0 +1,198 @@
+"""The tokens that attribution looks at: both sides' log-probabilities, side by side in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.errors import EngineError
+from grpodoctor.measure.divergence import k3
+from grpodoctor.probe.shards import Shard, read_pairs
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+MOST_TOKENS = 400_000
+"""Held in memory at once; with the contract's temperatures about 100 MB."""
+_CLIP = 5.0
+"""|log p - log p'| beyond which a token counts as this far off: k3 grows exponentially, and one
+token in a thousand would speak for all others."""
+_SIGNIFICANT = 3.0
+"""Standard errors over responses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """N tokens of B responses; what is None was not told. Columns are the learner's."""
+
+    sampler_N: Floats
+    """Log-probabilities; NaN where there is none."""
+    learner_N: Floats
+    lengths_B: Integers
+    prompt_B: Integers
+    sample_B: Integers
+    prompt_lengths_B: Integers
+    ended_B: Flags
+    cached_B: Integers
+    rank_N: Integers | None = None
+    mass_above_N: Floats | None = None
+    top_logprob_N: Floats | None = None
+    at_temperature_NT: NDArray[np.float32] | None = None
+    sampler_experts_NLK: NDArray[np.int16] | None = None
+    learner_experts_NLK: NDArray[np.int16] | None = None
+    surplus_N: Floats | None = None
+    """log p + entropy of the learner as first scored; its mean is 0 for tokens drawn by it."""
+    counted_N: Flags
+    """Which tokens are looked at."""
+
+    @classmethod
+    def of(cls, pairs: list[tuple[Shard, Shard]]) -> Self:
+        """The tokens of shards side by side, whole shards up to `MOST_TOKENS`."""
+        left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        sampler_N = _joined(left, "logprobs_N").astype(np.float64)
+        learner_N = _joined(right, "logprobs_N").astype(np.float64)
+        entropy_N = _optional(right, "entropy_N")
+        return cls(
+            sampler_N=sampler_N,
+            learner_N=learner_N,
+            lengths_B=_joined(left, "lengths_B"),
+            prompt_B=_joined(left, "prompt_B").astype(np.int64),
+            sample_B=_joined(left, "sample_B").astype(np.int64),
+            prompt_lengths_B=np.concatenate([np.diff(each.prompt_offsets) for each in left]),
+            ended_B=_joined(left, "ended_B"),
+            cached_B=_joined(left, "cached_B").astype(np.int64),
+            surplus_N=None if entropy_N is None else learner_N + entropy_N,
+            rank_N=_optional(right, "rank_N"),
+            mass_above_N=_optional(right, "mass_above_N"),
+            top_logprob_N=_optional(right, "top_logprob_N"),
+            at_temperature_NT=_optional(right, "at_temperature_NT"),
+            sampler_experts_NLK=_optional(left, "experts_NLK"),
+            learner_experts_NLK=_optional(right, "experts_NLK"),
+            counted_N=np.ones(sampler_N.size, np.bool_),
+        )
+
+    @classmethod
+    def read(cls, sampled: Path, scored: Path) -> Self:
+        """The tokens of two folders.
+
+        Raises:
+            EngineError: if they do not hold the same responses, or none.
+        """
+        pairs: list[tuple[Shard, Shard]] = []
+        tokens = 0
+        for left, right in islice(read_pairs(sampled, scored), 4096):
+            pairs.append((left, right))
+            tokens += left.response_ids_N.size
+            if tokens >= MOST_TOKENS:
+                break
+        if not tokens:
+            raise EngineError(
+                "there is no token to compare", where=str(sampled), remedy="delete it, probe again"
+            )
+        return cls.of(pairs)
+
+    @cached_property
+    def rows_N(self) -> Integers:
+        """Which response each token belongs to."""
+        return np.repeat(np.arange(self.lengths_B.size), self.lengths_B)
+
+    @cached_property
+    def starts_B(self) -> Integers:
+        """Where each response begins."""
+        return np.cumsum(self.lengths_B) - self.lengths_B
+
+    @cached_property
+    def positions_N(self) -> Integers:
+        """Where in its response each token stands, from 0."""
+        return np.arange(self.sampler_N.size) - self.starts_B[self.rows_N]
+
+    @cached_property
+    def difference_N(self) -> Floats:
+        """Log p of the learner minus that of the sampler."""
+        return self.learner_N - self.sampler_N
+
+    @cached_property
+    def finite_N(self) -> Flags:
+        """Tokens that count and have a finite log-probability on both sides."""
+        return np.isfinite(self.difference_N) & self.counted_N
+
+    @cached_property
+    def terms_N(self) -> Floats:
+        """k3 of each token, 0 for those that do not take part."""
+        clipped_N = np.clip(np.where(self.finite_N, self.difference_N, 0.0), -_CLIP, _CLIP)
+        return k3(clipped_N)
+
+    @cached_property
+    def gap(self) -> float:
+        """k3 in nats per token; NaN if no token is finite on both sides."""
+        return float(self.terms_N.sum() / max(self.finite_N.sum(), 1)) if self.any else float("nan")
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a token to compare."""
+        return bool(self.finite_N.any())
+
+    @cached_property
+    def probability_gap(self) -> float:
+        """Mean |Δp| over tokens."""
+        at = self.finite_N
+        return float(np.abs(np.exp(self.learner_N[at]) - np.exp(self.sampler_N[at])).mean())
+
+    @cached_property
+    def gap_B(self) -> Floats:
+        """The sum of k3 over each response."""
+        sums_B = np.bincount(self.rows_N, weights=self.terms_N, minlength=self.lengths_B.size)
+        return sums_B.astype(np.float64)
+
+    @cached_property
+    def last_N(self) -> Flags:
+        """The last token of each response that an end token has ended."""
+        last_N = np.zeros(self.sampler_N.size, np.bool_)
+        ends_B = self.starts_B + self.lengths_B - 1
+        last_N[ends_B[self.ended_B & (self.lengths_B > 0)]] = True
+        return last_N
+
+    def where(self, wanted_N: Flags) -> Tokens:
+        """The same tokens, of which only those count that did and are wanted."""
+        return replace(self, counted_N=self.counted_N & wanted_N)
+
+    def with_learner(self, learner_N: Floats) -> Tokens:
+        """The same tokens under other log-probabilities of the learner."""
+        return replace(self, learner_N=learner_N)
+
+    def with_sampler(self, sampler_N: Floats) -> Tokens:
+        """The same tokens under other log-probabilities of the sampler."""
+        return replace(self, sampler_N=sampler_N)
+
+    def share_at(self, wanted_N: Flags) -> float:
+        """The share of the gap that some tokens carry."""
+        total = float(self.terms_N.sum())
+        return float(self.terms_N[wanted_N].sum()) / total if total > 0 else 0.0
+
+    def mean_at(self, wanted_N: Flags) -> float:
+        """k3 per token among some tokens; 0 if there is none."""
+        at = wanted_N & self.finite_N
+        return float(self.terms_N[at].mean()) if at.any() else 0.0
+
+
+def significant(before: Tokens, after: Tokens) -> bool:
+    """Whether the gap of the same responses is smaller by more than chance among them."""
+    fall_B = before.gap_B - after.gap_B
+    error = fall_B.std() * np.sqrt(fall_B.size)
+    return bool(fall_B.sum() > _SIGNIFICANT * error)
+
+
+def _joined(shards: list[Shard], name: str) -> NDArray[Any]:
+    return np.concatenate([getattr(each, name) for each in shards])
+
+
+def _optional(shards: list[Shard], name: str) -> NDArray[Any] | None:
+    parts = [getattr(each, name) for each in shards]
+    return None if any(part is None for part in parts) else np.concatenate(parts)

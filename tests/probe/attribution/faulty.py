@@ -1,0 +1,131 @@
+"""An engine program with a fault of one's choice, on top of that of transformers.
+
+`program:.../faulty.py?model=DIR&fault=shift` takes transformers' options besides. Each fault is
+one that no engine here can be asked to have.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
+
+import engine_transformers
+from contract import Processing, Response, Sampling, serve
+
+SUBSET = 7
+"""One prompt in so many is off under `subset`."""
+
+
+class Faulty:
+    """Another engine, which `fault` happens to."""
+
+    def __init__(self, engine: Any, fault: str) -> None:
+        self._engine, self._fault = engine, fault
+
+    def describe(self) -> dict[str, Any]:
+        told = self._engine.describe() | {"name": "faulty"}
+        if self._fault == "raw":
+            told["logprobs"] = "raw"
+        if self._fault == "other_end":
+            told["end_ids"] = [*told["end_ids"], 5]
+        return told
+
+    def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        return self._engine.tokenise(prompts)
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
+    ) -> list[Response]:
+        hidden = {
+            "hot": {"temperature": sampling.temperature * 1.25},
+            "top_k": {"top_k": 4},
+            "top_p": {"top_p": 0.8},
+            "speculative": {"temperature": 1.6},
+        }
+        asked = replace(sampling, **hidden.get(self._fault, {}))
+        drawn = self._engine.sample(prompts, asked, want)
+        if self._fault in ("speculative", "raw"):  # what is reported is not what was drawn by
+            told = Processing() if self._fault == "raw" else _processing(sampling)
+            drawn = self._engine.score(drawn, told, want)
+        return [self._spoilt(each, number) for number, each in enumerate(drawn)]
+
+    def score(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        scored = self._engine.score(responses, processing, want)
+        return [self._spoilt(each, number) for number, each in enumerate(scored)]
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _spoilt(self, response: Response, number: int) -> Response:
+        spoil = getattr(self, f"_{self._fault}", None)
+        if spoil is None or not response.logprobs:
+            return response
+        logprobs_N = np.asarray(response.logprobs, np.float64)
+        generator = np.random.default_rng((response.prompt, response.sample))
+        return replace(response, logprobs=spoil(response, logprobs_N, generator, number).tolist())
+
+    @staticmethod
+    def _shift(_: Response, logprobs_N: Any, *__: Any) -> Any:
+        return np.roll(logprobs_N, 1)
+
+    @staticmethod
+    def _end(response: Response, logprobs_N: Any, *_: Any) -> Any:
+        if response.ended:
+            logprobs_N[-1] = -4.0
+        return logprobs_N
+
+    _other_end = _end
+
+    @staticmethod
+    def _end_lost(response: Response, logprobs_N: Any, *_: Any) -> Any:
+        if response.ended:
+            logprobs_N[-1] = np.nan
+        return logprobs_N
+
+    @staticmethod
+    def _subset(response: Response, logprobs_N: Any, generator: Any, _: int) -> Any:
+        scale = 0.8 if response.prompt % SUBSET == 0 else 0.0
+        return _noisy(logprobs_N, scale, generator)
+
+    @staticmethod
+    def _drift(response: Response, logprobs_N: Any, generator: Any, _: int) -> Any:
+        places = np.arange(len(logprobs_N)) + len(response.prompt_ids)
+        return _noisy(logprobs_N, 0.8 * (places / 128) ** 2, generator)
+
+    @staticmethod
+    def _neighbours(_: Response, logprobs_N: Any, __: Any, number: int) -> Any:
+        return _noisy(logprobs_N, 0.3, np.random.default_rng(number))
+
+    @staticmethod
+    def _blurred(_: Response, logprobs_N: Any, generator: Any, __: int) -> Any:
+        return _noisy(logprobs_N, 0.3, generator)
+
+
+def _processing(sampling: Sampling) -> Processing:
+    return Processing(sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p)
+
+
+def _noisy(logprobs_N: Any, scale: Any, generator: Any) -> Any:
+    """As an error of the logits moves log-probabilities: by 1 - p of it."""
+    noise_N = scale * generator.standard_normal(len(logprobs_N))
+    return np.minimum(logprobs_N + noise_N * -np.expm1(logprobs_N), 0.0)
+
+
+def load(model: str, options: Mapping[str, Any]) -> Faulty:
+    """Transformers with a fault."""
+    rest = dict(options)
+    fault = str(rest.pop("fault"))
+    return Faulty(engine_transformers.load(model, rest), fault)
+
+
+if __name__ == "__main__":
+    serve(load)
