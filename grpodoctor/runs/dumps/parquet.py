@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,9 @@ def _open(source: Source, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFile
     try:
         # A name is opened by pyarrow itself, which is faster; a store's file is asked for ranges.
         place = source.open() if source.origin else source.path
-        return pq.ParquetFile(place, read_dictionary=list(as_dictionaries))
+        # A store is asked for all that is wanted at once; here that would only hold more memory.
+        ahead = bool(source.origin)
+        return pq.ParquetFile(place, read_dictionary=list(as_dictionaries), pre_buffer=ahead)
     except (pa.ArrowException, ValueError) as error:
         raise RunError(
             f"not a whole Parquet file: {str(error)[:100]}",
@@ -96,15 +99,16 @@ def record_batches(
         for index in range(piece.start, piece.stop):
             group = file.metadata.row_group(index)
             try:
-                yield from _of_group(source, group, index, names, row)
+                yield from _of_group(file, source, index, names, row)
             except (pa.ArrowException, RunError, ValueError) as error:
                 notes.damaged_at(source.path.name, 0, f"row group {index}: {error}")
             row += group.num_rows
 
 
 def _of_group(
-    source: Source, group: Any, index: int, names: Sequence[str], row: int
+    file: pq.ParquetFile, source: Source, index: int, names: Sequence[str], row: int
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
+    group = file.metadata.row_group(index)
     rows = max(group.num_rows, 1)
     sizes = _sizes(group, names)
     values = max((count for count, _ in sizes), default=0)
@@ -112,8 +116,9 @@ def _of_group(
         raise ValueError(f"a column of {values} entries, more than {MOST_VALUES}")
     per_row = max(values / rows / BATCH_VALUES, sum(size for _, size in sizes) / rows / BATCH_BYTES)
     count = max(1, min(_MOST_ROWS, int(1 / per_row) if per_row else _MOST_ROWS))
-    with _open(source, _repeating(group, names, count)) as file:
-        for batch in file.iter_batches(
+    repeating = _repeating(group, names, count)
+    with _open(source, repeating) if repeating else nullcontext(file) as chosen:
+        for batch in chosen.iter_batches(
             batch_size=count, row_groups=[index], columns=list(names), use_threads=False
         ):
             yield batch, row
@@ -152,6 +157,8 @@ def doubles(batch: pa.RecordBatch, name: str) -> Column | None:
     if name not in batch.schema.names:
         return None
     column = batch.column(name)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
         values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
         values = values.astype(np.float64)
@@ -166,7 +173,7 @@ def doubles(batch: pa.RecordBatch, name: str) -> Column | None:
 def _is_plain(kind: Any) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def strings(batch: pa.RecordBatch, name: str) -> list[str] | None:

@@ -23,13 +23,14 @@ _VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation)(
 
 
 def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
-    prompts = of.texts(rows, "input")
+    prompts, uids = of.texts(rows, "input"), of.pick(rows, "uid")
     beside = of.numbers_beside(rows, _OWN)
     said = [of.flags(beside[name]) for name in _CORRECT if name in beside]
     return Responses(
         steps_B=of.steps(rows, "step", piece.step),
-        names=_uids(rows) or names,
-        groups=[_group(row, prompt) for row, prompt in zip(rows, prompts, strict=True)],
+        # verl's own ids, where every response has one.
+        names=[str(each)[:200] for each in uids] if all(uids) else names,
+        groups=list(map(_group, uids, prompts)) if any(uids) else prompts,
         prompts=prompts,
         texts=of.texts(rows, "output"),
         rewards_B=of.optional(rows, "score"),
@@ -38,15 +39,8 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
     )
 
 
-def _uids(rows: Sequence[dict[str, Any]]) -> list[str] | None:
-    """Verl's own ids, where every response has one."""
-    uids = of.pick(rows, "uid")
-    return [str(each)[:200] for each in uids] if all(uids) else None
-
-
-def _group(row: dict[str, Any], prompt: str) -> str:
+def _group(uid: object, prompt: str) -> str:
     """The sample of `<sample>_<rollout>_<output>`; before verl had that, the prompt."""
-    uid = row.get("uid")
     return uid.rsplit("_", 2)[0] if isinstance(uid, str) and uid.count("_") >= 2 else prompt
 
 
