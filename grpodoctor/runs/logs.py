@@ -26,6 +26,9 @@ from grpodoctor.runs.packed import is_packed, packed_head, plain_name, unpack
 _REST, _LONGEST_REST = 20.0, 5.0
 """Between two searches lie so many times as long as one takes, and no more seconds than these."""
 
+SUMMARY = "wandb-summary.json"
+"""W&B's last values of a run, which look like a step of a log."""
+
 _HEAD = 64 * 1024
 """Bytes by which a file's format is known; one that was shorter is looked at again."""
 
@@ -143,6 +146,11 @@ class Logs:
         found = format_named(carrier.name)
         log, place = found.part_of(plain_name(path)) if found else (str(path), "")
         self._files[path] = LogFile(carrier, log, place)
+        if path.name == SUMMARY:
+            self.notes.append(
+                f"{SUMMARY} holds nothing but the last value of each key: one step; the history is"
+                " in run-*.wandb beside it, or in what W&B exports"
+            )
 
     def _open(self, path: Path) -> Carrier | None:
         if self._format is None and self._claimed(path):

@@ -93,9 +93,7 @@ class LogAgainstDump(Rule):
     name: ClassVar[str] = "log-contradicts-dump"
     summary: ClassVar[str] = "The log says another number than the responses it is about."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
-    inputs: ClassVar[tuple[Need, ...]] = (
-        tuple(f"{name}/{RECOMPUTED}" for name in (*_COMPARED, *_OF_ONE_BATCH)),
-    )
+    inputs: ClassVar[tuple[Need, ...]] = (tuple(f"{name}/{RECOMPUTED}" for name in _COMPARED),)
 
     rounding: float = 0.005
     """Relative: consoles print three or four digits."""

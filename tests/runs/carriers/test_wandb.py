@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import struct
@@ -15,7 +16,7 @@ import pytest
 from grpodoctor.runs.carriers.base import Keys, Row
 from grpodoctor.runs.carriers.catalogue import format_of
 from grpodoctor.runs.carriers.wandb import Wandb
-from grpodoctor.runs.opening import open_run
+from grpodoctor.runs.opening import ForeignRun, open_run
 from grpodoctor.runs.tail import Damage
 from grpodoctor.vocabulary.values import scalar
 
@@ -196,3 +197,14 @@ def _log(records: list[bytes]) -> bytes:
             data += piece
             begun = True
     return bytes(data)
+
+
+def test_a_summary_alone_is_one_step_and_says_where_the_history_is(tmp_path: Path) -> None:
+    row = {"_step": 120, "_runtime": 60, "actor/entropy": 0.3, "critic/score/mean": 0.5}
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/wandb-summary.json").write_text(json.dumps(row))
+    for path in (tmp_path, tmp_path / "files/wandb-summary.json"):
+        run = open_run(path)
+        assert [step.step for step in run.steps] == [120]
+        assert isinstance(run, ForeignRun)
+        assert any("the history is in run-*.wandb" in note for note in run.notes)
