@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ALTERATIONS = ("quantise", "quantise_only", "quantise_skip", "perturb", "weights", "weights_only")
+_GRACE_SECONDS = 3.0
 
 
 def load(model: str, options: Mapping[str, Any]) -> Engine:
@@ -71,9 +73,7 @@ def _check_heads(config: Any, tensor: int) -> None:
         RefusalError: if the model's plan divides heads that are not a multiple of the ranks.
     """
     plan = getattr(config, "base_model_tp_plan", None) or {}
-    heads = getattr(config, "num_key_value_heads", None) or getattr(
-        config, "num_attention_heads", tensor
-    )
+    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     divided = any(name.endswith("k_proj") and style == "colwise" for name, style in plan.items())
     if divided and heads % tensor:
         raise RefusalError(
@@ -166,6 +166,9 @@ def main() -> None:
         serve(load, first=os.environ.get("RANK", "0") == "0", meet=_meet)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
+        if os.environ.get("RANK", "0") != "0":
+            # torchrun ends all ranks when one has: the one that writes shall have said why.
+            time.sleep(_GRACE_SECONDS)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

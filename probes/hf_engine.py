@@ -85,11 +85,11 @@ class TransformersEngine:
     ) -> None:
         self._name, self._path, self._settings = name, path, settings
         self._model, self._device, self._ranks = model, device, ranks or Alone()
-        self._tokenizer = load_tokenizer(path, settings)
         self._halves = Halves(model, device, settings.compute_dtype)
         self._routers = Routers(model)
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
+        self._tokenizer = load_tokenizer(path, settings, self._vocabulary)
         self._context = int(getattr(config, "max_position_embeddings", None) or 2**31)
         self._ends = _end_ids(model, self._tokenizer)
 
@@ -133,7 +133,8 @@ class TransformersEngine:
         tokenizer = self._tokenizer
         if tokenizer is None:
             raise RefusalError(
-                f"{self._path} has no tokenizer", "give prompts as ids, or add tokenizer.json to it"
+                f"{self._path} has no tokenizer of its vocabulary",
+                "give prompts as ids, or add tokenizer.json to it",
             )
         return [_encoded(tokenizer, prompt, self._path) for prompt in prompts]
 

@@ -28,6 +28,8 @@ _ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_a
 _BITS = {"int8": 8, "int4": 4}
 _GROUP = 32
 _CPU_TOKENS, _OTHER_TOKENS = 4096, 32_768
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
+"""What transformers raises where a model's files are not what they should be."""
 ROUTERS = r"(^|\.)(gate|router|shared_expert_gate)$"
 """Modules that choose experts: no engine quantises them unless told to."""
 
@@ -37,7 +39,8 @@ class Settings:
     """The options of the programs that run transformers."""
 
     dtype: str = "float32"
-    attention: str = "sdpa"
+    attention: str = ""
+    """How attention is computed; by default as transformers chooses for the family, mostly sdpa."""
     autocast: str = ""
     """A precision to compute in, under torch's autocast; weights stay in `dtype`."""
     batch_tokens: int = 0
@@ -92,7 +95,7 @@ class Settings:
     def _check(self) -> None:
         choices = {
             "dtype": (self.dtype, tuple(_DTYPES)),
-            "attention": (self.attention, _ATTENTION),
+            "attention": (self.attention, ("", *_ATTENTION)),
             "autocast": (self.autocast, ("", "bfloat16", "float16")),
             "quantise": (self.quantise, ("", *_BITS)),
         }
@@ -175,13 +178,14 @@ def _from_pretrained(model: str, settings: Settings, more: Mapping[str, Any]) ->
         answer: Any = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=settings.torch_dtype,
-            attn_implementation=settings.attention,
+            attn_implementation=settings.attention or None,
             trust_remote_code=settings.trust_remote_code,
             use_safetensors=True,
+            ignore_mismatched_sizes=True,  # so that it tells which; they are refused below
             output_loading_info=True,
             **more,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (*_UNREADABLE, _invalid_config(), SafetensorError) as error:
         raise _unloadable(model, error) from error
     loaded, told = answer
     lacking = sorted([*told["missing_keys"], *(each[0] for each in told["mismatched_keys"])])
@@ -191,6 +195,14 @@ def _from_pretrained(model: str, settings: Settings, more: Mapping[str, Any]) ->
             "use a directory whose weights fit its config.json",
         )
     return loaded.eval().requires_grad_(False)
+
+
+def _invalid_config() -> type[Exception]:
+    """What a contradiction within config.json raises, which newer versions have a class for."""
+    from huggingface_hub import errors
+
+    kind: type[Exception] = getattr(errors, "StrictDataclassError", ValueError)
+    return kind
 
 
 def _unloadable(model: str, error: Exception) -> RefusalError:
@@ -350,12 +362,17 @@ def fake_quantised(weight: Tensor, bits: int) -> Tensor:
     return dequantised
 
 
-def load_tokenizer(model: str, settings: Settings) -> Any:
-    """The model's tokenizer, or None if it has none that can be loaded."""
+def load_tokenizer(model: str, settings: Settings, vocabulary: int) -> Any:
+    """The model's tokenizer, or None if it has none that can be loaded.
+
+    One of less than half of the model's vocabulary is another one's, or the empty one that
+    transformers makes up where the files are missing.
+    """
     from transformers import AutoTokenizer
 
-    with suppress(OSError, ValueError, KeyError):
-        return AutoTokenizer.from_pretrained(
+    with suppress(*_UNREADABLE):
+        tokenizer = AutoTokenizer.from_pretrained(
             model, trust_remote_code=settings.trust_remote_code, use_fast=True
         )
+        return tokenizer if 2 * len(tokenizer) >= vocabulary else None
     return None
