@@ -27,6 +27,7 @@ COMMANDS = {
     "export": "Write a trained model as a directory that any engine loads.",
     "watch": "Follow a live run: its vitals, its findings, its treatment.",
     "check": "Diagnose a run from what it left on disk, in any framework.",
+    "probe": "Measure whether sampler and learner agree, and say why not.",
     "metrics": "List the metrics, or what a framework's keys mean.",
     "rule": "List the rules, or print the manual page of one.",
     "remedy": "List the remedies, or print the page of one.",

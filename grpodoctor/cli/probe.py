@@ -1,0 +1,296 @@
+"""`grpodoctor probe`: do two engines agree, and if not, why."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpodoctor.cli.options import FailOn
+from grpodoctor.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from grpodoctor.probe.laboratory import Work
+    from grpodoctor.probe.plan import Plan
+    from grpodoctor.probe.results import ProbeResult
+
+HTML = "probe.html"
+_MOST_LABEL = 48
+
+
+class ProbeFormat(StrEnum):
+    """The formats of a probe's report."""
+
+    text = "text"
+    json = "json"
+    html = "html"
+
+
+def probe(
+    grid: Annotated[
+        Path | None,
+        typer.Argument(help="A TOML file with a grid of engines, in place of the options."),
+    ] = None,
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option("--sampler", help="ENGINE:MODEL?option=value&...; several make a grid."),
+    ] = None,
+    learner: Annotated[
+        list[str] | None, typer.Option("--learner", help="The same for what learns.")
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", help=".txt, .jsonl, .json or .parquet; default: built-in ones."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Prompts at most; 512.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", help="Responses a prompt; 8.")] = None,
+    max_tokens: Annotated[
+        list[int] | None,
+        typer.Option("--max-tokens", help="Longest response; 512. Several make a grid."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Of the sampler; 1.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", help="Of the sampler; 1.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="Of the sampler; 0: all.")] = None,
+    min_p: Annotated[float | None, typer.Option("--min-p", help="Of the sampler; 0.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of all that is drawn; 0.")] = None,
+    stale: Annotated[
+        Path | None,
+        typer.Option("--stale", help="An older checkpoint of the model: it must be flagged."),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", min=0.001, help="Seconds; what does not fit is not run."),
+    ] = None,
+    attribution: Annotated[
+        bool, typer.Option("--attribution/--no-attribution", help="Find out why they differ.")
+    ] = True,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            help="Folder to keep everything in; one that is there is gone on "
+            "with. Default: probe/<time>.",
+        ),
+    ] = None,
+    output_format: Annotated[
+        ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
+    ] = ProbeFormat.text,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit with 1 if a pair is this bad or worse.")
+    ] = FailOn.warning,
+) -> None:
+    """Measure whether sampler and learner agree, and say why not.
+
+    grpodoctor probe --sampler 'vllm:MODEL?python=.venv-vllm/bin/python'
+    --learner 'transformers:MODEL?dtype=float32'
+
+    Engines: vllm, openai_server, transformers, fsdp, llama_cpp, recorded, program. Each runs in the
+    Python that has it (python=PATH), one after the other. Ctrl-C leaves the pairs that are
+    finished; the same command with --output goes on.
+
+    Exit codes: 0 nothing at or above --fail-on, 1 something was found, 2 an engine or the input
+    failed; what could be measured is shown all the same.
+    """
+    sampling = {
+        "samples": samples, "max_tokens": max_tokens, "temperature": temperature,
+        "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed,
+    }  # fmt: skip
+    others = {"prompts": prompts, "limit": limit, "stale": stale}
+    plan = _plan(grid, sampler, learner, _given(sampling), _given(others))
+    changes = {"budget": budget, "attribution": None if attribution else False}
+    plan = plan.model_copy(update=_given(changes))
+    folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")
+    result = _run(plan, folder)
+    _print(result, output_format)
+    _write_html(result, folder)
+    _tell_end(result, folder)
+    _exit(result, fail_on)
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _plan(
+    grid: Path | None,
+    samplers: list[str] | None,
+    learners: list[str] | None,
+    sampling: dict[str, Any],
+    others: dict[str, Any],
+) -> Plan:
+    from grpodoctor.probe.plan import plan_of, read_plan
+
+    if grid is None:
+        return plan_of(samplers or (), learners or (), sampling=sampling, **others)
+    given = [*(["sampler"] if samplers else []), *(["learner"] if learners else [])]
+    given += [*sampling, *others]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(
+            f"a grid and {options} do not go together", where=str(grid), remedy="write it there"
+        )
+    return read_plan(grid)
+
+
+def _run(plan: Plan, folder: Path) -> ProbeResult:
+    from grpodoctor.probe.run import probe as run
+
+    with _ended_by_signals(), _progress() as listener:
+        try:
+            return run(plan, folder, listener)
+        except KeyboardInterrupt:
+            listener.stop()
+            done = f"{listener.done} of {listener.total} pairs are measured"
+            _say(f"ended; {done}; go on with the same command and --output {folder}")
+            raise
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the probe as Ctrl-C does, with all engines."""
+    watched = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in watched}
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in watched:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Quiet:
+    """Tells nobody, and remembers how far the probe is."""
+
+    done = total = 0
+
+    def stage(self, what: str, done: int, total: int) -> None:  # noqa: ARG002 - nobody looks
+        self.done, self.total = done, total
+
+    def work(self, work: Work) -> None:
+        """An engine is at work."""
+
+    def stop(self) -> None:
+        """Nothing is shown."""
+
+
+class _Bar(_Quiet):
+    """Shows on a terminal what runs now."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("starting", total=None, engine="")
+
+    def stage(self, what: str, done: int, total: int) -> None:
+        super().stage(what, done, total)
+        self._progress.update(
+            self._task, completed=done, total=total, description=_cut(what), engine=""
+        )
+
+    def work(self, work: Work) -> None:
+        shards = f"{work.shards}/{work.expected} shards, " if work.expected else ""
+        self._progress.update(self._task, engine=f"{shards}{work.seconds:.0f} s")
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+
+def _cut(text: str) -> str:
+    from rich.markup import escape
+
+    from grpodoctor.report.escape import plain
+
+    return escape(plain(text, limit=_MOST_LABEL))
+
+
+@contextmanager
+def _progress() -> Iterator[_Quiet]:
+    if not sys.stderr.isatty():
+        yield _Quiet()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (
+        *(SpinnerColumn(), TimeElapsedColumn(), MofNCompleteColumn(), BarColumn(bar_width=8)),
+        *(TextColumn("{task.description}"), TextColumn("{task.fields[engine]}", style="dim")),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Bar(progress)
+
+
+def _print(result: ProbeResult, output_format: ProbeFormat) -> None:
+    if output_format is ProbeFormat.json:
+        from grpodoctor.cli.pages import json_text
+        from grpodoctor.probe.results_json import to_json
+
+        sys.stdout.write(json_text(to_json(result)) + "\n")
+    elif output_format is ProbeFormat.html:
+        from grpodoctor.report import probe_html
+
+        sys.stdout.write(probe_html.render(result))
+    else:
+        from grpodoctor.cli.terminal import colour_wanted, columns
+        from grpodoctor.report import probe_text
+
+        sys.stdout.write(probe_text.render(result, width=columns(), colour=colour_wanted()))
+    sys.stdout.flush()
+
+
+def _write_html(result: ProbeResult, folder: Path) -> None:
+    from grpodoctor.report import probe_html
+
+    aside = folder / f".{HTML}.tmp"
+    aside.write_text(probe_html.render(result), encoding="utf-8")
+    aside.replace(folder / HTML)
+
+
+def _tell_end(result: ProbeResult, folder: Path) -> None:
+    _say(f"report written to {folder / HTML}; all figures are in {folder / 'probe.json'}")
+    if any(cell.status == "not_run" for cell in result.cells):
+        _say(f"not everything was run; go on with the same command and --output {folder}")
+
+
+def _say(text: str) -> None:
+    from grpodoctor.report.escape import plain
+
+    print(plain(text), file=sys.stderr)
+
+
+def _exit(result: ProbeResult, fail_on: FailOn) -> None:
+    from grpodoctor.probe.severity import SEVERITIES, severity_of
+
+    states = [cell.status for cell in result.cells]
+    failed = [cell.told for cell in result.cells if cell.status == "failed"]
+    for told in dict.fromkeys(failed):
+        _say(f"error: {told}")
+    if failed:
+        raise typer.Exit(EngineError.exit_code)
+    if "done" not in states:
+        raise EngineError("no pair was measured in the time given", remedy="raise --budget")
+    bar = SEVERITIES.index(fail_on.value)
+    if any(SEVERITIES.index(severity_of(cell)) >= bar for cell in result.cells):
+        raise typer.Exit(1)
