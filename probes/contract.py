@@ -35,8 +35,9 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -163,6 +164,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free what the engine holds."""
+
+
+@runtime_checkable
+class Recording(Protocol):
+    """An engine that has its responses already; it is given no prompts and draws nothing."""
+
+    def recorded(self) -> Sequence[Response]:
+        """All of them, those of a prompt together, with the prompts' and samples' numbers."""
 
 
 _PER_TOKEN = ("entropy", "rank", "mass_above", "top_logprob")
@@ -338,23 +347,46 @@ def _tokenise(engine: Engine, task: Mapping[str, Any], output: Path, first: bool
 
 
 def _sample(engine: Engine, task: Mapping[str, Any], output: Path, first: bool) -> dict[str, Any]:
-    given = task["sampling"]
-    sampling = Sampling(**given | {"stop_ids": tuple(given.get("stop_ids", ()))})
-    ids = _own_ids(engine, _read_prompts(task))
-    width = max(1, int(task.get("shard_responses", SHARD_RESPONSES)) // sampling.samples)
     counts = {"shards": 0, "responses": 0, "tokens": 0}
-    for number, start in enumerate(range(0, len(ids), width)):
+    for number, draw in enumerate(_draws(engine, task)):
         path = output / f"shard-{number:05d}.npz"
         if not _whole(path):
-            # Each shard's seed is its own: a program that goes on draws what it would have drawn.
-            seeded = Sampling(**vars(sampling) | {"seed": sampling.seed + start})
-            drawn = engine.sample(ids[start : start + width], seeded, task.get("want", ()))
-            for response in drawn:
-                response.prompt += start
+            drawn = draw()
             if first:
                 write_shard(path, drawn)
         _count(counts, path, first)
     return counts
+
+
+def _draws(engine: Engine, task: Mapping[str, Any]) -> Iterator[Callable[[], Sequence[Response]]]:
+    """What draws the responses of each shard."""
+    given = task["sampling"]
+    sampling = Sampling(**given | {"stop_ids": tuple(given.get("stop_ids", ()))})
+    size = int(task.get("shard_responses", SHARD_RESPONSES))
+    if isinstance(engine, Recording):
+        recorded = engine.recorded()
+        for start in range(0, len(recorded), size):
+            yield partial(list, recorded[start : start + size])
+        return
+    ids = _own_ids(engine, _read_prompts(task))
+    width = max(1, size // sampling.samples)
+    for start in range(0, len(ids), width):
+        yield partial(_drawn, engine, ids, range(start, start + width), sampling, task)
+
+
+def _drawn(
+    engine: Engine,
+    ids: Sequence[Sequence[int]],
+    which: range,
+    sampling: Sampling,
+    task: Mapping[str, Any],
+) -> list[Response]:
+    # Each shard's seed is its own: a program that goes on draws what it would have drawn.
+    seeded = Sampling(**vars(sampling) | {"seed": sampling.seed + which.start})
+    drawn = engine.sample(ids[which.start : which.stop], seeded, task.get("want", ()))
+    for response in drawn:
+        response.prompt += which.start
+    return drawn
 
 
 def _score(engine: Engine, task: Mapping[str, Any], output: Path, first: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import contract
+import hf_tokenizer
 import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed
 from http_json import JsonClient, StatusError
@@ -202,15 +203,10 @@ class OpenAiServer:
 
     def _own_ids(self, prompt: Mapping[str, Any]) -> list[int]:
         if self._tokenizer is None:
-            self._tokenizer = _tokenizer(
+            self._tokenizer = hf_tokenizer.load(
                 str(self._options["tokenizer"]), bool(self._options["trust_remote_code"])
             )
-        if "messages" in prompt:
-            text = self._tokenizer.apply_chat_template(
-                prompt["messages"], add_generation_prompt=True, tokenize=False
-            )
-            return list(self._tokenizer.encode(text, add_special_tokens=False))
-        return list(self._tokenizer.encode(prompt["text"]))
+        return hf_tokenizer.encoded(self._tokenizer, prompt)
 
     def _refuse_unasked(self, drawn: Drawn, sampling: Sampling) -> None:
         count = len(drawn.ids)
@@ -305,18 +301,6 @@ def _read_configuration(path: Path) -> dict[str, Any]:
         "end_ids": ends if isinstance(ends, list) else [ends] if ends is not None else None,
     }
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _tokenizer(name: str, trust: bool) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
-    except (OSError, ValueError) as error:
-        raise RefusalError(
-            f"{name[:80]!r} gives no tokenizer: {' '.join(str(error).split())[:200]}",
-            "name a directory that holds one",
-        ) from error
 
 
 if __name__ == "__main__":

@@ -21,6 +21,15 @@ MOST_DAMAGE = 100
 """Damaged lines of a shard that are kept one by one; all are counted."""
 
 
+class Sequences(NamedTuple):
+    """Token ids of responses with all that stands around them."""
+
+    tokens: Ragged
+    """Prompt, response, and perhaps padding."""
+    mask: Ragged
+    """Above 0 where a token was generated and is trained on."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Responses:
     """Some responses of a dump. What is None does not stand in it.
@@ -51,6 +60,9 @@ class Responses:
     """Log-probabilities of the generated tokens under the learner, in nats."""
     sampler: Ragged | None = None
     entropies: Ragged | None = None
+    sequences: Callable[[], Sequences] | None = None
+    """The tokens that `learner` and `sampler` speak of, in their sequences, for whoever wants to
+    have them scored again; also where `tokens` are left to another dump of the same responses."""
 
     def __len__(self) -> int:
         return int(self.steps_B.size)

@@ -15,7 +15,7 @@ import numpy as np
 
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.runs.dumps import columns as of
-from grpodoctor.runs.dumps.base import Column, Piece, Responses
+from grpodoctor.runs.dumps.base import Column, Piece, Responses, Sequences
 from grpodoctor.runs.dumps.jsonlines import json_format
 
 _FILE = re.compile(r"train_data_step(\d{1,12})")
@@ -43,6 +43,7 @@ def _columns(batches: Sequence[dict[str, Any]], names: Sequence[str], piece: Pie
         advantages_B=None if not whole else _advantages(rows, mask),
         learner=learner if both else None,
         sampler=sampler if both else None,
+        sequences=(lambda: Sequences(tokens, mask)) if whole else None,
     )
 
 

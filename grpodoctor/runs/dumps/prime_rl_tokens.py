@@ -10,7 +10,7 @@ import numpy as np
 
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.runs.dumps import columns as of
-from grpodoctor.runs.dumps.base import Piece, Responses, folder_number
+from grpodoctor.runs.dumps.base import Piece, Responses, Sequences, folder_number
 from grpodoctor.runs.dumps.jsonlines import json_format
 
 _FIRST = b'"micro_sequence_idx"'
@@ -30,12 +30,20 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
         if each.fits(mask) and of.has_any(each)
     }
     whole = "trainer_logprobs" in found and "inference_logprobs" in found
+
+    def sequences() -> Sequences:
+        tokens = of.ragged(of.pick(rows, "token_ids"), np.int64)
+        if not tokens.fits(mask):
+            raise ValueError("token_ids and loss_mask of different lengths")
+        return Sequences(*(Ragged(each.values_N, starts) for each in (tokens, mask)))
+
     return Responses(
         steps_B=np.full(len(ids), piece.step or 0, np.int64),
         names=ids,
         learner=found["trainer_logprobs"] if whole else None,
         sampler=found["inference_logprobs"] if whole else None,
         entropies=found.get("entropy"),
+        sequences=sequences,
     )
 
 

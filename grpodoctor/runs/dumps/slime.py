@@ -13,13 +13,21 @@ from grpodoctor.measure.ragged import Ragged
 from grpodoctor.runs.carriers.base import number
 from grpodoctor.runs.dumps import columns as of
 from grpodoctor.runs.dumps import pickles
-from grpodoctor.runs.dumps.base import Column, DumpFormat, Notes, Piece, Responses, last_number
+from grpodoctor.runs.dumps.base import (
+    Column,
+    DumpFormat,
+    Notes,
+    Piece,
+    Responses,
+    Sequences,
+    last_number,
+)
 
 _MOST_TOKENS = 64 * 1024 * 1024
 """Of a file: a small pickle can name one long list many times."""
 
 
-_PER_SAMPLE = ("log_probs", "rollout_log_probs", "loss_masks")
+_PER_SAMPLE = ("log_probs", "rollout_log_probs", "loss_masks", "tokens")
 
 
 def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
@@ -88,17 +96,15 @@ def _training(parts: Sequence[object], step: int, path: Path) -> Responses | Non
 
     Until its format 2 a file holds a table for each rank, since then a mapping for each response.
     """
-    columns: dict[str, list[list[object]]] = {"log_probs": [], "rollout_log_probs": []}
-    masks: list[list[object]] = []
+    columns: dict[str, list[list[object]]] = {name: [] for name in _PER_SAMPLE}
     for part in parts:
         if isinstance(part, Mapping):
             for name, found in columns.items():
                 found += [_listed(each) for each in _listed(part.get(name))]
-            masks += [_listed(each) for each in _listed(part.get("loss_masks"))]
-    learner, sampler = (_ragged(each) for each in columns.values())
+    learner, sampler, mask = (_ragged(columns[name]) for name in _PER_SAMPLE[:3])
     if not len(learner) or not learner.fits(sampler):
         return None
-    mask = _ragged(masks)
+    lengths_B = learner.lengths_B
     if mask.fits(learner):
         learner, sampler = (each.where(mask.values_N > 0) for each in (learner, sampler))
     return Responses(
@@ -106,7 +112,21 @@ def _training(parts: Sequence[object], step: int, path: Path) -> Responses | Non
         names=[f"{path.name}#{row}" for row in range(len(learner))],
         learner=learner,
         sampler=sampler,
+        sequences=lambda: _sequences(columns["tokens"], mask, lengths_B),
     )
+
+
+def _sequences(
+    tokens: Sequence[list[object]], mask: Ragged, lengths_B: np.ndarray[Any, np.dtype[np.int64]]
+) -> Sequences:
+    """Each response stands at the end of its tokens; its mask begins with it."""
+    masks: list[object] = []
+    for row, ids in enumerate(tokens):
+        length = int(lengths_B[row])
+        own = mask.row(row).tolist() if len(mask) == len(tokens) else []
+        generated = own if len(own) == length else [1.0] * length
+        masks.append([0.0] * (len(ids) - length) + generated)
+    return Sequences(of.ragged(tokens, np.int64), of.ragged(masks))
 
 
 def _ragged(lists: Sequence[list[object]]) -> Ragged:

@@ -1,0 +1,39 @@
+"""Prompts to ids by transformers, for engines that have no tokenizer of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract import RefusalError
+
+
+def load(name: str, trust: bool) -> Any:
+    """A tokenizer.
+
+    Args:
+        name: a directory, or a name on the hub.
+        trust: whether code that comes with it may run.
+
+    Raises:
+        RefusalError: if there is none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
+    except (OSError, ValueError) as error:
+        raise RefusalError(
+            f"{name[:80]!r} gives no tokenizer: {' '.join(str(error).split())[:200]}",
+            "name a directory that holds one",
+        ) from error
+
+
+def encoded(tokenizer: Any, prompt: Mapping[str, Any]) -> list[int]:
+    """The ids of a text, with what the tokenizer puts before it; of messages, in their template."""
+    if "messages" not in prompt:
+        return list(tokenizer.encode(prompt["text"]))
+    text = tokenizer.apply_chat_template(
+        prompt["messages"], add_generation_prompt=True, tokenize=False
+    )
+    return list(tokenizer.encode(text, add_special_tokens=False))
