@@ -71,7 +71,7 @@ def probe(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", min=0.001, help="Seconds; what does not fit is not run."),
+        typer.Option("--budget", min=0.001, help="Seconds; the rest is not run."),
     ] = None,
     attribution: Annotated[
         bool, typer.Option("--attribution/--no-attribution", help="Find out why they differ.")

@@ -1,0 +1,199 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.probe.results_json import read_result
+
+ENGINE = Path(__file__).with_name("fault_engine.py")
+SMALL = ("--limit", "6", "--samples", "2", "--max-tokens", "8", "--no-attribution")
+
+
+def spec(**options: object) -> str:
+    told = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"program:{ENGINE}?model=bigram" + (f"&{told}" if told else "")
+
+
+def probe(*arguments: object, output: Path, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "grpodoctor", "probe", *map(str, arguments), "--output", output],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def pair(sampler: str, learner: str, output: Path, *more: object):
+    return probe("--sampler", sampler, "--learner", learner, *SMALL, *more, output=output)
+
+
+def launches(output: Path) -> int:
+    return len(list((output / "logs").glob("*.log")))
+
+
+def test_engines_that_agree(tmp_path: Path) -> None:
+    done = pair(spec(), spec(), tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "every log-probability is the same to the bit" in " ".join(done.stdout.split())
+    assert "<html" in (tmp_path / "out" / "probe.html").read_text()
+    (cell,) = read_result(tmp_path / "out" / "probe.json").cells
+    outcomes = {control.name: control.passed for control in cell.controls}
+    assert outcomes == {
+        "self_scoring": True, "repeat": True, "same_weights": None, "stale_weights": True,
+    }  # fmt: skip
+
+
+def test_engines_that_differ_and_how_bad_it_must_be(tmp_path: Path) -> None:
+    far = spec(shift=0.05)
+    done = pair(spec(), far, tmp_path / "out", "--output-format", "json")
+    assert done.returncode == 1, done.stderr
+    (cell,) = json.loads(done.stdout)["cells"]
+    assert "differ by more than two sound ones do" in cell["verdict"]
+    before = launches(tmp_path / "out")
+    again = pair(spec(), far, tmp_path / "out", "--fail-on", "critical")
+    assert again.returncode == 0
+    assert launches(tmp_path / "out") == before, "a finished pair is not done again"
+
+
+def test_a_broken_engine_takes_its_own_pairs_alone(tmp_path: Path) -> None:
+    arguments = ["--sampler", spec(), "--sampler", spec(fault="die", at="sample")]
+    arguments += ["--learner", spec(), "--learner", spec(fault="raise", at="score")]
+    done = probe(*arguments, *SMALL, output=tmp_path / "out")
+    assert done.returncode == 2
+    assert "ValueError: no such kernel" in done.stderr
+    assert "killed by SIGKILL" in done.stderr
+    assert "Traceback (most" not in done.stderr
+    cells = read_result(tmp_path / "out" / "probe.json").cells
+    assert [cell.status for cell in cells] == ["done", "failed", "failed", "failed"]
+    assert "1 pair measured, 3 failed" in done.stdout
+
+
+def test_a_vocabulary_that_differs(tmp_path: Path) -> None:
+    done = pair(spec(), spec(vocabulary=8, fault="raise", at="score"), tmp_path / "out")
+    assert done.returncode == 2
+    assert "their vocabularies differ" in done.stderr
+    padded = pair(spec(), spec(vocabulary=40), tmp_path / "out")
+    assert padded.returncode == 0
+    assert "knows 32 tokens and" in padded.stdout
+
+
+def test_prompts_that_are_too_long(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("short\n" + "long " * 200 + "\n")
+    out = tmp_path / "out"
+    done = pair(spec(), spec(), out, "--prompts", prompts)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 prompts are longer than the context" in " ".join(done.stdout.split())
+    assert read_result(out / "probe.json").settings["prompts"] == 1
+    none = pair(spec(context=4), spec(), out, "--prompts", prompts)
+    assert none.returncode == 2
+    assert "2 of 2 prompts are longer" in none.stderr
+
+
+def test_a_grid(tmp_path: Path) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f"model = {str(ENGINE)!r}\nlimit = 4\nattribution = false\n"
+        "[sampling]\nsamples = 2\nmax_tokens = [4, 8]\n"
+        '[[sampler]]\nengine = "program"\noptions = { model = "x", seed = [0, 1] }\n'
+        '[[learner]]\nengine = "program"\noptions = { model = "x" }\n'
+    )
+    done = probe(grid, output=tmp_path / "out")
+    assert done.returncode == 1, done.stderr
+    cells = read_result(tmp_path / "out" / "probe.json").cells
+    assert [(cell.max_tokens, cell.status) for cell in cells] == [
+        (4, "done"), (4, "done"), (8, "done"), (8, "done"),
+    ]  # fmt: skip
+    assert launches(tmp_path / "out") == 4, "each engine once, and one learner with wrong weights"
+    both = probe(grid, "--limit", 3, output=tmp_path / "out")
+    assert both.returncode == 2
+    assert "a grid and --limit do not go together" in both.stderr
+
+
+def test_the_budget_leaves_what_is_done(tmp_path: Path) -> None:
+    hanging = spec(fault="hang", at="score")
+    arguments = ["--sampler", spec(), "--learner", spec(seed=1), "--learner", hanging]
+    done = probe(*arguments, *SMALL, "--budget", "8", output=tmp_path / "out")
+    assert done.returncode == 1, done.stderr
+    cells = read_result(tmp_path / "out" / "probe.json").cells
+    assert [cell.status for cell in cells] == ["done", "not_run"]
+    assert "the time was over" in cells[1].told
+    assert "go on with the same command" in done.stderr
+    nothing = pair(hanging, hanging, tmp_path / "other", "--budget", "0.01")
+    assert nothing.returncode == 2
+    assert "no pair was measured" in nothing.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_what_is_finished(tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out"
+    arguments = ["--sampler", spec(), "--learner", spec(), "--learner", spec(fault="hang")]
+    command = [sys.executable, "-m", "grpodoctor", "probe", *arguments, *SMALL, "--output", out]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (out / "probe.json").exists() or read_result(out / "probe.json").seconds == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(number)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130, told
+    assert "1 of 2 pairs are measured; go on with" in told
+    assert read_result(out / "probe.json").cells[0].status == "done"
+    assert not _alive(out)
+
+
+def _alive(out: Path) -> list[str]:
+    mark = f"GRPODOCTOR_PROBE={out}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found += [str(environ)] if mark in environ.read_bytes().split(b"\0") else []
+        except OSError:
+            continue
+    return found
+
+
+BAD = {
+    "no engine": (["--sampler", "sglang:m", "--learner", "vllm:m"], "begin with an engine"),
+    "no learner": (["--sampler", "vllm:m"], "--learner is missing"),
+    "not a Python": (
+        ["--sampler", "vllm:m?python=/nowhere/python", "--learner", "vllm:m"],
+        "there is no Python /nowhere/python",
+    ),
+    "no prompts": (
+        ["--sampler", spec(), "--learner", spec(), "--prompts", "/nowhere.txt"],
+        "the prompts cannot be read",
+    ),
+    "out of bounds": (
+        ["--sampler", spec(), "--learner", spec(), "--temperature", "0"],
+        "sampling.temperature cannot be",
+    ),
+    "no grid": (["/nowhere.toml"], "the plan cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_told_in_a_line(tmp_path: Path, case: str) -> None:
+    arguments, told = BAD[case]
+    done = probe(*arguments, output=tmp_path / "out")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_engine_that_is_not_installed(tmp_path: Path) -> None:
+    """The interpreter that pyenv or the system has, without torch."""
+    base = Path(sys.base_prefix) / "bin" / "python3"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    sampler = f"transformers:m?python={base}"
+    done = probe("--sampler", sampler, "--learner", spec(), *SMALL, output=tmp_path / "out",
+                 env=environment)  # fmt: skip
+    assert done.returncode == 2
+    assert "it has no numpy" in done.stderr or "cannot import what the engine needs" in done.stderr
