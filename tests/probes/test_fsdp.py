@@ -1,0 +1,206 @@
+"""Two real gloo ranks score what one process scores, each holding a half of the weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.probes.conftest import PROBES
+from tests.probes.models import ROWS, prompts_file, texts
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+OPTIONS = {"dtype": "bfloat16", "batch_tokens": 400}
+"""Some batches of several responses, and not as many for each rank."""
+WANT = ["entropy", "experts"]
+
+
+def launch(
+    folder: Path, model: Path, processes: int, options: dict[str, Any], tasks: list[dict[str, Any]]
+) -> tuple[int, dict[str, Any], str]:
+    """Exit code, answer and log of the program under torchrun, of which nothing is left."""
+    request, answer = folder / "request.json", folder / "answer.json"
+    told = {"contract": 1, "model": str(model), "options": OPTIONS | options, "tasks": tasks}
+    request.write_text(json.dumps(told | {"answer": str(answer)}), encoding="utf-8")
+    program = str(PROBES / "engine_fsdp.py")
+    process = subprocess.Popen(
+        [sys.executable, *TORCHRUN, str(processes), program, str(request)],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, log = process.communicate(timeout=200)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)  # torchrun then ends its ranks
+    return process.returncode, json.loads(answer.read_text(encoding="utf-8")), log
+
+
+def task(kind: str, folder: Path, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "name": folder.name, "output": str(folder), **more}
+
+
+def draw(model: Path, folder: Path) -> list[list[Any]]:
+    """Two shards of unlike size, with an empty response among them."""
+    from contract import Response, Sampling, write_shard
+    from engine_transformers import load
+
+    source = load(str(model), OPTIONS)
+    ids = source.tokenise([{"text": text} for text in texts(5)])
+    drawn = source.sample(ids, Sampling(samples=4, max_tokens=40), ())
+    shards = [[*drawn[:13], Response(ids[0], [], [])], drawn[13:]]
+    folder.mkdir()
+    for number, shard in enumerate(shards):
+        write_shard(folder / f"shard-{number:05d}.npz", shard)
+    return shards
+
+
+def alone(model: Path, shards: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
+    """What one process says of the same shards."""
+    from contract import Processing
+    from engine_transformers import load
+
+    source = load(str(model), OPTIONS)
+    told = [each for shard in shards for each in source.score(shard, Processing(), WANT)]
+    found = {name: np.concatenate([each.extras[name] for each in told]) for name in told[0].extras}
+    logprobs = np.concatenate([np.array(each.logprobs, np.float32) for each in told])
+    return found | {"logprobs": logprobs}
+
+
+def told_by(folder: Path) -> dict[str, np.ndarray]:
+    """All shards of a folder, by the names of readings without their shapes."""
+    shards: list[dict[str, np.ndarray]] = []
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as arrays:
+            shards.append({name.rpartition("_")[0]: arrays[name] for name in arrays.files})
+    return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
+
+
+def test_fsdp_scores_to_the_bit_what_one_process_does(dense_model: Path, tmp_path: Path) -> None:
+    inputs, scored = tmp_path / "inputs", tmp_path / "scored"
+    drawn, own = tmp_path / "drawn", tmp_path / "own"
+    shards = draw(dense_model, inputs)
+    prompts = str(prompts_file(tmp_path / "prompts.json", 3))
+    sampling = {"samples": 2, "max_tokens": 9, "temperature": 0.8}
+    code, answer, log = launch(
+        tmp_path,
+        dense_model,
+        2,
+        {"fsdp": 2},
+        [
+            task("score", scored, inputs=str(inputs), want=WANT),
+            task("sample", drawn, prompts=prompts, sampling=sampling, shard_responses=4),
+            task("score", own, inputs=str(drawn), processing={"temperature": 0.8}),
+        ],
+    )
+    assert code == 0, log
+    assert answer["engine"]["layout"] == {"fsdp": 2, "tensor_parallel": 1}
+    assert answer["tasks"]["scored"]["responses"] == sum(map(len, shards))
+    wanted, told = alone(dense_model, shards), told_by(scored)
+    assert np.array_equal(told["logprobs"], wanted["logprobs"])
+    assert np.array_equal(told["entropy"], wanted["entropy"])
+    assert len(told_by(own)["logprobs"]) == answer["tasks"]["drawn"]["tokens"] > 20
+    gap = np.exp(told_by(own)["logprobs"]) - np.exp(told_by(drawn)["logprobs"])
+    assert np.abs(gap).mean() < 5e-3
+
+
+def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Path) -> None:
+    from contract import Response, write_shard
+
+    inputs, scored, strange = tmp_path / "inputs", tmp_path / "scored", tmp_path / "strange"
+    shards = draw(moe_model, inputs)
+    strange.mkdir()
+    write_shard(strange / "shard-00000.npz", [Response([5], [ROWS + 3])])
+    code, answer, log = launch(
+        tmp_path,
+        moe_model,
+        2,
+        {"tensor_parallel": 2},
+        [
+            task("score", scored, inputs=str(inputs), want=WANT),
+            task("score", tmp_path / "refused", inputs=str(strange)),
+        ],
+    )
+    assert answer["engine"]["layout"] == {"fsdp": 1, "tensor_parallel": 2}
+    wanted, told = alone(moe_model, shards), told_by(scored)
+    gap = np.abs(np.exp(told["logprobs"]) - np.exp(wanted["logprobs"]))
+    assert 0 < gap.mean() < 3e-3, "another layout rounds otherwise, and does no more than that"
+    assert gap.max() < 0.3
+    same = np.sort(told["experts"], axis=2) == np.sort(wanted["experts"], axis=2)
+    assert same.all(axis=2).mean() > 0.95
+    # What every rank refuses is in the answer; what was done before it stands.
+    assert code != 0
+    assert f"has the id {ROWS + 3}" in answer["error"]["what"]
+    assert set(answer["tasks"]) == {"scored"}
+    assert 'engine_fsdp.py", line' not in log, "a refusal has no traceback"
+
+
+def test_both_at_once_are_four_ranks(dense_model: Path, tmp_path: Path) -> None:
+    inputs, scored = tmp_path / "inputs", tmp_path / "scored"
+    shards = draw(dense_model, inputs)
+    options = {"tensor_parallel": 2, "dtype": "float32"}  # fsdp follows from the processes
+    work = [task("score", scored, inputs=str(inputs))]
+    code, answer, log = launch(tmp_path, dense_model, 4, options, work)
+    assert code == 0, log
+    assert answer["engine"]["layout"] == {"fsdp": 2, "tensor_parallel": 2}
+    from contract import Processing
+    from engine_transformers import load
+
+    source = load(str(dense_model), OPTIONS | {"dtype": "float32"})
+    told = [each for shard in shards for each in source.score(shard, Processing(), ())]
+    wanted = np.concatenate([each.logprobs for each in told])
+    assert np.abs(told_by(scored)["logprobs"] - wanted).max() < 1e-4
+
+
+@pytest.mark.parametrize("lots", [0, 1, 5, 8])
+def test_every_group_makes_as_many_passes_and_each_lot_counts_once(
+    lots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine_fsdp import Division
+
+    work = [[10 * lot, 10 * lot + 1] for lot in range(lots)]
+    passes, counted = [], []
+    for rank in range(6):
+        monkeypatch.setenv("RANK", str(rank))
+        shares = Division(3, 2).share(work)
+        passes.append(len(shares))
+        counted += [lot for lot, counts in shares if counts]
+    assert len(set(passes)) == 1
+    assert sorted(counted) == work
+
+
+def test_degrees_must_make_up_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from contract import RefusalError
+    from engine_fsdp import _degrees, load
+
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert _degrees(0, 0) == (8, 1)
+    assert _degrees(0, 2) == (4, 2)
+    assert _degrees(2, 4) == (2, 4)
+    for fsdp, tensor in ((2, 2), (8, 2), (0, 3), (0, 16)):
+        with pytest.raises(RefusalError, match="is not the number of processes, 8"):
+            _degrees(fsdp, tensor)
+    with pytest.raises(RefusalError, match="no option 'quantise'"):
+        load("nowhere", {"quantise": "int8"})
+
+
+def test_a_head_is_not_cut_through() -> None:
+    from contract import RefusalError
+    from engine_fsdp import _check_heads
+    from transformers import Qwen2Config
+
+    config = Qwen2Config(num_attention_heads=8, num_key_value_heads=2)
+    _check_heads(config, 2)
+    with pytest.raises(RefusalError, match="2 heads of keys and values"):
+        _check_heads(config, 4)
