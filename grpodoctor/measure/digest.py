@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.batch import Flags
+from grpodoctor.measure.buckets import Sorted, lowest, sorted_readings
 from grpodoctor.measure.groups import Groups, groups_of, length_gap, reward_groups
-from grpodoctor.measure.responses import mean_over
+from grpodoctor.measure.responses import bound_excess, mean_over
 from grpodoctor.measure.sample import LOOKED_INTO, SEARCHED, among, drawn
 from grpodoctor.vocabulary.values import (
     Max,
@@ -48,6 +49,8 @@ class Digest:
     columns: dict[str, NDArray[np.generic]]
     extremes: dict[int, dict[str, Reading]] = field(default_factory=dict)
     """By step."""
+    sorted: dict[int, list[Sorted]] = field(default_factory=dict)
+    """By step, the responses whose tokens were sorted by position and probability."""
 
     def __len__(self) -> int:
         return next((each.size for each in self.columns.values()), 0)
@@ -56,7 +59,8 @@ class Digest:
         """The rows of one step."""
         chosen = self.columns["step"] == step
         columns = {name: values[chosen] for name, values in self.columns.items()}
-        return Digest(columns, {step: self.extremes.get(step, {})})
+        own = {step: self.sorted[step]} if step in self.sorted else {}
+        return Digest(columns, {step: self.extremes.get(step, {})}, own)
 
 
 def join(parts: list[Digest]) -> Digest:
@@ -70,7 +74,11 @@ def join(parts: list[Digest]) -> Digest:
     for part in parts:
         for step, found in part.extremes.items():
             extremes[step] = merge_all(extremes.get(step, {}), found)
-    return Digest(columns, extremes)
+    chosen: dict[int, list[Sorted]] = {}
+    for part in parts:
+        for step, rows in part.sorted.items():
+            chosen[step] = lowest([*chosen[step], *rows]) if step in chosen else rows
+    return Digest(columns, extremes, chosen)
 
 
 def _blank(name: str, count: int) -> NDArray[np.generic]:
@@ -86,6 +94,8 @@ def digest_readings(digest: Digest) -> dict[str, Reading]:
         readings |= measure(columns)
     for each in digest.extremes.values():
         readings |= each
+    for rows in digest.sorted.values():
+        readings |= sorted_readings(rows)
     return readings
 
 
@@ -206,6 +216,9 @@ def _of_rewards(told: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict
             if source == "advantage":
                 readings.pop("groups/reward_std")
             break
+    magnitudes = np.abs(_double(told["advantage"])) if "advantage" in told else np.array([np.nan])
+    if np.isfinite(magnitudes).all():
+        readings["advantage/bound_excess"] = bound_excess(magnitudes, groups)
     lengths = _double(told["length"]) if "length" in told else np.array([np.nan])
     if flags is not None and not np.isnan(lengths).any():
         readings["length/group_gap"] = length_gap(lengths, groups, flags)

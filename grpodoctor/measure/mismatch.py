@@ -39,6 +39,8 @@ _POSITION_NAMES = tuple(
 _PROBABILITY_NAMES = tuple(
     f"probability/{low:g}-{high:g}" for low, high in pairwise(PROBABILITY_EDGES)
 )
+BUCKETS = (*_POSITION_NAMES, *_PROBABILITY_NAMES)
+"""Of tokens, by position and by probability; each token is in one of both kinds."""
 PER_RESPONSE = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max")
 """The figures that every response has of its own."""
 _OVER_TOKENS = ("bias", "kl_k1", "kl_k3", "chi2", "ess", "pearson", "far_rate")

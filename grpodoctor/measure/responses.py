@@ -127,7 +127,7 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
     elif batch.advantages_B is not None:
         magnitudes_B = np.abs(batch.advantages_B)
         per_token_N = np.repeat(batch.advantages_B, mask_BT.sum(axis=1))
-        excess = _bound_excess(magnitudes_B, groups)
+        excess = bound_excess(magnitudes_B, groups)
     else:
         return {}
     return {
@@ -138,7 +138,8 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
     }
 
 
-def _bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
+def bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
+    """The largest advantage of a batch over the bound that its group's size sets."""
     sizes_B = groups.sizes_G[groups.index_B]
     several_B = sizes_B > 1
     bounded_B = magnitudes_B[several_B] / np.sqrt(sizes_B[several_B] - 1)

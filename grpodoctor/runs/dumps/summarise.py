@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grpodoctor.measure.buckets import Sorted, sort_drawn
 from grpodoctor.measure.digest import COMPONENT, Digest, extremes_of, join
 from grpodoctor.measure.ragged import Ragged, fingerprints, gap_figures
 from grpodoctor.measure.sample import lots_of, name_hashes, text_prints
@@ -117,11 +118,13 @@ def digest_of(responses: Responses, looks: Looks) -> Digest:
     elif texts is not None:
         columns["loop"] = _looping(texts)
     columns.setdefault("text", np.zeros(len(responses), np.uint64))
+    chosen: dict[int, list[Sorted]] = {}
     if responses.learner is not None and responses.sampler is not None:
         columns |= gap_figures(responses.learner, responses.sampler)
+        chosen = sort_drawn(responses.learner, responses.sampler, columns)
     if responses.entropies is not None:
         columns |= _entropies(responses.entropies)
-    return Digest(columns, extremes_of(columns, responses.names.__getitem__))
+    return Digest(columns, extremes_of(columns, responses.names.__getitem__), chosen)
 
 
 def _encoded(texts: Sequence[str] | None) -> list[bytes] | None:
