@@ -78,12 +78,28 @@ def drawn(lots_B: Lots, most: int, *owners: NDArray[np.generic]) -> Flags:
     if np.count_nonzero(chosen_B) <= most:
         return chosen_B
     rows = np.flatnonzero(chosen_B)
-    keys = [each[rows] for each in owners]
-    order = np.lexsort((lots_B[rows], *keys))
+    keys = [each for each in (owner[rows] for owner in owners) if (each != each[0]).any()]
+    chosen_B[rows] = (
+        _lowest(lots_B[rows], most, keys) if keys else _lowest_of_all(lots_B[rows], most)
+    )
+    return chosen_B
+
+
+def _lowest_of_all(lots_B: Lots, most: int) -> Flags:
+    border = np.partition(lots_B, most - 1)[most - 1]
+    chosen_B: Flags = lots_B < border
+    equal = np.flatnonzero(lots_B == border)
+    chosen_B[equal[: most - np.count_nonzero(chosen_B)]] = True
+    return chosen_B
+
+
+def _lowest(lots_B: Lots, most: int, keys: list[NDArray[np.generic]]) -> Flags:
+    order = np.lexsort((lots_B, *keys))
     begins = np.arange(order.size) == 0
     for key in keys:
         begins[1:] |= key[order[1:]] != key[order[:-1]]
     starts = np.flatnonzero(begins)
     places = np.arange(order.size) - np.repeat(starts, np.diff(starts, append=order.size))
-    chosen_B[rows[order[places >= most]]] = False
+    chosen_B = np.empty(order.size, dtype=bool)
+    chosen_B[order] = places < most
     return chosen_B

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -66,9 +66,10 @@ def optional(rows: Sequence[Row], key: str) -> Column | None:
 
 def texts(rows: Sequence[Row], key: str) -> list[str]:
     """The texts under a key; an empty one where there is none."""
-    return [
-        each if type(each) is str else text_of(each) for row in rows for each in (row.get(key),)
-    ]
+    values = pick(rows, key)
+    if set(map(type, values)) == {str}:
+        return cast("list[str]", values)
+    return [each if type(each) is str else text_of(each) for each in values]
 
 
 def text_of(value: object) -> str:
@@ -91,8 +92,10 @@ def steps(rows: Sequence[Row], key: str, fallback: int | None) -> np.ndarray[Any
     """The step of every row: what it says, else what the file's name says, else 0."""
     otherwise = 0 if fallback is None else fallback
     said = pick(rows, key)
-    if set(map(type, said)) == {int} and all(0 <= each < LARGEST_STEP for each in said):  # type: ignore[operator]
-        return np.array(said, np.int64)
+    if set(map(type, said)) == {int}:
+        whole = cast("list[int]", said)
+        if min(whole) >= 0 and max(whole) < LARGEST_STEP:
+            return np.array(whole, np.int64)
     return np.array([step_of(each, otherwise) for each in said], np.int64)
 
 

@@ -141,7 +141,7 @@ def _blocks(file: BufferedReader, piece: Piece, notes: Notes) -> Iterator[_Block
     if offset > 0:
         file.seek(offset - 1)
         offset += _skip_line(file) - 1
-    data = bytearray(BLOCK_BYTES + 2)
+    data = bytearray(BLOCK_BYTES + 2 if offset < piece.stop else 0)
     while offset < piece.stop:
         file.seek(offset)
         size = file.readinto(memoryview(data)[1:-1])

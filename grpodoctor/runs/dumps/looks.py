@@ -114,8 +114,9 @@ class Looks:
                 if each.content is not None:
                     self._found["compression"][each.row] = compression(each.content)
             texts += [each for each in held if each.content is not None]
-        hits = _reflects([each.content for each in texts])
-        self._found["reflects"].update(zip((each.row for each in texts), hits, strict=True))
+        if texts:
+            hits = _reflects([each.content for each in texts])
+            self._found["reflects"].update(zip((each.row for each in texts), hits, strict=True))
         for held in self._tokens.take():
             for each in held:
                 if each.content is not None:

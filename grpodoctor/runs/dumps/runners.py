@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pkgutil
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +21,15 @@ from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 from grpodoctor.runs.dumps.plan import Shard
 from grpodoctor.runs.dumps.summarise import Summary, summarise_shard
 
+_FOLDER = Path(__file__).parent
 POOL_FROM = 64 * 1024 * 1024
 """Bytes of a dump from which on a pool of processes is worth its start."""
 _AHEAD = 3
 """Shards per worker that are under way before their turn: bounded, since results wait in memory."""
 _MOST_WORKERS = 16
 _KNOCK_SECONDS = 5.0
+_OF_READERS = [f"{__package__}.{each.name}" for each in pkgutil.iter_modules([str(_FOLDER)])]
+"""What a process needs to read any format: loaded once, before it divides."""
 _EXPECTED = (GrpodoctorError, OSError, ValueError, ArithmeticError, LookupError, MemoryError)
 
 
@@ -115,7 +119,7 @@ class _Pool:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else None
         context = multiprocessing.get_context(method)
         if method is not None:
-            context.set_forkserver_preload([f"{__package__}.summarise", "pyarrow.parquet"])
+            context.set_forkserver_preload([*_OF_READERS, "pyarrow.parquet", "pyarrow.compute"])
         return ProcessPoolExecutor(workers, mp_context=context)
 
     def submit(self, shard: Shard) -> Future[Outcome] | None:
