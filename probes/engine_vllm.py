@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import contract
+import hf_tokenizer
 import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed
 from vllm_worker_extension import EXTENSION, unpack_experts
@@ -117,6 +118,10 @@ class VllmEngine:
         ids: list[list[int]] = []
         for prompt in prompts:
             try:
+                own = hf_tokenizer.encoded(self._llm.get_tokenizer(), prompt)
+                if len(own) >= self._context:
+                    ids.append(own)  # vLLM refuses it; how long it is, is what must be known
+                    continue
                 if "messages" in prompt:
                     outputs = self._llm.chat(prompt["messages"], one, use_tqdm=False)
                 else:

@@ -22,8 +22,8 @@ def check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabul
     Args:
         folder: its shards.
         sampling: how they were to be drawn.
-        prompts: how many prompts it was given; None where it brings its own.
-        vocabulary: how many tokens it says to know.
+        prompts: how many prompts it was given; None where it has its responses already.
+        vocabulary: how many tokens it says to know; 0 where it does not.
 
     Raises:
         EngineError: if there are too few or too many responses, one is empty or longer than asked
@@ -33,7 +33,7 @@ def check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabul
     responses = tokens = 0
     logprobs = False
     for shard in read_shards(folder):
-        _check_shard(shard, sampling, vocabulary)
+        _check_shard(shard, None if prompts is None else sampling.max_tokens, vocabulary)
         if prompts is not None:
             counts += _per_prompt(shard, prompts)
         responses += len(shard.prompt_B)
@@ -53,17 +53,16 @@ def check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabul
         )
 
 
-def _check_shard(shard: Shard, sampling: Sampling, vocabulary: int) -> None:
+def _check_shard(shard: Shard, longest: int | None, vocabulary: int) -> None:
     lengths_B = shard.lengths_B
     if len(lengths_B) and lengths_B.min() < 1:
         raise EngineError("it has given a response without tokens")
-    if len(lengths_B) and lengths_B.max() > sampling.max_tokens:
+    if longest is not None and len(lengths_B) and lengths_B.max() > longest:
         raise EngineError(
-            f"it has given {lengths_B.max()} tokens where at most {sampling.max_tokens} were asked "
-            "for"
+            f"it has given {lengths_B.max()} tokens where at most {longest} were asked for"
         )
     for ids in (shard.prompt_ids_P, shard.response_ids_N):
-        if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+        if len(ids) and not 0 <= ids.min() <= ids.max() < (vocabulary or ids.max() + 1):
             raise EngineError(
                 f"it has given the id {ids.max() if ids.min() >= 0 else ids.min()} with a "
                 f"vocabulary of {vocabulary} tokens"

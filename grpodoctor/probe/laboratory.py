@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from grpodoctor.errors import EngineError
@@ -24,9 +25,17 @@ from grpodoctor.probe.launch import (
     read_answer,
 )
 from grpodoctor.probe.orders import CONTRACT, Task, kind_of, prompts_of, shards_of
-from grpodoctor.probe.shards import read_shard, shard_paths
+from grpodoctor.probe.shards import read_shard, read_shards, shard_paths
 from grpodoctor.probe.spec import EngineSpec
-from grpodoctor.probe.store import DONE, JOB, Store, engine_key, read_json, write_json
+from grpodoctor.probe.store import (
+    DONE,
+    JOB,
+    Store,
+    engine_key,
+    read_json,
+    read_json_list,
+    write_json,
+)
 
 Outcome = Path | EngineError
 _FACTS = TypeAdapter(EngineFacts)
@@ -94,6 +103,14 @@ class Laboratory:
         """Ask these prompts from now on."""
         self.prompts = tuple(prompts)
         self._prompts = self.store.prompts(self.prompts)
+
+    def prompts_of(self, rollouts: Path) -> tuple[Mapping[str, Any], ...]:
+        """The prompts that responses were drawn for."""
+        path = prompts_of(rollouts, self._prompts)
+        if path == self._prompts:
+            return self.prompts
+        told = read_json_list(path)
+        return tuple(each for each in told if isinstance(each, dict))
 
     def close(self) -> None:
         """Let the next probe into the folder."""
@@ -261,22 +278,36 @@ class Laboratory:
         answered = [task for task in errand.tasks if task.name in results]
         for task in answered:
             try:
-                self._check(errand.engine, task)
+                self._check(errand, task)
             except EngineError as error:
                 self._refuse(errand, task, error)
             else:
                 write_json(task.output / DONE, results[task.name])
         return answered
 
-    def _check(self, engine: EngineSpec, task: Task) -> None:
+    def _check(self, errand: _Errand, task: Task) -> None:
+        engine = errand.engine
         if isinstance(task.job, SampleJob):
-            prompts = None if engine.engine == "recorded" else len(self.prompts)
+            is_record = engine.engine == "recorded"
+            prompts = None if is_record else len(self.prompts)
             vocabulary = self.facts(engine).vocab_size
             check_sampled(task.output, task.job.sampling, prompts, vocabulary)
+            if is_record:
+                self._name_prompts(errand, task)
         elif isinstance(task.job, ScoreJob):
             check_scored(task.job.rollouts, task.output)
         else:
             check_ids(task.output / "ids.json", len(self.prompts))
+
+    def _name_prompts(self, errand: _Errand, task: Task) -> None:
+        """Say which prompts the responses of a record are to: its own, and not the probe's."""
+        ids: dict[int, list[int]] = {}
+        for shard in read_shards(task.output):
+            parts = np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1])
+            ids |= {int(at): part.tolist() for at, part in zip(shard.prompt_B, parts, strict=True)}
+        prompts = [{"ids": ids.get(at, [])} for at in range(max(ids, default=-1) + 1)]
+        own = replace(task, prompts=self.store.prompts(prompts))
+        write_json(task.output / JOB, own.memo(errand.engine.label))
 
     def _refuse(self, errand: _Errand, task: Task, error: EngineError) -> None:
         """Note what is wrong, and put the answer aside, lest the next probe go on with it."""

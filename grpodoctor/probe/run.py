@@ -8,6 +8,7 @@ fails takes its own pairs with it and no others.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,14 +137,15 @@ class _Run:
         Raises:
             DataError: if none is left.
         """
-        context, label = self.lab.facts(sampler).context, self.book.label(sampler)
+        # A record does not tell of a context: what is in it has fitted.
+        context = self.lab.facts(sampler).context or sys.maxsize
         # Room for two tokens: one to draw, and one that vLLM draws whenever it scores.
         fits = [len(each) + 2 <= context for each in read_ids(ids / "ids.json")]
         if all(fits):
             return False
         told = (
-            f"{fits.count(False)} of {len(fits)} prompts are longer than the context of {label}, "
-            f"{context} tokens"
+            f"{fits.count(False)} of {len(fits)} prompts are longer than the context of "
+            f"{self.book.label(sampler)}, {context} tokens"
         )
         if not any(fits):
             raise DataError(
@@ -228,7 +230,7 @@ class _Run:
     def _compare(self, pair: Pair, scored: Path, backwards: Outcome | None) -> None:
         self._stage(f"compares {pair.cell.sampler} with {pair.cell.learner}")
         rollouts, facts = _sampled(pair), self._facts(pair.learner)
-        prompts, seed = shown(self.lab.prompts), self.plan.sampling.seed
+        prompts, seed = shown(self._prompts(pair)), self.plan.sampling.seed
         found = compare(rollouts.path, scored, prompts=prompts, seed=seed)
         part = self.lab.part_of(scored, _CONTROL_RESPONSES)
         controls = (
@@ -242,6 +244,10 @@ class _Run:
         self._note_vocabularies(pair, rollouts.facts, facts)
         self.book.write()
 
+    def _prompts(self, pair: Pair) -> tuple[Prompt, ...]:
+        """What the responses of a pair are to: a record has prompts of its own."""
+        return self.lab.prompts_of(_sampled(pair).path)
+
     def _other_vocabulary(self, pair: Pair) -> EngineError | None:
         """The error of a learner that does not know all ids, whatever it has said itself."""
         try:
@@ -249,7 +255,7 @@ class _Run:
             largest = _sampled(pair).largest_id()
         except GrpodoctorError:
             return None
-        if largest < known:
+        if largest < known or not known:
             return None
         return EngineError(
             f"{pair.cell.learner} knows {known} tokens, and {pair.cell.sampler} has sampled the id "
@@ -258,7 +264,7 @@ class _Run:
         )
 
     def _note_vocabularies(self, pair: Pair, sampler: EngineFacts, learner: EngineFacts) -> None:
-        if sampler.vocab_size != learner.vocab_size:
+        if 0 != sampler.vocab_size != learner.vocab_size != 0:
             self.book.note(
                 f"{pair.cell.sampler} knows {sampler.vocab_size} tokens and {pair.cell.learner} "
                 f"{learner.vocab_size}: one of them pads its embedding, or they are other models"
@@ -315,7 +321,7 @@ class _Run:
             sampler=pair.sampler,
             learner=pair.learner,
             sampling=pair.sampling,
-            prompts=tuple(self.lab.prompts),
+            prompts=self._prompts(pair),
             rollouts=measured.rollouts.path,
             scored=measured.scored,
             processing=pair.processing,

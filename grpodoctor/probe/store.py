@@ -174,8 +174,18 @@ def write_json(path: Path, data: object) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a file of ours; empty if there is none or it is damaged."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    data = _read(path)
     return data if isinstance(data, dict) else {}
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """A list from a file of ours; empty if there is none or it is damaged."""
+    data = _read(path)
+    return data if isinstance(data, list) else []
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
