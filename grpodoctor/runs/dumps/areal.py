@@ -1,4 +1,8 @@
-"""AReaL's `rollout/<version>/<task>.jsonl`, written with `rollout.dump_to_file`."""
+"""AReaL's `rollout/<version>/<task>.jsonl`, written with `rollout.dump_to_file`.
+
+The version is the latest of the weights that sampled a response: the step that it was sampled for
+while a run is synchronous, an earlier one where it is not. (`head_version` is that of a prompt, -1.)
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
     with np.errstate(invalid="ignore"):
         lengths = of.floats(of.pick(rows, "seqlen")) - of.floats(of.pick(rows, "prompt_len"))
     return Responses(
-        steps_B=of.steps(rows, "head_version", piece.step)
+        steps_B=of.steps(rows, "tail_version", piece.step)
         if piece.step is None
         else np.full(len(rows), piece.step, np.int64),
         names=[

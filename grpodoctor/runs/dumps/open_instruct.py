@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from grpodoctor.measure.ragged import fingerprints
 from grpodoctor.runs.dumps import columns as of
 from grpodoctor.runs.dumps.base import Column, Piece, Responses
 from grpodoctor.runs.dumps.jsonlines import json_format
@@ -15,15 +16,17 @@ from grpodoctor.runs.dumps.jsonlines import json_format
 
 def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
     """The log-probabilities are the sampler's alone: nothing to compare them with."""
-    prompts = [str(row.get("prompt_idx", ""))[:200] for row in rows]
+    groups = [str(row.get("prompt_idx", ""))[:200] for row in rows]
+    asked = of.ragged(of.pick(rows, "prompt_tokens"), np.int64)
     return Responses(
         steps_B=of.steps(rows, "step", piece.step),
         names=[
             f"{row['step']}/{row['sample_idx']}" if "sample_idx" in row and "step" in row else name
             for row, name in zip(rows, names, strict=True)
         ],
-        groups=prompts,
-        prompts=prompts,
+        groups=groups,
+        # The index counts the prompts of one step: it names none across steps.
+        prompts=[f"prompt {each:016x}" for each in fingerprints(asked).tolist()],
         tokens=of.ragged(of.pick(rows, "response_tokens"), np.int64),
         rewards_B=of.optional(rows, "reward"),
         advantages_B=of.optional(rows, "advantage"),

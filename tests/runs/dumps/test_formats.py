@@ -215,3 +215,15 @@ def test_the_training_data_of_slime_before_its_second_format(tmp_path: Path) -> 
     data = {"log_probs": [torch.tensor([-1.0, -2.0])], "rollout_log_probs": [[-1.5, -2.0]]}
     torch.save({"rollout_id": 5, "rollout_data": data}, tmp_path / "train_data/5.pt")
     assert scalar(read(tmp_path)[0][5]["mismatch/bias"]) == 0.25
+
+
+def test_the_prompts_of_open_instruct_are_known_by_their_tokens(tmp_path: Path) -> None:
+    """The index begins anew at every step: two prompts, not one that is asked twice."""
+    rows = [
+        {"step": step, "sample_idx": 0, "prompt_idx": 0, "prompt_tokens": [step, 7],
+         "response_tokens": [1, 2], "reward": float(step == 1), "advantage": 0.0}
+        for step in (1, 2)
+    ]  # fmt: skip
+    lines(tmp_path / "run_rollouts_000000.jsonl", rows)
+    rates = read(tmp_path)[1].pass_rates
+    assert sorted((each.correct, each.responses) for each in rates) == [(0, 1), (1, 1)]
