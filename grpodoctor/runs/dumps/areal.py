@@ -1,7 +1,7 @@
 """AReaL's `rollout/<version>/<task>.jsonl`, written with `rollout.dump_to_file`.
 
 The version is the latest of the weights that sampled a response: the step that it was sampled for
-while a run is synchronous, an earlier one where it is not. (`head_version` is that of a prompt, -1.)
+while a run is synchronous, an earlier one where it is not. `head_version` is a prompt's: always -1.
 """
 
 from __future__ import annotations
