@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grpodoctor.errors import EngineError
 from grpodoctor.preflight.patient import Judge, Plan, Row
 from grpodoctor.probe.compare import compare
 from grpodoctor.probe.lab import Processing, SampleJob, Sampling, ScoreJob
@@ -97,6 +98,39 @@ class Bench:
         self.lab.use_prompts([self._prompt(row, template) for row in self.rows])
         return self.lab.run(self.sampler, [SampleJob(sampling=self.sampling(temperature))])[0]
 
+    def prepare(self, learner: EngineSpec | None, rounds: int) -> None:
+        """Do what the checks are going to ask for, with each engine loaded once.
+
+        What fails here fails again where it is asked for, and is told there.
+
+        Args:
+            learner: scores what the sampler draws, where there is one.
+            rounds: of fresh responses that are going to be compared.
+
+        Raises:
+            BudgetSpentError: if there is no time left.
+        """
+        self.lab.use_prompts([self._prompt(row, "") for row in self.rows])
+        wanted = [self.sampling(heat) for heat in self.plan.temperatures]
+        if learner is not None:
+            wanted += [self._of_round(number) for number in range(1, rounds)]
+        drawn = self.lab.attempt(self.sampler, [SampleJob(sampling=each) for each in wanted])
+        if learner is None or isinstance(drawn[0], EngineError):
+            return
+        heats = len(self.plan.temperatures)
+        processing = Processing(temperature=self.plan.temperatures[0])
+        jobs = [
+            ScoreJob(rollouts=each, processing=processing)
+            for each in (drawn[0], *drawn[heats:])
+            if not isinstance(each, EngineError)
+        ]
+        jobs.append(ScoreJob(rollouts=drawn[0], processing=processing, backwards=True))
+        self.lab.attempt(learner, jobs)
+
+    def _of_round(self, number: int) -> Sampling:
+        sampling = self.sampling(self.plan.temperatures[0])
+        return replace(sampling, seed=sampling.seed + number * _SEEDS_APART)
+
     def mismatch(self, learner: EngineSpec, *, round_: int = 0) -> Comparison:
         """How far the learner is from the sampler on what the sampler has drawn.
 
@@ -108,8 +142,7 @@ class Bench:
             EngineError: if an engine cannot.
             BudgetSpentError: if there is no time left.
         """
-        sampling = self.sampling(self.plan.temperatures[0])
-        sampling = replace(sampling, seed=sampling.seed + round_ * _SEEDS_APART)
+        sampling = self._of_round(round_)
         self.lab.use_prompts([self._prompt(row, "") for row in self.rows])
         sampled = self.lab.run(self.sampler, [SampleJob(sampling=sampling)])[0]
         processing = Processing(temperature=sampling.temperature)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers import formats_of, written
 from grpodoctor.preflight.base import Skipped
 from grpodoctor.preflight.patient import Judge, Plan, Row
@@ -49,7 +51,7 @@ def try_gold(judge: Judge, rows: Sequence[Row], plan: Plan) -> Gold | None:
         return None
     if len(known) > _MOST_ROWS:
         known = random.Random(plan.seed).sample(known, _MOST_ROWS)  # noqa: S311 - a choice of rows
-    nothing = _rewards(judge, known, [""] * len(known))
+    nothing = _nothing(judge, known)
     tried = [
         Gold(
             tuple(known),
@@ -61,6 +63,14 @@ def try_gold(judge: Judge, rows: Sequence[Row], plan: Plan) -> Gold | None:
         for name, form in formats_of(plan).items()
     ]
     return max(tried, key=lambda gold: sum(gold.paid))
+
+
+def _nothing(judge: Judge, rows: Sequence[Row]) -> tuple[float, ...]:
+    """What empty completions are worth; a function that fails on them pays nothing for them."""
+    try:
+        return _rewards(judge, rows, [""] * len(rows))
+    except DataError:
+        return (-math.inf,) * len(rows)
 
 
 def _rewards(judge: Judge, rows: Sequence[Row], texts: Sequence[str]) -> tuple[float, ...]:

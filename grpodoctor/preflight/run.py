@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from grpodoctor.errors import ConfigError, GrpodoctorError
 from grpodoctor.preflight.base import Check, Remark, Skipped
 from grpodoctor.preflight.bench import Bench
 from grpodoctor.preflight.checks.pass_rates import PassRates
+from grpodoctor.preflight.checks.still_control import StillControl
 from grpodoctor.preflight.judge import UserJudge
 from grpodoctor.preflight.patient import Judge, Patient, Plan, Row, load_tokenizer, read_settings
 from grpodoctor.preflight.rows import training_rows, write_rows
@@ -213,7 +214,10 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
             lab = open_things.enter_context(
                 Laboratory(request.folder, (), deadline=deadline, watch=watch)
             )
-            patient = patient.with_bench(_bench(patient, lab, request.sampler, judge))
+            bench = _bench(patient, lab, request.sampler, judge)
+            with suppress(BudgetSpentError):  # the checks will say what there was no time for
+                bench.prepare(request.learner, StillControl.rounds)
+            patient = patient.with_bench(bench)
         yield patient
 
 

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import ClassVar
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers import Case, bad_cases
 from grpodoctor.preflight.base import Check, Outcome, Remark
 from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD, Gold
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.patient import Judge, Patient, Row, Verdict
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 3
@@ -71,11 +72,18 @@ class UndeservedReward(Check):
         cases: list[list[Case]] = [bad_cases(row, patient.rows, gold.form) for row in rows]
         for kind in range(len(cases[0])):
             texts = [each[kind].text for each in cases]
-            verdicts = patient.judge(rows, texts) if patient.judge else []
-            for row, reward, case, verdict in zip(rows, rewards, cases, verdicts, strict=True):
+            verdicts = self._judged(patient.judge, rows, texts)
+            for row, reward, case, verdict in zip(rows, rewards, cases, verdicts, strict=False):
                 if verdict.reward >= reward:
                     paid[case[kind].kind].append((row.place, case[kind].text))
         return paid
+
+    def _judged(self, judge: Judge | None, rows: list[Row], texts: list[str]) -> list[Verdict]:
+        """None where the function fails: that is what REW103 tells."""
+        try:
+            return judge(rows, texts) if judge else []
+        except DataError:
+            return []
 
     def _remarks(self, paid: dict[str, list[tuple[str, str]]], rows: int) -> Iterator[Remark]:
         for kind, cases in paid.items():

@@ -59,7 +59,8 @@ class UnsteadyReward(Check):
         if patient.judge is None:
             return NEEDS_REWARD
         row = patient.rows[0]
-        return (*self._failures(patient.judge, row), *self._changes(patient))
+        failures = tuple(self._failures(patient.judge, row))
+        return failures or tuple(self._changes(patient))
 
     def _failures(self, judge: Judge, row: Row) -> Iterator[Remark]:
         failed = []

@@ -1,0 +1,43 @@
+"""Estimates from pass rates, against what they must be."""
+
+import numpy as np
+import pytest
+from scipy.special import comb
+
+from grpodoctor.preflight.chances import beta_of, pass_at_k, signal_rate
+
+
+def test_pass_at_k_is_the_unbiased_estimate() -> None:
+    solved = np.zeros((3, 8), dtype=bool)
+    solved[0, :2] = True
+    solved[1, :] = True
+    expected = np.mean([1 - comb(6, 4) / comb(8, 4), 1.0, 0.0])
+    assert pass_at_k(solved, 4) == pytest.approx(expected, abs=1e-12)
+    assert pass_at_k(solved, 1) == pytest.approx(solved.mean(), abs=1e-12)
+    assert pass_at_k(solved, 8) == pytest.approx(2 / 3, abs=1e-12)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(2.0, 2.0), (0.5, 1.5), (4.0, 1.0)])
+def test_the_spread_of_pass_rates_is_found_again(alpha: float, beta: float) -> None:
+    rng = np.random.default_rng(7)
+    rates = rng.beta(alpha, beta, 2000)
+    solved = rng.random((2000, 8)) < rates[:, None]
+    found = beta_of(solved)
+    assert found[0] / sum(found) == pytest.approx(alpha / (alpha + beta), rel=0.05)
+    assert sum(found) == pytest.approx(alpha + beta, rel=0.2)
+
+
+def test_groups_with_a_signal_are_counted_as_they_come() -> None:
+    rng = np.random.default_rng(8)
+    rates = rng.beta(0.8, 1.2, 20_000)
+    groups = rng.random((20_000, 6)) < rates[:, None]
+    mixed = np.mean(groups.any(axis=1) & ~groups.all(axis=1))
+    assert signal_rate(0.8, 1.2, 6) == pytest.approx(mixed, abs=0.01)
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_prompts_that_are_all_alike_do_not_break_the_fit(value: bool) -> None:
+    solved = np.full((16, 8), value)
+    alpha, beta = beta_of(solved)
+    assert np.isfinite([alpha, beta]).all()
+    assert signal_rate(alpha, beta, 8) < 0.2

@@ -1,0 +1,175 @@
+"""A whole preflight with real engines, as its user would run it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.probes.models import texts, variant
+
+RAW = "{prompt}"
+REWARD = """
+
+def reward(completions, answer, **kwargs):
+    return [float(text[:1] == right) for text, right in zip(completions, answer)]
+"""
+
+
+def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "grpodoctor", "preflight", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "HF_HUB_OFFLINE": "1",
+             "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, dense_model: Path) -> Path:
+    """A folder with a model that reads raw text, one whose weights are other, data and a reward."""
+    folder = tmp_path_factory.mktemp("preflight")
+    variant(folder / "model", dense_model)
+    (folder / "model" / "chat_template.jinja").unlink()
+    variant(folder / "other", folder / "model", perturb=0.2)
+    problems = [text.rpartition(";")[2] for text in texts(48, seed=3)]
+    # The small model is sure of a result's first digit at most.
+    results = [str(_result(problem))[0] for problem in problems]
+    rows = [
+        json.dumps({"prompt": problem, "answer": result})
+        for problem, result in zip(problems, results, strict=True)
+    ]
+    (folder / "prompts.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (folder / "rewards.py").write_text(REWARD, encoding="utf-8")
+    (folder / "backwards.txt").write_text("={prompt}", encoding="utf-8")
+    return folder
+
+
+def _result(problem: str) -> int:
+    left, sign, right = problem.rstrip("=").partition("+" if "+" in problem else "-")
+    return int(left) + int(right) if sign == "+" else int(left) - int(right)
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> dict[str, dict[str, object]]:
+    """Findings by code of a preflight with everything given, and a learner of other weights."""
+    done = _run(
+        place,
+        "--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:reward",
+        "--sampler", "transformers:model", "--learner", "transformers:other",
+        "--max-tokens", "4", "--samples", "4", "--limit", "24", "--batch-prompts", "8",
+        "--temperature", "1.0", "--temperature", "0.5", "--template", "odd=backwards.txt",
+        "--memory-gib", "0.004", "--write-filtered", "left.jsonl", "--output", "report.json",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    report = orjson.loads((place / "report.json").read_bytes())
+    assert report["failed"] == []
+    return {each["code"]: each for each in report["findings"]}
+
+
+def test_a_learner_of_other_weights_is_critical(whole: dict[str, dict[str, object]]) -> None:
+    assert whole["MIS101"]["severity"] == "critical"
+
+
+def test_pass_rates_are_told_at_each_temperature(whole: dict[str, dict[str, object]]) -> None:
+    figures = whole["GRP101"]["figures"]
+    assert 0.02 < figures["pass_rate"] < 0.98
+    assert figures["pass_at_k"] >= figures["pass_rate"]
+    assert [line.partition(":")[0] for line in whole["GRP101"]["details"]] == [
+        "temperature 1",
+        "temperature 0.5",
+    ]
+
+
+def test_the_filtered_prompts_are_those_of_the_right_difficulty(
+    place: Path, whole: dict[str, dict[str, object]]
+) -> None:
+    left = (place / "left.jsonl").read_text().splitlines()
+    figures = whole["GRP101"]["figures"]
+    assert len(left) == round(24 * (1 - figures["below"] - figures["above"]))
+    assert all({"prompt", "answer"} <= set(json.loads(line)) for line in left)
+
+
+def test_few_groups_with_a_signal_are_told(whole: dict[str, dict[str, object]]) -> None:
+    assert whole["GRP102"]["severity"] == "warning"  # eight groups are fewer than sixteen
+    assert whole["GRP102"]["figures"]["groups"] <= 8
+
+
+def test_responses_that_are_cut_are_told(whole: dict[str, dict[str, object]]) -> None:
+    assert whole["LEN101"]["severity"] == "critical"  # the model goes on with the next problem
+
+
+def test_templates_are_compared(whole: dict[str, dict[str, object]]) -> None:
+    figures = whole["DAT109"]["figures"]
+    assert figures["the tokenizer's own"] > figures["odd"]
+    assert "no template is better" in whole["DAT109"]["summary"]
+
+
+def test_memory_that_does_not_suffice_is_critical(whole: dict[str, dict[str, object]]) -> None:
+    assert whole["OPT101"]["severity"] == "critical"
+
+
+def test_rounds_that_nothing_separates_are_the_same(whole: dict[str, dict[str, object]]) -> None:
+    assert whole["MIS102"]["severity"] == "info"
+    assert "KLD101" not in whole  # the learner agrees with itself, in batches of any order
+
+
+def test_engines_are_not_asked_again(place: Path, whole: dict[str, dict[str, object]]) -> None:
+    logs = sorted((place / "preflight" / "logs").iterdir())
+    done = _run(
+        place, "--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:reward",
+        "--sampler", "transformers:model", "--max-tokens", "4", "--samples", "4", "--limit", "24",
+        "--select", "GRP101,LEN101",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "pass rate" in done.stdout
+    assert sorted((place / "preflight" / "logs").iterdir()) == logs
+
+
+def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
+    done = _run(place, "--model", "model", "--prompts", "prompts.jsonl", "--output", "page.html")
+    page = (place / "page.html").read_text()
+    assert done.returncode in {0, 1}, done.stderr
+    assert "no engine was given" in page
+    assert "give --sampler ENGINE:MODEL" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--model", "nowhere"), "no such model directory"),
+        (("--model", "model", "--prompts", "nowhere.jsonl"), "cannot be read"),
+        (("--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:nothing"),
+         "has no function"),
+        (("--model", "model", "--sampler", "nothing:model"), "does not begin with an engine"),
+        (("--model", "model", "--sampler", "transformers:model"), "no prompts"),
+        (("--model", "model", "--temperature", "0"), "temperature of 0"),
+        (("--model", "model", "--gold-format", "x"), "no place for the answer"),
+        (("--model", "model", "--template", "x"), "names no template"),
+        (("--model", "model", "--select", "XYZ"), "no check of the preflight matches"),
+        (("--model", "model", "--write-filtered", "x"), "cannot be filtered"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(place: Path, options: tuple[str, ...], told: str) -> None:
+    done = _run(place, *options)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_an_engine_that_fails_leaves_the_other_checks(place: Path) -> None:
+    done = _run(
+        place, "--model", "model", "--prompts", "prompts.jsonl", "--sampler",
+        "transformers:nowhere", "--output", "failed.json",
+    )  # fmt: skip
+    assert done.returncode == 2
+    report = orjson.loads((place / "failed.json").read_bytes())
+    assert {"DAT101", "LEN101"} & {each["code"] for each in report["failed"]}
+    assert report["passed"]

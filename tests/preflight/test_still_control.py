@@ -1,0 +1,82 @@
+"""A run at a learning rate of zero: flat is fine, a mismatch that grows is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from grpodoctor.preflight.base import Remark, Skipped
+from grpodoctor.preflight.catalogue import all_checks
+from grpodoctor.preflight.patient import Patient
+
+Make = Callable[..., Patient]
+Remarks = Callable[[str, Patient], list[Remark]]
+
+
+def _verl_log(path: Path, kl: list[float], rate: float = 0.0) -> Path:
+    rows = [
+        {
+            "step": step,
+            "data": {
+                "rollout_corr/kl": value,
+                "actor/lr": rate,
+                "actor/entropy": 0.4,
+                "critic/score/mean": 0.5,
+                "response_length/mean": 100.0,
+            },
+        }
+        for step, value in enumerate(kl, start=1)
+    ]
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return path
+
+
+def test_a_flat_run_is_fine(
+    tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    log = _verl_log(tmp_path / "run.jsonl", [1e-3, 1.1e-3, 0.9e-3, 1e-3, 1.05e-3, 1e-3])
+    (remark,) = remarks_of("MIS102", patient_of(dense_model, control=log))
+    assert remark.severity == "info"
+    assert "mismatch/kl_k1" in remark.summary
+
+
+def test_a_mismatch_that_grows_is_critical(
+    tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    log = _verl_log(tmp_path / "run.jsonl", [1e-3 * step for step in range(1, 9)])
+    (remark,) = remarks_of("MIS102", patient_of(dense_model, control=log))
+    assert remark.severity == "critical"
+
+
+def test_a_run_that_has_learnt_is_no_control(
+    tmp_path: Path, dense_model: Path, patient_of: Make
+) -> None:
+    log = _verl_log(tmp_path / "run.jsonl", [1e-3] * 6, rate=1e-6)
+    (check,) = (each for each in all_checks() if each.code == "MIS102")
+    outcome = check.examine(patient_of(dense_model, control=log))
+    assert isinstance(outcome, Skipped)
+    assert "above zero" in outcome.why
+
+
+def test_the_bundled_trainer_at_rate_zero_is_flat(
+    tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    pytest.importorskip("torch")
+    from typer.testing import CliRunner
+
+    from grpodoctor.cli.main import app
+
+    run = tmp_path / "run"
+    settings = ["optimiser.learning_rate=0", "rollout.prompts_per_batch=4", "rollout.group_size=4"]
+    done = CliRunner().invoke(
+        app,
+        ["train", "--run-dir", str(run), "--steps", "5", *_set(settings)],
+    )
+    assert done.exit_code == 0, done.output
+    remarks = remarks_of("MIS102", patient_of(dense_model, control=run))
+    assert [each.severity for each in remarks] == ["info"]
+
+
+def _set(settings: list[str]) -> list[str]:
+    return [part for each in settings for part in ("--set", each)]
