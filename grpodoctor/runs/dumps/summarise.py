@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,7 @@ def summarise_shard(shard: Shard) -> Summary:
     notes, looks = Notes(), Looks()
     prompts: dict[int, str] = {}
     digests = []
-    for responses in _responses(shard, notes):
+    for responses in _ahead(_responses(shard, notes)):
         digests.append(digest_of(responses, looks))
         if responses.prompts is not None:
             prompts = _with(prompts, digests[-1].columns["prompt"], responses.prompts)
@@ -69,6 +70,15 @@ def _responses(shard: Shard, notes: Notes) -> Iterator[Responses]:
     read = dump_format_named(shard.format).read
     for piece in shard.pieces:
         yield from read(piece, notes)
+
+
+def _ahead(batches: Iterator[Responses]) -> Iterator[Responses]:
+    """The same, each read while the one before is measured: Arrow and zlib let go of the lock."""
+    with ThreadPoolExecutor(1) as reader:
+        waiting = reader.submit(next, batches, None)
+        while (found := waiting.result()) is not None:
+            waiting = reader.submit(next, batches, None)
+            yield found
 
 
 def _with(
