@@ -84,6 +84,10 @@ def probe(
             "with. Default: probe/<time>.",
         ),
     ] = None,
+    attach: Annotated[
+        Path | None,
+        typer.Option("--attach", help="A run whose check and watch are to use what was measured."),
+    ] = None,
     output_format: Annotated[
         ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
     ] = ProbeFormat.text,
@@ -116,6 +120,8 @@ def probe(
     _print(result, output_format)
     _write_html(result, folder)
     _tell_end(result, folder)
+    if attach is not None:
+        _attach(result, attach)
     _exit(result, fail_on)
 
 
@@ -272,6 +278,13 @@ def _tell_end(result: ProbeResult, folder: Path) -> None:
     _say(f"report written to {folder / HTML}; all figures are in {folder / 'probe.json'}")
     if any(cell.status == "not_run" for cell in result.cells):
         _say(f"not everything was run; go on with the same command and --output {folder}")
+
+
+def _attach(result: ProbeResult, run: Path) -> None:
+    from grpodoctor.probe.attach import attach_result
+
+    path, cell = attach_result(result, run)
+    _say(f"attached {cell.sampler} against {cell.learner} to the run: {path}")
 
 
 def _say(text: str) -> None:

@@ -12,7 +12,7 @@ Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 
 HARM = 2e-2
-"""Mean |Δp| from which training was seen to suffer (rule MIS002)."""
+"""Mean |Δp| from which training was seen to suffer (rule MIS001)."""
 
 
 def severity_of(cell: Cell) -> Severity:

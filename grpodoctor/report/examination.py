@@ -23,6 +23,7 @@ from grpodoctor.report.pictures import PICTURED
 from grpodoctor.report.tracks import Tracks
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.runs.attached import Attached
 from grpodoctor.runs.dialects.translate import Gaps
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.runs.tail import Damage
@@ -51,6 +52,7 @@ class Examination:
         self.directory = directory
         self.manifest = manifest
         self.engine = Engine(rules, manifest)
+        self.attached = Attached(directory)
         self.tracks = Tracks(PICTURED)
         self.treatments: deque[TreatmentEntry] = deque(maxlen=TREATMENTS_SHOWN)
         self.damage: list[DamagedLine] = []
@@ -75,7 +77,7 @@ class Examination:
         self._times.append(record.time)
         self.finished = False
         self.tracks.observe(record)
-        return self.engine.observe(record)
+        return self.engine.observe(self.attached.filled(record))
 
     def note(self, event: Event) -> None:
         """Take a line of the journal."""
@@ -148,11 +150,17 @@ class Examination:
             ),
             quiet=diagnosis.quiet,
             unmapped=diagnosis.unmapped + self._unmapped,
-            notes=(*self.notes, *self._gaps),
+            notes=(*self.notes, *self._gaps, *self._probe_notes()),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
         )
+
+    def _probe_notes(self) -> tuple[str, ...]:
+        """What a probe that is attached to the run has found, and files there that are none."""
+        told = [] if self.attached.probe is None else [self.attached.probe.note]
+        told += [f"{each.file} is no probe: {each.why}" for each in self.attached.damage[:3]]
+        return tuple(told)
 
 
 def report_finding(

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.probe.results_json import read_result
+from grpodoctor.runs.records import STEPS, StepRecord
+from grpodoctor.vocabulary.values import Mean
 
 ENGINE = Path(__file__).with_name("fault_engine.py")
 SMALL = ("--limit", "6", "--samples", "2", "--max-tokens", "8", "--no-attribution")
@@ -197,3 +199,18 @@ def test_an_engine_that_is_not_installed(tmp_path: Path) -> None:
                  env=environment)  # fmt: skip
     assert done.returncode == 2
     assert "it has no numpy" in done.stderr or "cannot import what the engine needs" in done.stderr
+
+
+def test_a_result_is_attached_to_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    records = (StepRecord(step, {"reward/mean": Mean(5, 10)}) for step in range(12))
+    (run / STEPS).write_bytes(b"".join(record.to_line() for record in records))
+    done = pair(spec(), spec(seed=1), tmp_path / "out", "--attach", run)
+    assert done.returncode == 1, done.stderr
+    assert "to the run" in done.stderr
+    check = [sys.executable, "-m", "grpodoctor", "check", run, "--output-format", "json"]
+    told = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+    report = json.loads(told.stdout)
+    assert "MIS001" in {finding["code"] for finding in report["findings"]}
+    assert any("a probe of 20" in note for note in report["notes"])

@@ -1,0 +1,122 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.report.replay import replay
+from grpodoctor.report.session import Session
+from grpodoctor.runs.attached import Attached, AttachedProbe, attach, folder_of
+from grpodoctor.runs.records import STEPS, StepRecord
+from grpodoctor.vocabulary.values import Mean, Rate
+
+RUN = Path(__file__).parents[1] / "data" / "run"
+MEAN = "mismatch/prob_diff_mean"
+PROBE = AttachedProbe(
+    created="2026-11-21T10:00:00+00:00",
+    sampler="vllm:m",
+    learner="transformers:m",
+    verdict="The engines differ: other temperatures.",
+    readings={MEAN: Mean(40, 400), "mismatch/far_rate": Rate(3, 400), "reward/mean": Mean(9, 1)},
+)
+
+
+def silent_run(path: Path, steps: int = 12) -> Path:
+    """A run that logs nothing of a mismatch."""
+    path.mkdir()
+    records = (StepRecord(step, {"reward/mean": Mean(5, 10)}) for step in range(steps))
+    (path / STEPS).write_bytes(b"".join(record.to_line() for record in records))
+    return path
+
+
+def codes(run: Path) -> set[str]:
+    return {finding.code for finding in replay(run).report.findings}
+
+
+def test_rules_use_what_a_probe_has_measured(tmp_path: Path) -> None:
+    run = silent_run(tmp_path / "run")
+    assert not any(code.startswith("MIS") for code in codes(run))
+    attach(run, PROBE)
+    report = replay(run).report
+    (finding,) = [each for each in report.findings if each.code == "MIS001"]
+    assert "differ by 0.100" in finding.summary
+    assert any("vllm:m against transformers:m): The engines differ" in n for n in report.notes)
+
+
+def test_a_live_run_takes_a_probe_that_is_attached_meanwhile(tmp_path: Path) -> None:
+    run = silent_run(tmp_path / "run")
+    session = Session(run)
+    session.tick()
+    attach(run, PROBE)
+    session.examination.attached._looked = -10.0  # a second later
+    more = (StepRecord(step, {"reward/mean": Mean(5, 10)}) for step in range(12, 30))
+    with (run / STEPS).open("ab") as file:
+        file.writelines(record.to_line() for record in more)
+    session.tick(final=True)
+    found = session.examination.report().findings
+    assert "MIS001" in {finding.code for finding in found}
+
+
+def test_a_runs_own_readings_win(tmp_path: Path) -> None:
+    attach(silent_run(tmp_path / "run"), PROBE)
+    attached = Attached(tmp_path / "run")
+    own = StepRecord(3, {MEAN: Mean(1, 1000)})
+    filled = attached.filled(own).values
+    assert filled[MEAN] == Mean(1, 1000)
+    assert filled["mismatch/far_rate"] == Rate(3, 400)
+    assert "reward/mean" not in filled, "a probe speaks of engines alone"
+
+
+def test_the_latest_probe_counts(tmp_path: Path) -> None:
+    run = silent_run(tmp_path / "run")
+    attach(run, PROBE)
+    attach(run, PROBE.model_copy(update={"created": "2026-11-22", "verdict": "agree"}))
+    attached = Attached(run)
+    attached.look()
+    assert attached.probe is not None
+    assert attached.probe.verdict == "agree"
+
+
+HOSTILE = {
+    "not JSON": b"{",
+    "a list": b"[]",
+    "long": json.dumps({"verdict": "x" * 3000}).encode(),
+    "no reading": json.dumps({"readings": {MEAN: {"kind": "evil"}}}).encode(),
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_damaged_probe_is_told_and_left_out(tmp_path: Path, content: bytes) -> None:
+    run = silent_run(tmp_path / "run")
+    folder_of(run).mkdir()
+    (folder_of(run) / "bad.json").write_bytes(content)
+    report = replay(run).report
+    assert any("probe/bad.json is no probe" in note for note in report.notes)
+
+
+def test_a_foreign_log_takes_a_probe_too(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "steps.csv"
+    log.parent.mkdir()
+    rows = "\n".join(f"{step},0.5" for step in range(12))
+    log.write_text(f"step,reward/mean\n{rows}\n")
+    before = replay(log.parent).report
+    attach(log.parent, PROBE)
+    after = replay(log.parent).report
+    assert after.run.steps == before.run.steps
+    assert "MIS001" in {finding.code for finding in after.findings}
+    assert attach(log, PROBE) == folder_of(log.parent) / "20261121T1000000000.json"
+
+
+def test_there_must_be_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="--attach"):
+        attach(tmp_path / "none", PROBE)
+
+
+def test_an_attached_probe_leaves_a_run_what_it_was(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(RUN, run)
+    before = codes(run)
+    attach(run, PROBE.model_copy(update={"readings": {}}))
+    assert codes(run) == before
