@@ -27,7 +27,6 @@ _COMPARED = (
     "mismatch/kl_k3",
 )
 _OF_ONE_BATCH = (
-    "groups/cancelled_rate",
     "length/correct",
     "length/incorrect",
     "length/terminated_mean",
@@ -76,7 +75,7 @@ class LogAgainstDump(Rule):
 
     Evidence it needs:
         A log and a rollout dump of the same steps. Of a run of our own recorder every step up to
-        256 is compared, and fewer of later ones.
+        128 is compared, and fewer of later ones.
 
     Remedies:
         None for the training. Find out at which stage each of the two is taken; where the groups

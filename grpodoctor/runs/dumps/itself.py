@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import RunError
-from grpodoctor.measure.digest import COMPONENT, Digest, digest_readings, join
+from grpodoctor.measure.digest import Digest, digest_readings, join
 from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import gap_figures
 from grpodoctor.runs.dumps import own
@@ -33,14 +33,14 @@ PATIENCE_SECONDS = 0.5
 """How long the newest step of a live run waits for its rollouts, which follow its line."""
 _TURN_SECONDS = 0.2
 """What one look at a live run spends on this, but for the step that it is at."""
-_DENSE = 256
-"""Steps that are all checked; of those up to twice as many every second, and so on: a run of ten
-thousand steps is checked at a thousand, in two seconds instead of twenty."""
+_DENSE = 128
+"""Steps that are all checked; of those up to twice as many every second, and so on. A check takes
+some milliseconds: a run of ten thousand steps is checked at five hundred of them."""
 _MOST_RANKS = 4096
 
 _HELD_TWICE = (
     *(f"groups/{name}" for name in ("size", "effective_rate", "zero_variance_rate", "reward_std",
-                                    "cancelled_rate", "all_correct_rate", "all_incorrect_rate")),
+                                    "all_correct_rate", "all_incorrect_rate")),
     *(f"length/{name}" for name in ("mean", "correct", "incorrect", "truncated_rate",
                                     "terminated_mean", "group_gap")),
     *("reward/mean", "reward/std", "reward/truncated", "accuracy/train", "entropy/mean"),
@@ -191,7 +191,6 @@ def _digest(responses: Responses, figures: dict[str, NDArray[np.float64]]) -> Di
         "step": responses.steps_B,
         "group": _numbered(responses.groups or [""] * count),
         "text": np.zeros(count, np.uint64),
-        **{f"{COMPONENT}{name}": values for name, values in responses.components.items()},
     }
     known = {
         "reward": responses.rewards_B,

@@ -25,8 +25,9 @@ _COLUMNS = (
     "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
     "sampler_logprobs",
 )  # fmt: skip
+_LARGE = ("prompt", "text", "token_ids", "components")
 _FIGURES = ("entropy_mean", *PER_RESPONSE)
-_NUMBERS = (*(name for name in _COLUMNS if name not in ("prompt", "text", "token_ids")), *_FIGURES)
+_NUMBERS = (*(name for name in _COLUMNS if name not in _LARGE), *_FIGURES)
 
 
 def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
