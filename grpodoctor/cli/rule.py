@@ -1,4 +1,4 @@
-"""`grpodoctor rule`: the list of rules and their manual pages."""
+"""`grpodoctor rule`: the list of rules and of the preflight's checks, and their manual pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import typer
 from grpodoctor.cli.pages import PageFormat, json_text, manual_markdown
 
 if TYPE_CHECKING:
+    from grpodoctor.preflight.base import Check
     from grpodoctor.rules.base import Rule
+
+    Listed = Rule | Check
 
 
 def rule(
@@ -19,77 +22,89 @@ def rule(
     ] = None,
     output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
 ) -> None:
-    """List the rules, or print the manual page of one."""
+    """List the rules, or print the manual page of one; checks of the preflight are among them."""
+    from grpodoctor.preflight.catalogue import all_checks
     from grpodoctor.rules.catalogue import all_rules, rule_of
 
     if code is None:
-        print(_LISTS[output_format](all_rules()))
-    else:
-        print(_PAGES[output_format](rule_of(code)))
+        print(_LISTS[output_format]((*all_rules(), *all_checks())))
+        return
+    wanted = code.strip()
+    checks = [
+        check
+        for check in all_checks()
+        if check.code == wanted.upper() or check.name == wanted.lower()
+    ]
+    print(_PAGES[output_format](checks[0] if checks else rule_of(code)))
 
 
-def _entry(rule: Rule) -> dict[str, Any]:
+def _entry(rule: Listed) -> dict[str, Any]:
     return {"code": rule.code, "name": rule.name, "family": rule.family, "summary": rule.summary}
 
 
-def _detail(rule: Rule) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    inputs = [need if isinstance(need, str) else list(need) for need in rule.inputs]
+def _detail(rule: Listed) -> dict[str, Any]:
+    needs = getattr(rule, "inputs", ())
     return {
         **_entry(rule),
         "manual": rule.manual(),
-        "inputs": inputs,
-        "remedies": list(rule.remedies),
+        "inputs": [need if isinstance(need, str) else list(need) for need in needs],
+        "remedies": list(getattr(rule, "remedies", ())),
         "references": list(rule.references),
-        "thresholds": asdict(rule),
+        "thresholds": _numbers(rule),
     }
 
 
-def _list_json(rules: tuple[Rule, ...]) -> str:
+def _list_json(rules: tuple[Listed, ...]) -> str:
     return json_text([_entry(rule) for rule in rules])
 
 
-def _page_json(rule: Rule) -> str:
+def _page_json(rule: Listed) -> str:
     return json_text(_detail(rule))
 
 
-def _list_text(rules: tuple[Rule, ...]) -> str:
+def _list_text(rules: tuple[Listed, ...]) -> str:
     width = max(len(rule.name) for rule in rules)
     return "\n".join(f"{rule.code}  {rule.name:<{width}}  {rule.summary}" for rule in rules)
 
 
-def _list_markdown(rules: tuple[Rule, ...]) -> str:
+def _list_markdown(rules: tuple[Listed, ...]) -> str:
     rows = [f"| {rule.code} | {rule.name} | {rule.summary} |" for rule in rules]
     return "\n".join(["| code | name | what it sees |", "|---|---|---|", *rows])
 
 
-def _thresholds(rule: Rule) -> list[str]:
+def _numbers(rule: Listed) -> dict[str, Any]:
+    """What it judges by: fields of a rule, class variables of a check."""
     from dataclasses import asdict
 
-    return [f"{name} = {value}" for name, value in asdict(rule).items()]
+    from grpodoctor.rules.base import Rule
+
+    return asdict(rule) if isinstance(rule, Rule) else rule.thresholds()
 
 
-def _page_text(rule: Rule) -> str:
+def _thresholds(rule: Listed) -> list[str]:
+    return [f"{name} = {value}" for name, value in _numbers(rule).items()]
+
+
+def _page_text(rule: Listed) -> str:
     lines = [f"{rule.code} {rule.name}", "", rule.manual()]
     if thresholds := _thresholds(rule):
         lines += ["", "Thresholds", *(f"    {line}" for line in thresholds)]
     return "\n".join(lines)
 
 
-def _page_markdown(rule: Rule) -> str:
+def _page_markdown(rule: Listed) -> str:
     lines = [f"# {rule.code} {rule.name}", "", manual_markdown(rule.manual())]
     if thresholds := _thresholds(rule):
         lines += ["", "## Thresholds", "", *(f"- `{line}`" for line in thresholds)]
     return "\n".join(lines)
 
 
-_LISTS: dict[PageFormat, Callable[[tuple[Rule, ...]], str]] = {
+_LISTS: dict[PageFormat, Callable[[tuple[Listed, ...]], str]] = {
     PageFormat.text: _list_text,
     PageFormat.markdown: _list_markdown,
     PageFormat.json: _list_json,
 }
-_PAGES: dict[PageFormat, Callable[[Rule], str]] = {
+_PAGES: dict[PageFormat, Callable[[Listed], str]] = {
     PageFormat.text: _page_text,
     PageFormat.markdown: _page_markdown,
     PageFormat.json: _page_json,

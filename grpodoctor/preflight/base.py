@@ -64,6 +64,17 @@ class Check(ABC):
             GrpodoctorError: if an engine or a reward function cannot be used at all.
         """
 
+    @property
+    def family(self) -> str:
+        """The three letters of the code."""
+        return self.code[:3]
+
+    @classmethod
+    def thresholds(cls) -> dict[str, float]:
+        """The numbers that it judges by."""
+        numbers = {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+        return {name: value for name, value in numbers.items() if isinstance(value, int | float)}
+
     @classmethod
     def manual(cls) -> str:
         """The manual page."""

@@ -4,6 +4,7 @@ import pytest
 
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.remedies.spelling import FRAMEWORKS
+from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.rules.catalogue import all_rules
 from tests.cli.test_main import run
 
@@ -11,10 +12,12 @@ from tests.cli.test_main import run
 def test_the_list_of_rules():
     done = run("rule")
     assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == len(all_rules())
+    assert len(done.stdout.splitlines()) == len(all_rules()) + len(all_checks())
     listed = json.loads(run("rule", "--output-format", "json").stdout)
     assert [set(each) for each in listed] == [{"code", "name", "family", "summary"}] * len(listed)
-    assert [each["code"] for each in listed] == [rule.code for rule in all_rules()]
+    assert [each["code"] for each in listed] == [
+        each.code for each in (*all_rules(), *all_checks())
+    ]
     assert run("rule", "--output-format", "markdown").stdout.count("\n|") == len(listed) + 1
 
 
@@ -25,7 +28,7 @@ def test_the_manual_page_of_a_rule(asked):
     for heading in ("What it sees", "Why it matters", "Evidence it needs", "References"):
         assert heading in done.stdout
     data = json.loads(run("rule", asked, "--output-format", "json").stdout)
-    assert data["inputs"] == ["entropy/mean"]
+    assert data["inputs"] == [["entropy/mean", "entropy/sampled"]]
     assert data["manual"] in done.stdout
     assert data["thresholds"]
     assert set(data["remedies"]) <= {remedy.id for remedy in all_remedies()}
@@ -71,3 +74,13 @@ def test_every_remedy_has_its_page_in_every_framework(framework):
         assert remedy.manual() in text
         assert framework in text or page["how"]
         assert "```" in command._PAGES[PageFormat.markdown](page)
+
+
+@pytest.mark.parametrize("asked", ["DAT101", "template-not-append-only"])
+def test_the_page_of_a_preflight_check(asked):
+    done = run("rule", asked)
+    assert done.stdout.startswith("DAT101 template-not-append-only\n")
+    for heading in ("What it sees", "Why it matters", "What to do", "When it is wrong"):
+        assert heading in done.stdout
+    data = json.loads(run("rule", "rew102", "--output-format", "json").stdout)
+    assert data["thresholds"] == {"many": 0.05}
