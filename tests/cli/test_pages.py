@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.remedies.spelling import FRAMEWORKS
-from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.rules.catalogue import all_rules
 from tests.cli.test_main import run
 
