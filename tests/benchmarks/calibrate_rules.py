@@ -9,6 +9,7 @@ rules can be tried on the same runs within seconds. Prints a table in Markdown:
 from __future__ import annotations
 
 import argparse
+import importlib
 import statistics
 import sys
 import tempfile
@@ -40,7 +41,11 @@ class Arm:
     preset: str | None = None
     steps: int | None = None
     """Where it needs another number than `--steps`."""
+    plant: str | None = None
+    """Which of `sick_routers` is called after every step."""
 
+
+_R3 = "engine.routing_replay=R3"
 _MOE = ("model.experts=8", "record.experts_every=1")
 
 
@@ -77,7 +82,7 @@ HEALTHY: dict[str, Arm] = {
     "moe": Arm(_MOE),
     "moe-bf16-engine": Arm((*_MOE, "engine.precision=bf16")),
     "moe-int8-engine": Arm((*_MOE, "engine.precision=int8")),
-    "moe-R3": Arm((*_MOE, "engine.precision=bf16", "engine.routing_replay=R3")),
+    "moe-R3": Arm((*_MOE, "engine.precision=bf16", _R3)),
     "moe-R2": Arm((*_MOE, "engine.routing_replay=R2", "optimiser.updates_per_batch=8")),
     "moe-gspo": Arm(_MOE, preset="gspo"),
     "moe-sorting": Arm((*_MOE, "task.name=sorting")),
@@ -110,6 +115,10 @@ SICK: dict[str, Arm] = {
     "moe-int4": Arm((*_MOE, "engine.precision=int4"), ("MOE001", "MIS001", "MIS003")),
     "moe-lr-1e-3": Arm((*_MOE, "optimiser.learning_rate=1e-3"), ("MOE002", "REW002", "CLP001")),
     "moe-lr-3e-3": Arm((*_MOE, "optimiser.learning_rate=3e-3"), ("MOE002", "REW002", "CLP001")),
+    "moe-overloaded": Arm(_MOE, ("MOE003",), plant="overloaded"),
+    "moe-sharpened": Arm(_MOE, ("MOE004",), plant="sharpened"),
+    "moe-R3-lost": Arm((*_MOE, _R3), ("MOE005",), plant="unheard"),
+    "moe-R3-disobeyed": Arm((*_MOE, _R3), ("MOE005",), plant="disobedient"),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
 }
 
@@ -136,7 +145,9 @@ def train(name: str, arm: Arm, seed: int, steps: int, out: Path) -> Path:
     from grpodoctor.trainer.loop import Trainer  # torch is not needed to examine what stands
 
     unfinished = run_dir.with_name(f"unfinished-{seed}")
-    Trainer(_config(arm, seed, count), unfinished).run()
+    trainer = Trainer(_config(arm, seed, count), unfinished)
+    planted = getattr(importlib.import_module("sick_routers"), arm.plant) if arm.plant else None
+    trainer.run(None if planted is None else lambda _: planted(trainer))
     unfinished.rename(run_dir)
     return run_dir
 

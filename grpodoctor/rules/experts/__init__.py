@@ -1,0 +1,1 @@
+"""MOE: the routing of a mixture of experts."""
