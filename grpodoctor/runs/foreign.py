@@ -330,8 +330,9 @@ class ForeignFollower:
         if not settled and not (found and found[0].signature):
             return None
         if not found:
+            named = f"logs these keys: {name_some(sorted(keys))}" if keys else "logs no numbers"
             raise RunError(
-                f"no framework is known that logs these keys: {name_some(sorted(keys))}",
+                f"no framework is known that {named}",
                 where=str(self.path),
                 remedy="name it with --format, or map keys with --map key=metric",
             )

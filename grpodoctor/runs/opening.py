@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from grpodoctor.errors import RunError, name_some
+from grpodoctor.errors import RunError
 from grpodoctor.runs.carriers.catalogue import logs_in
 from grpodoctor.runs.dialects.translate import Gaps
 from grpodoctor.runs.dumps.itself import SelfCheck
@@ -16,6 +16,7 @@ from grpodoctor.runs.follower import DamageLog, Follower, Poll, read_run
 from grpodoctor.runs.foreign import ForeignFollower, ReadOptions
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.runs.tail import Damage, Tail
+from grpodoctor.runs.unread import nothing_found
 
 
 class Followed(Protocol):
@@ -160,19 +161,5 @@ def _open_foreign(path: Path, options: ReadOptions) -> ForeignRun:
             run.manifest, settled = poll.manifest, True
         more = poll.more
     if not settled:
-        raise _nothing_found(path)
+        raise nothing_found(path, run.damage)
     return run
-
-
-def _nothing_found(path: Path) -> RunError:
-    if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir())
-        what = f"found: {name_some(names)}" if names else "the directory is empty"
-    else:
-        empty = path.stat().st_size == 0
-        what = "the file is empty" if empty else "it is not a run, nor text with a step in it"
-    return RunError(
-        f"no log that can be read; {what}",
-        where=str(path),
-        remedy="give a training log or the directory of one; name its format with --format",
-    )

@@ -274,13 +274,20 @@ def _continues(before: str, text: str) -> bool:
 
 
 def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace")
+    """A line as text, without the zeros that a log has in which somebody left a hole.
+
+    Truncating a file that a job goes on writing leaves one; and a console of Windows writes each
+    letter of a redirected output with a zero after it.
+    """
+    return line.replace(b"\0", b"").decode("utf-8", "replace")
 
 
 def _claims(path: Path, head: bytes) -> bool:
-    if b"\0" in head or path.suffix in (".py", ".md", ".yaml", ".yml", ".toml", ".html", ".json"):
+    if path.suffix in (".py", ".md", ".yaml", ".yml", ".toml", ".html", ".json"):
         return False
-    return path.suffix in (".log", ".txt", ".out", ".err", "") or _looks_like_one(head)
+    is_text = b"\0" not in head or not head.strip(b"\0")
+    by_name = path.suffix in (".log", ".txt", ".out", ".err", "") and is_text
+    return by_name or _looks_like_one(head)
 
 
 def _looks_like_one(head: bytes) -> bool:

@@ -99,7 +99,7 @@ def delimiter_of(header: str) -> str:
 
 
 def _claims(path: Path, head: bytes) -> bool:
-    if path.suffix.lower() not in (".csv", ".tsv"):
+    if path.suffix.lower() not in (".csv", ".tsv") or b"\0" in head[:_LONGEST_HEADER]:
         return False
     header = head[:_LONGEST_HEADER].partition(b"\n")[0].decode("utf-8-sig", "replace")
     return 1 <= header.count(delimiter_of(header)) < MOST_KEYS

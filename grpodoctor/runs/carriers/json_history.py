@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from itertools import zip_longest
 from pathlib import Path
@@ -24,6 +25,9 @@ _OTHERS = re.compile(
 
 _TELLING = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", *_NAMES)
 """Keys of which a history has one near its beginning."""
+
+_BEFORE = b" \t\r\n" + codecs.BOM_UTF8
+"""What may stand before a document."""
 
 _LOOKED_AT = 20
 """Entries that are searched for a number."""
@@ -61,10 +65,11 @@ def _from_columns(data: dict[str, object]) -> list[object] | None:
 
 
 def _claims(path: Path, head: bytes) -> bool:
-    if path.suffix != ".json" or _OTHERS.match(path.name) or head.lstrip()[:1] not in (b"[", b"{"):
+    document = head.lstrip(_BEFORE)
+    if path.suffix != ".json" or _OTHERS.match(path.name) or document[:1] not in (b"[", b"{"):
         return False
     try:
-        history = JsonHistory.history_of(orjson.loads(head))
+        history = JsonHistory.history_of(orjson.loads(document))
     except orjson.JSONDecodeError:  # longer than what was looked at
         return any(f'"{name}"'.encode() in head for name in _TELLING)
     return history is not None and any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,6 +58,7 @@ def loads(text: bytes) -> Any:
     Raises:
         ValueError: if it is neither.
     """
+    text = text.removeprefix(codecs.BOM_UTF8)
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -22,15 +22,18 @@ Formula = Literal["as-is", "one-minus", "negated", "sum", "difference", "product
 
 FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
     "as-is": lambda values: values[0],
-    "one-minus": lambda values: 1 - math.fsum(values),
+    "one-minus": lambda values: 1 - sum(values),
     "negated": lambda values: -values[0],
-    "sum": math.fsum,
-    "difference": lambda values: values[0] - math.fsum(values[1:]),
+    "sum": sum,
+    "difference": lambda values: values[0] - sum(values[1:]),
     "product": math.prod,
     "ratio": lambda values: values[0] / values[1] if values[1] else math.nan,
     "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
 }
-"""How the canonical number is made of the logged ones, before the factor."""
+"""How the canonical number is made of the logged ones, before the factor.
+
+Whatever the numbers: not `math.fsum`, which raises where infinities meet and where a sum overflows.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from grpodoctor.runs.carriers.base import Keys, number
 from grpodoctor.runs.carriers.console import Console
 from grpodoctor.runs.dialects.catalogue import all_frameworks, framework_named, guesses
-from grpodoctor.runs.dialects.semantics import FORMULAS, Framework
+from grpodoctor.runs.dialects.semantics import FORMULAS, Formula, Framework
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.runs.opening import open_run
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
@@ -362,3 +363,20 @@ def test_ms_swift_as_it_was_before_it_split_its_lengths() -> None:
     assert number_of(found, "length/truncated_rate") == 0.1
     assert number_of(found, "reward/component/MathFormat/mean") == 0.2
     assert translator.gaps.unmapped == {}
+
+
+@pytest.mark.parametrize("formula", sorted(FORMULAS))
+@pytest.mark.parametrize(
+    "values",
+    [(math.inf, -math.inf), (-math.inf, math.inf, math.nan), (1.7e308, 1.7e308), (0.0, 0.0)],
+)
+def test_no_number_that_a_log_may_hold_is_an_error(
+    formula: Formula, values: tuple[float, ...]
+) -> None:
+    assert isinstance(FORMULAS[formula](values), float)
+
+
+def test_infinities_that_meet_are_no_number() -> None:
+    row = {"env/all/by_group/frac_all_good": math.inf, "env/all/by_group/frac_all_bad": -math.inf}
+    found, _ = read("tinker-cookbook", row)
+    assert number_of(found, "groups/zero_variance_rate") is None
