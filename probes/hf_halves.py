@@ -7,12 +7,28 @@ family has it. The whole model is always called, never a part of it, as FSDP dem
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from contract import RefusalError
 from torch import Tensor
+
+_PULSE_SECONDS = 10.0
+
+
+class _Pulse:
+    """A line of output now and then while passes are made, by which a watcher sees life."""
+
+    def __init__(self) -> None:
+        self._passes, self._told = 0, time.monotonic()
+
+    def beat(self) -> None:
+        self._passes += 1
+        if time.monotonic() - self._told >= _PULSE_SECONDS:
+            self._told = time.monotonic()
+            print(f"{self._passes} forward passes", flush=True)
 
 
 class Halves:
@@ -31,6 +47,7 @@ class Halves:
             raise RefusalError(f"{type(model).__name__} has no trunk apart from its head")
         self._forward = self._trunk.forward
         self._trunk.forward = self._answer
+        self._pulse = _Pulse()
         self._given: Tensor | None = None
         self._hidden: Tensor | None = None
 
@@ -41,6 +58,7 @@ class Halves:
         if self._given is not None:
             return MoeModelOutputWithPast(last_hidden_state=self._given)
         output = self._forward(*arguments, **inputs)
+        self._pulse.beat()
         self._hidden = output.last_hidden_state
         # Of the logits that this pass makes, only those of the last column can be of use.
         output.last_hidden_state = self._hidden[:, -1:]

