@@ -64,6 +64,7 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, options: dict[str, Any]) -> None:
+        options = _checked(options)
         _prepare_environment(options)
         from vllm import LLM
         from vllm.platforms import current_platform
@@ -155,7 +156,7 @@ class VllmEngine:
                 top_k=sampling.top_k,
                 min_p=sampling.min_p,
                 seed=response_seed(sampling, prompt, sample),
-                stop_token_ids=list(sampling.stop_ids),
+                stop_token_ids=[] if sampling.ignore_end else list(sampling.stop_ids),
                 ignore_eos=sampling.ignore_end,
                 logprobs=1 if "ranks" in want else 0,
                 detokenize=False,
@@ -215,7 +216,8 @@ class VllmEngine:
             "router_layers": self._routers,
         }
         parallel = self._config.parallel_config
-        if parallel.world_size == 1:  # of a share of the weights it would say nothing
+        # Of a share of the weights, or of those that a sync will replace, they would say nothing.
+        if parallel.world_size == 1 and not self._sync:
             told["weight_digests"] = self._call("probe_digests")[0]
         return told
 
@@ -373,28 +375,34 @@ def _prepare_environment(options: Mapping[str, Any]) -> None:
     os.environ["PYTHONPATH"] = f"{here}{os.pathsep}{paths}" if paths else here
 
 
-def _settings(model: str, options: dict[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """What `LLM` is called with."""
-    known = _known_options()
-    for name in options:
-        if name in _FIXED:
-            raise RefusalError(f"{name}= cannot be set: {_FIXED[name]}", "leave it out")
-        if name not in known:
-            raise RefusalError(
-                f"vLLM has no option {name[:60]!r}",
-                f"the known ones are {', '.join(sorted(known))}",
-            )
-    settings = {name: _structured(value) for name, value in options.items()}
-    if "attention" in settings:
-        settings["attention_backend"] = str(settings.pop("attention")).upper()
-    if "batch_tokens" in settings:
-        settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
-    mode = settings.get("logprobs_mode", "raw_logprobs")
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, those written as JSON read, after all that can be said without vLLM."""
+    for name, why in _FIXED.items():
+        if name in options:
+            raise RefusalError(f"{name}= cannot be set: {why}", "leave it out")
+    mode = options.get("logprobs_mode", "raw_logprobs")
     if mode not in ("raw_logprobs", "processed_logprobs"):
         raise RefusalError(
             f"logprobs_mode={mode} does not give log-probabilities",
             "use raw_logprobs or processed_logprobs",
         )
+    return {name: _structured(value) for name, value in options.items()}
+
+
+def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
+    """What `LLM` is called with."""
+    known = _known_options()
+    for name in options:
+        if name not in known:
+            raise RefusalError(
+                f"vLLM has no option {name[:60]!r}",
+                f"the known ones are {', '.join(sorted(known))}",
+            )
+    settings = dict(options)
+    if "attention" in settings:
+        settings["attention_backend"] = str(settings.pop("attention")).upper()
+    if "batch_tokens" in settings:
+        settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
     if on_cpu:
         settings.setdefault("enforce_eager", True)  # compiling takes a CPU minutes
     elif _has_experts(model, settings):

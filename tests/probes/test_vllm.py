@@ -1,0 +1,263 @@
+"""Real vLLM on a CPU: what it samples it scores alike, and what is planted shows.
+
+It is loaded four times in all, the dear settings together: each load takes some ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from grpodoctor.probe.shards import read_shards
+from tests.probes.models import messages, prompts_file, tokenizer, variant
+from tests.probes.programs import Ran, run, run_vllm, sample, score
+from tests.probes.quantised import int8
+
+PROMPTS = 12
+TRUNCATED = {"temperature": 0.7, "top_k": 8, "top_p": 0.95, "min_p": 0.01}
+ARRIVED = 1e-5
+"""Most that float32 engines with the same weights differ in a log-probability here."""
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prompts_file(tmp_path_factory.mktemp("prompts") / "prompts.json", PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def mixture(moe_model: Path, prompts: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A mixture of experts in float32; its last task is to take a prompt that is too long."""
+    folder = tmp_path_factory.mktemp("mixture")
+    spoken = folder / "spoken.json"
+    spoken.write_text(json.dumps([{"messages": each} for each in messages(3)] + [{"text": "1+1="}]))
+    long = folder / "long.json"
+    long.write_text(json.dumps([{"ids": [7] * 600}]))
+    drawn = folder / "sample"
+    tasks = [
+        {"kind": "tokenise", "name": "ids", "prompts": str(spoken)},
+        sample(prompts, want=("experts", "ranks")),
+        score(drawn, want=["experts", "ranks"]),
+        score(drawn, name="backwards", order="reversed"),
+        score(drawn, name="cooler", processing={"temperature": 0.7}),
+        sample(long, name="long"),
+    ]
+    return run_vllm(folder, moe_model, tasks, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def stale(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A later checkpoint of the dense model."""
+    return variant(tmp_path_factory.mktemp("stale") / "model", dense_model, perturb=0.05)
+
+
+@pytest.fixture(scope="module")
+def synced(
+    dense_model: Path, stale: Path, prompts: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Ran:
+    """Started with one checkpoint, given another, the cache of prompts not emptied."""
+    folder = tmp_path_factory.mktemp("synced")
+    tasks = [
+        sample(prompts, **TRUNCATED),
+        score(folder / "sample", processing=TRUNCATED),
+        score(folder / "sample", name="raw"),
+    ]
+    return run_vllm(
+        folder,
+        dense_model,
+        tasks,
+        dtype="float32",
+        logprobs_mode="processed_logprobs",
+        sync=str(stale),
+        sync_reset_cache=False,
+        block_size=32,
+    )
+
+
+def by_transformers(model: Path, ran: Ran, temperature: float = 1.0) -> np.ndarray:
+    """Log-probabilities of the tokens sampled, in float32, one response at a time."""
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    found = []
+    for shard in read_shards(ran.folder / "sample"):
+        rows = zip(
+            np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1]),
+            np.split(shard.response_ids_N, shard.response_offsets[1:-1]),
+            strict=True,
+        )
+        for before, own in rows:
+            ids = torch.tensor(np.concatenate([before, own]).astype(np.int64))[None]
+            with torch.no_grad():
+                logits_TV = network(ids).logits[0, len(before) - 1 : -1]
+            logprobs_TV = (logits_TV / temperature).log_softmax(-1)
+            found.append(logprobs_TV[torch.arange(len(own)), ids[0, len(before) :]].numpy())
+    return np.concatenate(found)
+
+
+def lengths(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Tokens of each response of all shards; each shard's offsets begin at 0."""
+    steps = np.diff(arrays["response_offsets"])
+    return steps[steps >= 0]
+
+
+def test_it_scores_its_own_tokens_as_it_sampled_them(mixture: Ran) -> None:
+    drawn, scored = mixture.arrays("sample"), mixture.arrays("score")
+    assert len(drawn["prompt_B"]) == 4 * PROMPTS
+    assert len(drawn["logprobs_N"]) > 1000
+    backwards = mixture.arrays("backwards")
+    for again in (scored, backwards):
+        gaps = np.abs(drawn["logprobs_N"] - again["logprobs_N"])
+        # A matrix product of float32 may add in another order where batches are of other sizes.
+        assert (gaps == 0).mean() > 0.9
+        assert gaps.max() < ARRIVED
+
+
+def test_it_says_what_it_is(mixture: Ran, moe_model: Path) -> None:
+    engine = mixture.engine
+    assert engine["name"] == "vllm"
+    assert (engine["dtype"], engine["device"], engine["context"]) == ("float32", "cpu", 512)
+    assert (engine["vocab_size"], engine["end_ids"], engine["begin_id"]) == (64, [1], None)
+    assert engine["logprobs"] == "raw"
+    assert engine["layout"]["tensor_parallel"] == 1
+    elements, total, norm = engine["settings"]["weight_digests"]["model.norm.weight"]
+    assert elements == 128
+    assert abs(total - 128) < 64
+    assert norm > 0
+
+
+def test_prompts_become_the_ids_that_the_model_reads(mixture: Ran) -> None:
+    own = tokenizer()
+    *spoken, plain = mixture.ids("ids")
+    for ids, talk in zip(spoken, messages(3), strict=True):
+        written = own.apply_chat_template(talk, add_generation_prompt=True, tokenize=False)
+        assert ids == own.encode(written)
+    assert plain == own.encode("1+1=")
+
+
+def test_the_experts_are_the_same_in_decoding_and_in_scoring(mixture: Ran) -> None:
+    drawn, scored = mixture.arrays("sample"), mixture.arrays("score")
+    experts = drawn["experts_NLK"]
+    assert experts.shape[1:] == (4, 2)
+    assert ((experts >= 0) & (experts < 8)).all()
+    assert np.array_equal(np.sort(experts), np.sort(scored["experts_NLK"]))
+    assert len(np.unique(experts)) == 8
+    assert (drawn["router_margin_NL"] > 0).all()
+    assert np.allclose(drawn["router_margin_NL"], scored["router_margin_NL"], atol=1e-4)
+
+
+def test_ranks_count_the_likelier_tokens(mixture: Ran) -> None:
+    drawn = mixture.arrays("sample")
+    first = drawn["rank_N"] == 0
+    assert 0.2 < first.mean() < 1
+    assert np.array_equal(first, drawn["logprobs_N"] == drawn["top_logprob_N"])
+
+
+def test_a_score_under_a_temperature_is_that_of_the_model_so_tempered(
+    mixture: Ran, moe_model: Path
+) -> None:
+    cooler, raw = (mixture.arrays(name)["logprobs_N"] for name in ("cooler", "score"))
+    assert np.abs(cooler - raw).mean() > 0.02
+    for scored, temperature in ((raw, 1.0), (cooler, 0.7)):
+        plain = by_transformers(moe_model, mixture, temperature)
+        # Where two experts are all but equal another one may be chosen.
+        assert (np.abs(plain - scored) < ARRIVED).mean() > 0.99
+
+
+def test_a_prompt_beyond_the_context_is_refused_and_what_was_done_stays(mixture: Ran) -> None:
+    assert "600 tokens does not fit into the 512" in mixture.error["what"]
+    assert "max_model_len" in mixture.error["remedy"]
+    assert mixture.answer["tasks"]["score"]["responses"] == 4 * PROMPTS
+
+
+def test_processed_logprobs_are_scored_with_the_same_processing(synced: Ran) -> None:
+    drawn, scored = synced.arrays("sample"), synced.arrays("score")
+    fresh_N = np.repeat(drawn["cached_B"] == 0, lengths(drawn))
+    assert synced.engine["logprobs"] == "processed"
+    assert fresh_N.sum() > 300
+    assert np.abs(drawn["logprobs_N"] - scored["logprobs_N"])[fresh_N].max() < ARRIVED
+    assert np.abs(drawn["logprobs_N"] - synced.arrays("raw")["logprobs_N"])[fresh_N].mean() > 0.05
+
+
+def test_a_cache_that_outlives_the_weights_shows_in_the_cached_prompts_alone(synced: Ran) -> None:
+    drawn, scored = synced.arrays("sample"), synced.arrays("score")
+    gaps_N = np.abs(drawn["logprobs_N"] - scored["logprobs_N"])
+    cached_N = np.repeat(drawn["cached_B"], lengths(drawn))
+    assert set(np.unique(cached_N)) == {0, 32}
+    assert gaps_N[cached_N > 0].mean() > 100 * gaps_N[cached_N == 0].mean()
+
+
+def test_a_whole_sync_arrives_and_the_stock_one_leaves_the_head_behind(
+    synced: Ran, dense_model: Path, stale: Path, tmp_path: Path
+) -> None:
+    loaded = by_transformers(stale, synced)
+    assert np.abs(synced.arrays("raw")["logprobs_N"] - loaded).max() < 10 * ARRIVED
+    stock = run_vllm(
+        tmp_path,
+        dense_model,
+        [score(synced.folder / "sample")],
+        dtype="float32",
+        sync=str(stale),
+        sync_stock=True,
+    )
+    partial = stock.arrays("score")["logprobs_N"]
+    assert np.abs(partial - loaded).max() > 0.02
+    assert np.abs(partial - by_transformers(dense_model, synced)).max() > 0.02
+
+
+def test_int8_on_two_ranks_scores_its_own_tokens_exactly(
+    dense_model: Path, prompts: Path, tmp_path: Path
+) -> None:
+    model = int8(tmp_path / "int8", dense_model)
+    tasks = [sample(prompts), score(tmp_path / "ran/sample")]
+    ran = run_vllm(tmp_path / "ran", model, tasks, dtype="bfloat16", tensor_parallel_size=2)
+    drawn = ran.arrays("sample")["logprobs_N"]
+    assert ran.engine["layout"]["tensor_parallel"] == 2
+    assert ran.engine["settings"]["quantization"] == "compressed-tensors"
+    assert np.array_equal(drawn, ran.arrays("score")["logprobs_N"])
+    gaps = np.abs(np.exp(drawn) - np.exp(by_transformers(dense_model, ran)))
+    assert 2e-4 < gaps.mean() < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "remedy"),
+    [
+        ({"attnetion": "x"}, "vLLM has no option 'attnetion'", "tensor_parallel_size"),
+        ({"dtype": "float99"}, "vLLM does not start: ", "its log"),
+    ],
+)
+def test_what_vllm_does_not_do_is_one_line(
+    options: dict[str, Any], what: str, remedy: str, dense_model: Path, tmp_path: Path
+) -> None:
+    error = run_vllm(tmp_path, dense_model, [], **options).error
+    assert what in error["what"]
+    assert "\n" not in error["what"]
+    assert remedy in error["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"worker_extension_cls": "x"}, "worker_extension_cls= cannot be set"),
+        ({"skip_tokenizer_init": True}, "skip_tokenizer_init= cannot be set"),
+        ({"logprobs_mode": "raw_logits"}, "does not give log-probabilities"),
+        ({"speculative_config": "{method: ngram}"}, "is no JSON"),
+    ],
+)
+def test_what_cannot_be_is_said_before_vllm_is_imported(options: dict[str, Any], what: str) -> None:
+    from contract import RefusalError
+    from engine_vllm import load
+
+    with pytest.raises(RefusalError, match=what):
+        load("anywhere", options)
+
+
+def test_a_vllm_that_is_not_installed_names_the_python(dense_model: Path, tmp_path: Path) -> None:
+    error = run("vllm", tmp_path, dense_model, []).error
+    assert sys.executable in error["what"]
+    assert "python=" in error["remedy"]
