@@ -19,11 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import ASIDE, StepRecord, clean_text
 from grpodoctor.runs.tail import Damage
-from grpodoctor.vocabulary.metrics import metric_of
+from grpodoctor.vocabulary.metrics import PROBED, metric_of
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
 
 FOLDER = "probe"
 _FAMILIES = ("mismatch/", "experts/")
+COMPARED = ("mismatch/prob_diff_mean", "experts/churn_engine")
+"""Figures by which a run is compared with the probe of its engines."""
 _MOST_FILES = 1000
 _MOST_BYTES = 4 << 20
 _LOOK_SECONDS = 1.0
@@ -112,11 +114,24 @@ class Attached:
     _looked: float = -math.inf
 
     def filled(self, record: StepRecord) -> StepRecord:
-        """The step with the probe's readings where the run has none of its own."""
+        """The step with the probe's readings where the run has none of its own.
+
+        What the run reads itself is never completed by half: the worst response of a probe says
+        nothing beside the run's own mean. The figures that both have stand side by side, the
+        probe's under the qualifier `probe`.
+        """
         self.look()
         if self.probe is None:
             return record
-        return replace(record, values={**self.probe.readings, **record.values})
+        own = {metric.name for name in record.values if (metric := metric_of(name)) is not None}
+        beside: dict[str, Reading] = {}
+        for name, value in self.probe.readings.items():
+            metric = metric_of(name)
+            if metric is not None and metric.name not in own:
+                beside[name] = value
+            if name in COMPARED:
+                beside[f"{name}/{PROBED}"] = value
+        return replace(record, values={**beside, **record.values})
 
     def look(self) -> None:
         """See whether there is a new probe; at most once a second."""

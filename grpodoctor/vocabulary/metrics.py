@@ -23,10 +23,12 @@ Kind = Literal["mean", "rate", "max", "min", "quantiles"]
 _INF = float("inf")
 _QUALIFIER = re.compile(
     r"/(worst_sequence|position/[0-9]+-[0-9]*|probability/[0-9.e-]+-[0-9.e-]+"
-    r"|engine/[^/]+|layer/[0-9]+|recomputed)$"
+    r"|engine/[^/]+|layer/[0-9]+|recomputed|probe)$"
 )
 RECOMPUTED = "recomputed"
 """The qualifier of what was computed again from the responses themselves."""
+PROBED = "probe"
+"""The qualifier of what a probe has measured of the run's engines, beside the run's own reading."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 import json
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from grpodoctor.report.replay import replay
 from grpodoctor.report.session import Session
 from grpodoctor.runs.attached import Attached, AttachedProbe, attach, folder_of
 from grpodoctor.runs.records import STEPS, StepRecord
-from grpodoctor.vocabulary.values import Mean, Rate
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Max, Mean, Rate
 
 RUN = Path(__file__).parents[1] / "data" / "run"
 MEAN = "mismatch/prob_diff_mean"
@@ -120,3 +122,45 @@ def test_an_attached_probe_leaves_a_run_what_it_was(tmp_path: Path) -> None:
     before = codes(run)
     attach(run, PROBE.model_copy(update={"readings": {}}))
     assert codes(run) == before
+
+
+def test_what_the_run_reads_itself_is_not_completed_by_half(tmp_path: Path) -> None:
+    """The worst response of a probe beside a run's own mean would look like a sick subset."""
+    worst = f"{MEAN}/worst_sequence"
+    readings = {**PROBE.readings, worst: Max(0.5, "prompt-1/2")}
+    attach(silent_run(tmp_path / "run"), PROBE.model_copy(update={"readings": readings}))
+    attached = Attached(tmp_path / "run")
+    assert attached.filled(StepRecord(3, {})).values[worst] == Max(0.5, "prompt-1/2")
+    own = attached.filled(StepRecord(3, {MEAN: Mean(1, 1000)})).values
+    assert worst not in own
+    assert own[f"{MEAN}/probe"] == Mean(40, 400), "and beside it stands what the engines show"
+
+
+@pytest.mark.parametrize(
+    ("probed", "words", "first"),
+    [
+        (0.0008, "with the same weights measured 0.0008", "sync-sampler"),
+        (0.03, "a probe of its engines measured 0.03", "recompute-old-logprobs"),
+    ],
+)
+def test_a_run_beyond_its_engines_is_told_apart_from_engines_that_differ(
+    tmp_path: Path, probed: float, words: str, first: str
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    knobs: dict[str, Setting] = {
+        "old_logprobs": "sampler",
+        "sampler_sync_every": 1,
+        "correction": "none",
+    }
+    records = (
+        StepRecord(step, {MEAN: Mean(Fraction(4, 100) * 100, 100)}, knobs if step == 0 else {})
+        for step in range(30)
+    )
+    (run / STEPS).write_bytes(b"".join(record.to_line() for record in records))
+    readings = {MEAN: Mean(Fraction(probed) * 100, 100)}
+    attach(run, PROBE.model_copy(update={"readings": readings}))
+    (finding,) = [each for each in replay(run).report.findings if each.code == "MIS001"]
+    assert words in finding.summary
+    assert finding.remedies[0].id == first
+    assert f"{MEAN}/probe" in {each.metric for each in finding.evidence}

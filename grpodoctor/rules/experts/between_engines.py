@@ -8,7 +8,9 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
 from grpodoctor.rules.outcome import RECENT
 from grpodoctor.rules.routing import extreme_layer, layer_of, remedies_of_flips
+from grpodoctor.rules.sampling import beside_probe
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.metrics import PROBED
 
 _CHURN = "experts/churn_engine"
 _TOKENS = "experts/tokens_with_any_flip"
@@ -75,10 +77,11 @@ class ExpertsFlipBetweenEngines(Rule):
         if seen is None:
             return None
         severity, text = seen
+        text += beside_probe(chart, _CHURN, chart.series(_CHURN).level(RECENT))[1]
         layer = extreme_layer(chart, _CHURN, RECENT)
         if layer is not None and chart.series(layer).level(RECENT) > 0:
             text += f", most in layer {layer_of(layer)}"
-        evidence = cite_all(chart, _CHURN, _TOKENS, layer, _DIFFERENCE)
+        evidence = cite_all(chart, _CHURN, f"{_CHURN}/{PROBED}", _TOKENS, layer, _DIFFERENCE)
         return Sighting(severity, text, evidence, remedies_of_flips(chart, between_engines=True))
 
     def _by_churn(self, chart: Chart) -> tuple[Severity, str] | None:

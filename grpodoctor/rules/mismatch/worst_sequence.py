@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
 from grpodoctor.rules.outcome import RECENT
-from grpodoctor.rules.sampling import correction_of, remedies_of_mismatch
+from grpodoctor.rules.sampling import SYNC, beside_probe, correction_of, remedies_of_mismatch
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.metrics import PROBED
 
 _MEAN = "mismatch/prob_diff_mean"
 _MAX = "mismatch/prob_diff_max"
@@ -33,7 +34,8 @@ class SamplerLearnerMismatch(Rule):
 
     Evidence it needs:
         `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; better also
-        `mismatch/prob_diff_mean` and its worst sequence.
+        `mismatch/prob_diff_mean` and its worst sequence. A probe that is attached to the run stands
+        in for what the run does not log, and is what its own readings are compared with.
 
     Remedies:
         Recompute the old log-probabilities with the learner and weight by truncated importance
@@ -83,8 +85,12 @@ class SamplerLearnerMismatch(Rule):
         if seen is None:
             return None
         severity, text = seen
-        evidence = cite_all(chart, _MEAN, _WORST_MEAN, _MAX, _WORST_MAX)
-        return Sighting(severity, text, evidence, remedies_of_mismatch(chart))
+        says, beside = beside_probe(chart, _MEAN, chart.series(_MEAN).level(2 * RECENT))
+        remedies = remedies_of_mismatch(chart)
+        if says == "beyond":
+            remedies = tuple(dict.fromkeys((SYNC, *remedies)))
+        evidence = cite_all(chart, _MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
+        return Sighting(severity, text + beside, evidence, remedies)
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(_MEAN)
