@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from io import BufferedReader
+from io import SEEK_SET, BufferedReader, RawIOBase
 from typing import Any
 
 from grpodoctor.errors import MissingExtraError, RunError
@@ -59,8 +59,38 @@ def open_remote(url: str) -> BufferedReader:
         kind = url.partition("://")[0].lower()
         store = _shared_store(kind)
         path = store._strip_protocol(url)  # noqa: SLF001 - fsspec's own way to read an address
-        # Its readline knows no bound.
-        return BufferedReader(store.open(path, "rb", block_size=BLOCK), BUFFER)
+        file = store.open(path, "rb", block_size=BLOCK)
+    return BufferedReader(_Explained(file, url), BUFFER)
+
+
+class _Explained(RawIOBase):
+    """A store's file, whose errors while it is read are ours.
+
+    Its own readline knows no bound, so that one is put around it that has one.
+    """
+
+    def __init__(self, file: Any, url: str) -> None:
+        self._file, self._url = file, url
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readinto(self, buffer: Any, /) -> int:
+        with explained(self._url):
+            return int(self._file.readinto(buffer))
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 @lru_cache(maxsize=4)

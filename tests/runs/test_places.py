@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import io
 import json
 import os
 import re
@@ -25,8 +26,10 @@ from grpodoctor.cli.main import app
 from grpodoctor.errors import MissingExtraError, RunError
 from grpodoctor.runs import places, stores
 from grpodoctor.runs.dumps import runners
+from grpodoctor.runs.dumps.catalogue import all_dump_formats
 from grpodoctor.runs.dumps.plan import plan
 from grpodoctor.runs.dumps.reading import DumpReader
+from grpodoctor.runs.dumps.source import Source
 from grpodoctor.runs.foreign import ReadOptions
 from grpodoctor.runs.opening import ForeignRun, open_run
 from grpodoctor.runs.places import _name_below, brought, fetched
@@ -344,3 +347,29 @@ def test_a_dump_that_goes_from_the_store_is_named(
     assert len(reader.failed) == 3
     assert "no such bucket" in reader.failed[0]
     assert dumped.exists()
+
+
+def test_a_store_that_fails_while_it_is_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a store's packages raise is not what the system does: no reader knows it."""
+    from botocore.exceptions import ReadTimeoutError
+
+    class Failing(io.BytesIO):
+        def readinto(self, buffer: object) -> int:  # noqa: ARG002
+            raise ReadTimeoutError(endpoint_url="http://nowhere")
+
+    class Store:
+        def _strip_protocol(self, url: str) -> str:
+            return url
+
+        def open(self, *_: object, **__: object) -> io.BytesIO:
+            return Failing(b"x" * 100)
+
+    monkeypatch.setattr(stores, "_shared_store", lambda kind: Store())  # noqa: ARG005
+    form = next(each for each in all_dump_formats() if each.name == "verl rollouts")
+    for name in ("1.jsonl", "1.jsonl.gz"):
+        path = Path("/nowhere") / name.removesuffix(".gz")
+        source = Source(path, f"s3://bucket/{name}", 100)
+        reader = DumpReader([(form, source)], runner=runners.here)
+        assert dict(reader.steps()) == {}
+        (why,) = reader.failed or [each.why for each in reader.damage]
+        assert "Read timeout" in why
