@@ -15,6 +15,7 @@ from hf_generation import Decoder
 from hf_halves import Halves
 from hf_loading import Settings, load_tokenizer
 from hf_routers import Routers
+from hf_tokenizer import encoded
 from scoring import batches, chunk_rows, readings
 from torch import Tensor
 
@@ -116,7 +117,7 @@ class TransformersEngine:
         facts = {name: getattr(settings, name) for name in (*chosen, "weights_only")}
         return {name: value for name, value in facts.items() if value} | {
             "torch": torch.__version__,
-            "architecture": type(self._model).__name__,
+            "architecture": type(self._model).__name__.removeprefix("FSDP"),
             "attention": getattr(config, "_attn_implementation", settings.attention),
             "batch_tokens": settings.tokens(self._device),
             "threads": torch.get_num_threads(),
@@ -130,13 +131,12 @@ class TransformersEngine:
         Raises:
             RefusalError: if there is no tokenizer, or no template for messages.
         """
-        tokenizer = self._tokenizer
-        if tokenizer is None:
+        if self._tokenizer is None:
             raise RefusalError(
                 f"{self._path} has no tokenizer of its vocabulary",
                 "give prompts as ids, or add tokenizer.json to it",
             )
-        return [_encoded(tokenizer, prompt, self._path) for prompt in prompts]
+        return [encoded(self._tokenizer, prompt) for prompt in prompts]
 
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
@@ -255,19 +255,6 @@ def _joined(responses: Sequence[Response], found: Found) -> list[Response]:
         values = None if logprobs is None else logprobs.tolist()
         joined.append(replace(response, logprobs=values, extras=told))
     return joined
-
-
-def _encoded(tokenizer: Any, prompt: Mapping[str, Any], path: str) -> list[int]:
-    if "messages" not in prompt:
-        return list(tokenizer(prompt["text"])["input_ids"])
-    if not tokenizer.chat_template:
-        raise RefusalError(
-            f"the tokenizer of {path} has no chat template", "give prompts as text or ids"
-        )
-    text = tokenizer.apply_chat_template(
-        prompt["messages"], tokenize=False, add_generation_prompt=True
-    )
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

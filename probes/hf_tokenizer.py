@@ -30,9 +30,15 @@ def load(name: str, trust: bool) -> Any:
 
 
 def encoded(tokenizer: Any, prompt: Mapping[str, Any]) -> list[int]:
-    """The ids of a text, with what the tokenizer puts before it; of messages, in their template."""
+    """The ids of a text, with what the tokenizer puts before it; of messages, in their template.
+
+    Raises:
+        RefusalError: for messages where the tokenizer has no template.
+    """
     if "messages" not in prompt:
         return list(tokenizer.encode(prompt["text"]))
+    if not getattr(tokenizer, "chat_template", True):  # some have the method and no such attribute
+        raise RefusalError("the tokenizer has no chat template", "give prompts as text or ids")
     text = tokenizer.apply_chat_template(
         prompt["messages"], add_generation_prompt=True, tokenize=False
     )

@@ -2,12 +2,20 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
 
 PROBES = Path(__file__).parents[2] / "probes"
+
+
+def engine(model: Path, **options: Any) -> Any:
+    """The engine of transformers, in this process."""
+    from engine_transformers import load
+
+    return load(str(model), options)
 
 
 @pytest.fixture(autouse=True, scope="session")
