@@ -47,10 +47,10 @@ Runner = Callable[[Sequence[Shard]], Iterator[list[Outcome]]]
 """
 
 
-def attempt(shard: Shard) -> Outcome:
+def attempt(shard: Shard, *, ahead: bool = False) -> Outcome:
     """Summarise a shard; what a file may do to its reader becomes words."""
     try:
-        return Outcome(shard, summarise_shard(shard))
+        return Outcome(shard, summarise_shard(shard, ahead=ahead))
     except _EXPECTED as error:
         return Outcome(shard, None, f"{type(error).__name__}: {error}"[:300])
 
@@ -63,7 +63,7 @@ def apart(shard: Shard) -> list[Shard]:
 def here(shards: Sequence[Shard]) -> Iterator[list[Outcome]]:
     """In this process, one after another."""
     for shard in shards:
-        outcome = attempt(shard)
+        outcome = attempt(shard, ahead=True)
         yield [outcome] if outcome.summary is not None else [attempt(each) for each in apart(shard)]
 
 

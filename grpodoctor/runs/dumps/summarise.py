@@ -47,8 +47,12 @@ class Summary:
     notes: Notes = field(default_factory=Notes)
 
 
-def summarise_shard(shard: Shard) -> Summary:
+def summarise_shard(shard: Shard, *, ahead: bool = False) -> Summary:
     """Read a shard and keep a row of figures for each response.
+
+    Args:
+        shard: what to read.
+        ahead: whether to decode Parquet in a thread beside, where a processor is free for it.
 
     Raises:
         RunError: if a file cannot be used.
@@ -57,7 +61,11 @@ def summarise_shard(shard: Shard) -> Summary:
     notes, looks = Notes(), Looks()
     prompts: dict[int, str] = {}
     digests = []
-    for responses in _ahead(_responses(shard, notes)):
+    batches = _responses(shard, notes)
+    # Arrow lets go of the interpreter's lock; for parsing lines two threads would only fight.
+    if ahead and shard.pieces[0].path.endswith(".parquet"):
+        batches = _ahead(batches)
+    for responses in batches:
         digests.append(digest_of(responses, looks))
         if responses.prompts is not None:
             prompts = _with(prompts, digests[-1].columns["prompt"], responses.prompts)
@@ -73,7 +81,7 @@ def _responses(shard: Shard, notes: Notes) -> Iterator[Responses]:
 
 
 def _ahead(batches: Iterator[Responses]) -> Iterator[Responses]:
-    """The same, each read while the one before is measured: Arrow and zlib let go of the lock."""
+    """The same, each read while the one before is measured."""
     with ThreadPoolExecutor(1) as reader:
         waiting = reader.submit(next, batches, None)
         while (found := waiting.result()) is not None:
