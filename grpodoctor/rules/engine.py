@@ -40,9 +40,10 @@ RESOLVED_KEPT = 100
 _UNMAPPED_KEPT = 1000
 """Unknown metric names remembered: a log may invent a new one at every step."""
 
-_SYMPTOMS = ("GRP", "OPT", "CLP", "KLD", "ENT", "REW")
+_SYMPTOMS = ("MIS", "GRP", "OPT", "CLP", "KLD", "ENT", "REW")
 """Families whose findings often follow from another one's, the later the further down the chain:
-a sampler that disagrees clips tokens, clipped tokens change entropy, and the reward shows it last.
+experts that flip make a sampler disagree, one that disagrees clips tokens, clipped tokens change
+entropy, and the reward shows it last.
 """
 
 _LONGEST_CLEARANCE = WINDOW
@@ -221,10 +222,12 @@ class Engine:
             case.onset = self.chart.step
         case.recent.append(SEVERITIES.index(sighting.severity))
         case.clear = 0
-        persisted = SEVERITIES[min(case.recent)]
+        whole = len(case.recent) == case.rule.persistence
+        # A row that was broken and began anew is no persistence: it prolongs and never escalates.
+        persisted = SEVERITIES[min(case.recent)] if whole else SEVERITIES[0]
         if case.finding is not None:
             yield from self._continue(case, case.finding, sighting, persisted)
-        elif len(case.recent) == case.rule.persistence:
+        elif whole:
             yield self._raise(case, sighting, persisted)
 
     def _raise(self, case: _Case, sighting: Sighting, severity: Severity) -> Change:
@@ -253,8 +256,9 @@ class Engine:
         ranks = SEVERITIES.index
         severity = max(finding.severity, persisted, key=ranks)
         finding_now = replace(finding, last_step=self.chart.step, severity=severity)
-        if ranks(sighting.severity) >= ranks(severity):
-            # The words must fit the severity: a milder sighting only prolongs a grave finding.
+        if sighting.severity == severity:
+            # The words must fit the severity: a milder sighting only prolongs a grave finding, and
+            # a graver one has to persist first.
             remedies = case.rule.remedies if sighting.remedies is None else sighting.remedies
             finding_now = replace(
                 finding_now,

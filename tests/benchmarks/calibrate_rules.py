@@ -113,12 +113,12 @@ SICK: dict[str, Arm] = {
         ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003"), steps=150
     ),
     "moe-int4": Arm((*_MOE, "engine.precision=int4"), ("MOE001", "MIS001", "MIS003")),
-    "moe-lr-1e-3": Arm((*_MOE, "optimiser.learning_rate=1e-3"), ("MOE002", "REW002", "CLP001")),
+    "moe-lr-1e-3": Arm((*_MOE, "optimiser.learning_rate=1e-3"), ("KLD001", "REW002", "CLP001")),
     "moe-lr-3e-3": Arm((*_MOE, "optimiser.learning_rate=3e-3"), ("MOE002", "REW002", "CLP001")),
-    "moe-overloaded": Arm(_MOE, ("MOE003",), plant="overloaded"),
-    "moe-sharpened": Arm(_MOE, ("MOE004",), plant="sharpened"),
-    "moe-R3-lost": Arm((*_MOE, _R3), ("MOE005",), plant="unheard"),
-    "moe-R3-disobeyed": Arm((*_MOE, _R3), ("MOE005",), plant="disobedient"),
+    "moe-overloaded": Arm(_MOE, ("MOE003",), steps=60, plant="overloaded"),
+    "moe-sharpened": Arm(_MOE, ("MOE004",), steps=60, plant="sharpened"),
+    "moe-R3-lost": Arm((*_MOE, _R3), ("MOE005",), steps=60, plant="unheard"),
+    "moe-R3-disobeyed": Arm((*_MOE, _R3), ("MOE005",), steps=60, plant="disobedient"),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
 }
 

@@ -51,6 +51,8 @@ class ExpertsChurn(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("gspo", "routing-replay", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = ("GSPO, arXiv 2507.18071, section 5.3",)
 
+    clearance: ClassVar[int] = 2 * _LATEST
+
     many: float = 0.05
     """Share that is a warning: half of what made a clip of tokens fail at 30B. Healthy small runs
     show .002, a learning rate thirty times too high .08 to .13."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT
 from grpodoctor.rules.routing import extreme_layer, layer_of
 from grpodoctor.runs.chart import Chart
 
 _LOAD = "experts/load_max_over_mean"
 _ENTROPY = "experts/router_entropy"
+_LATEST = 5
+"""Readings that make the level: routers are looked at every few steps only."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class LoadConcentrates(Rule):
         """Judge the mean of the layers, then the worst of them."""
         if len(chart.series(_LOAD)) < self.readings:
             return None
-        layer = extreme_layer(chart, _LOAD, RECENT)
+        layer = extreme_layer(chart, _LOAD, _LATEST)
         for name, growth in ((_LOAD, self.growth), (layer, self.growth_of_layer)):
             if name is not None and self._has_grown(chart, name, growth):
                 return self._sighting(chart, name, layer)
@@ -81,10 +82,10 @@ class LoadConcentrates(Rule):
         bar = max(
             1 + growth * (start.level - 1), start.level + self.spreads * start.spread, self.least
         )
-        return series.last >= bar and series.level(RECENT) >= bar
+        return series.last >= bar and series.level(_LATEST) >= bar
 
     def _sighting(self, chart: Chart, name: str, layer: str | None) -> Sighting:
-        start, level = chart.baseline(name), chart.series(name).level(RECENT)
+        start, level = chart.baseline(name), chart.series(name).level(_LATEST)
         where = f" of layer {layer_of(name)}" if name != _LOAD else ""
         text = f"the busiest expert{where} takes {level:.1f} times the mean load"
         if start is not None:

@@ -69,9 +69,10 @@ class ReplayIneffective(Rule):
             return None
         metric, severity, text = seen
         layer = extreme_layer(chart, metric, _LATEST, lowest=True)
-        if layer is not None and chart.series(layer).level(_LATEST) < 1:
-            level = chart.series(layer).level(_LATEST)
-            text += f"; layer {layer_of(layer)} is the worst with {level:.1%}"
+        if layer is not None:
+            level, whole = (chart.series(name).level(_LATEST) for name in (layer, metric))
+            if whole - level > self.missing:
+                text += f"; layer {layer_of(layer)} is the worst with {level:.1%}"
         return Sighting(severity, text, cite_all(chart, _COVERAGE, _AGREEMENT, layer))
 
     def _disobeyed(self, chart: Chart) -> tuple[str, Severity, str] | None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT
 from grpodoctor.rules.routing import extreme_layer, layer_of
 from grpodoctor.runs.chart import Chart
 
 _ENTROPY = "experts/router_entropy"
 _LOAD = "experts/load_max_over_mean"
+_LATEST = 5
+"""Readings that make the level: routers are looked at every few steps only."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,10 @@ class RoutersHarden(Rule):
         if start is None or len(series) < self.readings:
             return None
         bar = min(self.left * start.level, start.level - self.spreads * start.spread)
-        level = series.level(RECENT)
+        level = series.level(_LATEST)
         if series.last > bar or not level <= bar:
             return None
-        layer = extreme_layer(chart, _ENTROPY, RECENT, lowest=True)
+        layer = extreme_layer(chart, _ENTROPY, _LATEST, lowest=True)
         text = f"the routers' entropy is {level:.2g} nats, {start.level:.2g} at the start"
         if layer is not None:
             text += f", lowest in layer {layer_of(layer)}"
@@ -84,4 +85,4 @@ class RoutersHarden(Rule):
         if start is None:
             return False
         bar = max(1 + self.uneven * (start.level - 1), start.level + self.spreads * start.spread)
-        return series.level(RECENT) >= bar
+        return series.level(_LATEST) >= bar
