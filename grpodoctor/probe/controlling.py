@@ -28,8 +28,8 @@ from grpodoctor.probe.shards import read_shards
 from grpodoctor.probe.spec import EngineSpec
 
 NOISE = 0.05
-"""On every weight matrix, relative: mean |Δp| of a small model is then ten to a hundred times that
-of two sound engines, and less than that of weights a few hundred steps old."""
+"""On every weight matrix, relative. Less is drowned by the rounding of a model in 16 bits, and more
+is no likeness of a checkpoint that is some updates old."""
 _TAKES_NOISE = ("transformers", "fsdp", "program")
 _TAKES_CHECKPOINTS = (*_TAKES_NOISE, "vllm")
 _OTHER_WEIGHTS = ("weights", "weights_only", "sync", "sync_reset_cache", "sync_stock")
