@@ -15,10 +15,11 @@ from grpodoctor.probe.results import (
 )
 from grpodoctor.report.escape import html as safe
 from grpodoctor.report.page import Pictures, document, table
+from grpodoctor.report.probe_advice import advised
 from grpodoctor.report.probe_pictures import cell_figures, figure_of, grid_figures
 from grpodoctor.report.probe_words import (
     CONTROL_MARKS,
-    effect_name,
+    effect_rows,
     engine_line,
     facts_line,
     figure_rows,
@@ -27,6 +28,7 @@ from grpodoctor.report.probe_words import (
     small,
     sureness,
     tally,
+    told_again,
 )
 
 _MOST_PICTURED = 6
@@ -43,8 +45,16 @@ _COLUMNS = (
 )
 
 
-def render(result: ProbeResult) -> str:
-    """The report as an HTML document."""
+def render(result: ProbeResult, framework: str | None = None) -> str:
+    """The report as an HTML document.
+
+    Args:
+        result: what to show.
+        framework: in whose words to say what to set; None says it in general words alone.
+
+    Raises:
+        ConfigError: if there is no such framework.
+    """
     pictures = Pictures()
     pictured = _pictured(result.cells)
     body = "".join(
@@ -53,7 +63,7 @@ def render(result: ProbeResult) -> str:
             _overview(result),
             _grid(result, pictures),
             *(
-                _cell(index, cell, pictures if index in pictured else None)
+                _cell(index, cell, pictures if index in pictured else None, framework)
                 for index, cell in enumerate(result.cells)
             ),
             _engines(result),
@@ -99,16 +109,18 @@ def _grid(result: ProbeResult, pictures: Pictures) -> str:
     return f"<section><h2>The grid</h2>{places}</section>" if places else ""
 
 
-def _cell(index: int, cell: Cell, pictures: Pictures | None) -> str:
+def _cell(index: int, cell: Cell, pictures: Pictures | None, framework: str | None) -> str:
     title = f'<section id="cell-{index}"><h2>{safe(pair(cell))}</h2>'
     if cell.comparison is None:
         return f'{title}<p class="damage">{safe(cell.told, limit=2000)}</p></section>'
     drawn = pictures.place(cell_figures(cell.comparison)) if pictures else ""
-    advice = "".join(f"<li>{safe(each)}</li>" for each in cell.remedies)
+    again = told_again(cell)
+    advice = "".join(f"<li>{safe(each)}</li>" for each in cell.remedies if each not in again)
     return (
         f'{title}<p class="sentence">{safe(cell.verdict)}</p>'
         + "".join(_cause(each) for each in cell.causes)
         + (f"<h3>What to do</h3><ul>{advice}</ul>" if advice else "")
+        + (_settings(cell, framework) if framework else "")
         + _controls(cell)
         + drawn
         + f'<div class="halves"><div>{_figures(cell.comparison)}</div>'
@@ -134,6 +146,15 @@ def _cause(cause: NamedCause) -> str:
         + (f'<p class="facts">{figures}</p>' if figures else "")
         + f"</div><div>{f'<ul>{remedies}</ul>' if remedies else ''}</div></div></article>"
     )
+
+
+def _settings(cell: Cell, framework: str) -> str:
+    cards = "".join(
+        f"<div class='advice'><p>{safe(each.title)}</p>"
+        f"<pre>{safe(chr(10).join(each.lines), lines=True)}</pre></div>"
+        for each in advised(cell, framework)
+    )
+    return f"<h3>In {safe(framework)}</h3>{cards}" if cards else ""
 
 
 def _controls(cell: Cell) -> str:
@@ -172,11 +193,19 @@ def _effects(comparison: Comparison) -> str:
     if not comparison.effects:
         return ""
     rows = [
-        [safe(effect_name(key)), f"{value:.3%}" if math.isfinite(value) else "n/a"]
-        for key, value in comparison.effects.items()
+        [safe(title), _percent(share), over, _percent(lost)]
+        for title, over, share, lost in effect_rows(comparison)
     ]
-    listed = table(["correction", "acts on"], rows, frozenset({1}))
+    listed = table(
+        ["correction or clip", "acts on", "of the", "weight lost"], rows, frozenset({1, 3})
+    )
     return f"<h3>What it does to training, at the usual caps</h3>{listed}"
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{share:.2%}" if math.isfinite(share) else "n/a"
 
 
 def _experts(experts: ExpertComparison | None) -> str:

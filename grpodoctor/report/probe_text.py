@@ -12,10 +12,11 @@ from rich.text import Text
 
 from grpodoctor.probe.results import Cell, Comparison, NamedCause, ProbeResult
 from grpodoctor.report.escape import plain
+from grpodoctor.report.probe_advice import advised
 from grpodoctor.report.probe_pictures import figure_of
 from grpodoctor.report.probe_words import (
     CONTROL_MARKS,
-    effect_name,
+    effect_rows,
     engine_line,
     facts_line,
     figure_rows,
@@ -23,6 +24,7 @@ from grpodoctor.report.probe_words import (
     small,
     sureness,
     tally,
+    told_again,
 )
 
 _COLUMNS = (
@@ -39,13 +41,19 @@ _MOST_WHOLE = 3
 """Cells up to which each is told with all its figures; the HTML and the JSON have them always."""
 
 
-def render(result: ProbeResult, *, width: int = 80, colour: bool = False) -> str:
+def render(
+    result: ProbeResult, *, width: int = 80, colour: bool = False, framework: str | None = None
+) -> str:
     """The report as text.
 
     Args:
         result: what to show.
         width: columns to wrap at.
         colour: write terminal colours.
+        framework: in whose words to say what to set; None says it in general words alone.
+
+    Raises:
+        ConfigError: if there is no such framework.
     """
     buffer = io.StringIO()
     console = Console(
@@ -59,12 +67,12 @@ def render(result: ProbeResult, *, width: int = 80, colour: bool = False) -> str
         emoji=False,
         legacy_windows=False,
     )
-    for part in _parts(result):
-        console.print(part)
+    for part in _parts(result, framework):
+        console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def _parts(result: ProbeResult) -> list[RenderableType]:
+def _parts(result: ProbeResult, framework: str | None) -> list[RenderableType]:
     parts: list[RenderableType] = [
         Text("Do these engines agree?", style="bold"),
         Text(plain(facts_line(result)), style="dim"),
@@ -75,7 +83,7 @@ def _parts(result: ProbeResult) -> list[RenderableType]:
     if len(result.cells) > 1:
         parts += ["", _overview(result)]
     for cell in result.cells:
-        parts += ["", *_cell(cell, brief=len(result.cells) > _MOST_WHOLE)]
+        parts += ["", *_cell(cell, framework, brief=len(result.cells) > _MOST_WHOLE)]
     return [*parts, "", Text(tally(result), style="bold")]
 
 
@@ -99,19 +107,32 @@ def _state(cell: Cell) -> str:
     return "" if cell.status == "done" else cell.status.replace("_", " ")
 
 
-def _cell(cell: Cell, *, brief: bool) -> list[RenderableType]:
+def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableType]:
     title = Text(plain(pair(cell)), style="bold underline")
     if cell.comparison is None:
         return [title, _indented(plain(f"{_state(cell)}: {cell.told}"), "bold red")]
     parts: list[RenderableType] = [title, _indented(plain(cell.verdict), "bold")]
     for cause in cell.causes:
         parts += _cause(cause)
-    parts += [_indented(plain(f"do: {each}"), "cyan") for each in cell.remedies]
+    again = told_again(cell)
+    parts += [
+        _indented(plain(f"do: {each}"), "cyan") for each in cell.remedies if each not in again
+    ]
+    parts += _settings(cell, framework)
     if brief:
         return parts + _controls(cell, failed=True)
     parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
     parts += _effects(cell.comparison) + _experts(cell.comparison) + _worst(cell.comparison)
     return parts + _controls(cell)
+
+
+def _settings(cell: Cell, framework: str | None) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for each in advised(cell, framework) if framework else ():
+        parts.append(_indented(f"in {framework}: {each.title}", "cyan"))
+        # A setting is to be copied, so it stays on its line.
+        parts += [Text(f"    {plain(line)}", "cyan", no_wrap=True) for line in each.lines]
+    return parts
 
 
 def _indented(text: str, style: str = "", columns: int = 2) -> Padding:
@@ -156,9 +177,9 @@ def _figures(comparison: Comparison) -> Table:
 
 def _effects(comparison: Comparison) -> list[RenderableType]:
     told = [
-        _indented(f"{effect_name(key)}: {value:.2%}", "", 4)
-        for key, value in comparison.effects.items()
-        if math.isfinite(value) and value >= _SMALLEST_EFFECT
+        _indented(f"{title}: {share:.2%} of the {over}", "", 4)
+        for title, over, share, _ in effect_rows(comparison)
+        if math.isfinite(share) and share >= _SMALLEST_EFFECT
     ]
     if not comparison.effects:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from grpodoctor.probe.effects import EFFECTS
 from grpodoctor.probe.lab import EngineFacts
 from grpodoctor.probe.results import Cell, Comparison, Control, NamedCause, ProbeResult
 from grpodoctor.report.words import counted
@@ -108,20 +109,14 @@ def control_line(control: Control) -> str:
     return f"{CONTROL_MARKS[control.passed]}: {control.title}. {control.told}"
 
 
-EFFECT_WORDS = {
-    "tis_token": "TIS per token: tokens whose weight is capped",
-    "tis_sequence": "TIS per sequence: responses whose weight is capped",
-    "mis_token": "masking per token: tokens left out",
-    "mis_sequence": "masking per sequence: responses left out",
-    "icepop": "IcePop: tokens left out",
-    "ppo": "PPO with the sampler as old policy: tokens outside the clip range at the first update",
-    "gspo": "GSPO with the sampler as old policy: responses outside the clip range",
-    "cispo": "CISPO: tokens above the cap",
-    "dppo": "DPPO: tokens beyond the divergence bound",
-}
+def effect_rows(comparison: Comparison) -> Iterator[tuple[str, str, float, float | None]]:
+    """Title, what it acts on, the share of it, and the share of the weights that is lost."""
+    for effect in EFFECTS:
+        share = comparison.effects.get(effect.name)
+        if share is not None:
+            yield effect.title, effect.over, share, comparison.effects.get(f"{effect.name}/lost")
 
 
-def effect_name(key: str) -> str:
-    """`tis_token/2` in words."""
-    kind, _, bound = key.partition("/")
-    return f"{EFFECT_WORDS.get(kind, kind.replace('_', ' '))} ({bound})" if bound else kind
+def told_again(cell: Cell) -> frozenset[str]:
+    """Remedies of a cell that stand beside one of its causes already."""
+    return frozenset(each for cause in cell.causes for each in cause.remedies)

@@ -15,7 +15,9 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = result()
     write_result(written, tmp_path / "probe.json")
     read = read_result(tmp_path / "probe.json")
-    effects = [cell.comparison.effects["ppo/0.2"] for cell in read.cells if cell.comparison]
+    effects = [
+        cell.comparison.effects["ppo_clip/0.2_0.28"] for cell in read.cells if cell.comparison
+    ]
     assert all(math.isnan(effect) for effect in effects)
     assert to_json(read) == to_json(written)
     assert read.engines == written.engines
@@ -27,7 +29,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_it_is_valid_json_for_strict_readers() -> None:
     content = orjson.dumps(to_json(result()))  # which knows no NaN
-    assert orjson.loads(content)["cells"][0]["comparison"]["effects"]["ppo/0.2"] == "NaN"
+    assert orjson.loads(content)["cells"][0]["comparison"]["effects"]["ppo_clip/0.2_0.28"] == "NaN"
 
 
 @pytest.mark.parametrize(

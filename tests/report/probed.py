@@ -71,7 +71,12 @@ def comparison(scale: float = 1.0, *, experts: bool = True) -> Comparison:
             ),
         ),
         scatter=tuple(zip(sampler.tolist(), learner.tolist(), strict=True)),
-        effects={"tis_token/2": 5e-4, "gspo/3e-4": 0.31, "ppo/0.2": math.nan},
+        effects={
+            "tis_token/2": 5e-4,
+            "tis_token/2/lost": 1e-4,
+            "gspo_clip/0.0003_0.0004": 0.31,
+            "ppo_clip/0.2_0.28": math.nan,
+        },
         experts=_experts() if experts else None,
         entropy_z=0.4,
     )  # fmt: skip

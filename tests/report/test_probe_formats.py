@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from grpodoctor.report import probe_html, probe_text
-from tests.report.probed import result
+from grpodoctor.report.probe_advice import advised
+from tests.report.probed import CAUSE, result
 
 PAIR = replace(result(), cells=result().cells[:1])
 
@@ -53,3 +54,30 @@ def test_a_result_without_any_cell_is_still_a_page() -> None:
     empty = replace(result(), cells=(), engines={})
     assert "0 pairs measured" in probe_html.render(empty)
     assert "0 pairs measured" in probe_text.render(empty)
+
+
+def test_what_to_set_is_said_in_the_users_framework() -> None:
+    text = probe_text.render(PAIR, width=100, framework="verl")
+    assert "    algorithm.rollout_correction.rollout_is_threshold=2\n" in text
+    page = probe_html.render(result(), framework="slime")
+    assert "--tis-clip 2" in page
+    assert "rollout_is_threshold" not in probe_text.render(PAIR, width=100)
+
+
+def test_a_cause_that_no_weight_makes_up_for_gets_no_weights() -> None:
+    stale = replace(CAUSE, cause="stale-weights")
+    assert advised(replace(PAIR.cells[0], causes=(stale,)), "verl") == ()
+
+
+def test_flips_are_replayed_or_met_by_gspo() -> None:
+    flips = replace(CAUSE, cause="router-flips")
+    titles = [each.title for each in advised(replace(PAIR.cells[0], causes=(flips,)), "verl")]
+    assert "replay" in titles[0]
+    assert "GSPO" in titles[1]
+
+
+def test_a_cap_that_would_rule_is_widened() -> None:
+    wide = {"tis_token/2": 0.2, "tis_token/8": 1e-3}
+    far = replace(PAIR.cells[0].comparison, effects=wide)
+    (only,) = advised(replace(PAIR.cells[0], comparison=far), "slime")
+    assert "--tis-clip 8" in only.lines
