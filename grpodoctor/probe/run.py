@@ -40,6 +40,7 @@ from grpodoctor.probe.lab import (
     Want,
 )
 from grpodoctor.probe.laboratory import Laboratory, Outcome, Work
+from grpodoctor.probe.pieces import with_pieces
 from grpodoctor.probe.plan import Plan
 from grpodoctor.probe.prompts import Prompt, read_prompts, shown
 from grpodoctor.probe.prompts_builtin import builtin_prompts, has_chat_template
@@ -232,6 +233,7 @@ class _Run:
         rollouts, facts = _sampled(pair), self._facts(pair.learner)
         prompts, seed = shown(self._prompts(pair)), self.plan.sampling.seed
         found = compare(rollouts.path, scored, prompts=prompts, seed=seed)
+        found = with_pieces(found, (pair.learner.model, pair.sampler.model))
         part = self.lab.part_of(scored, _CONTROL_RESPONSES)
         controls = (
             self_scoring_of(rollouts),
