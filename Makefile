@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test venv venv-vllm check bench docs large-dump constraints clean
+.PHONY: demo test venv venv-vllm check bench probe-grid docs large-dump constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
 	$(BIN)/grpodoctor demo --dir demo --again
@@ -45,6 +45,9 @@ check: venv  ## lint, format, types and the order of the floors
 bench: venv  ## every figure that README and docs quote, printed
 	$(BIN)/python -m tests.benchmarks
 
+probe-grid: venv venv-vllm  ## real vLLM against real learners, the grid of docs/probe.md; about an hour
+	$(BIN)/python -m tests.benchmarks.probe_grid
+
 docs: venv  ## write docs/formulary.md anew from the variants' own pages
 	$(BIN)/grpodoctor formulary --output-format markdown > docs/formulary.md
 
@@ -57,4 +60,4 @@ constraints: venv venv-vllm  ## pin what is installed now
 	$(VLLM_VENV)/bin/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints-vllm.txt
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,146 @@
+"""The grid of docs/probe.md: real vLLM against real learners, a dense model and a mixture.
+
+`make probe-grid` runs it (about an hour on two cores) and leaves `probe-grid/dense` and
+`probe-grid/moe` with a report each; run again, it goes on where it was ended. Prints the figures as
+they stand in the docs: mean |Δp|, mean over responses of the largest |Δp|, the largest of all, k3,
+and the causes that were named.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from grpodoctor.probe.results import Cell  # noqa: E402 - found by the line above
+from grpodoctor.probe.results_json import read_result  # noqa: E402
+from grpodoctor.report.probe_pictures import figure_of  # noqa: E402
+from tests.probes import models, quantised  # noqa: E402
+
+_VLLM = ROOT / ".venv-vllm" / "bin" / "python"
+_FIGURES = (
+    "mismatch/prob_diff_mean",
+    "mismatch/prob_diff_max",
+    "mismatch/prob_diff_max/worst_sequence",
+    "mismatch/kl_k3",
+)
+_GRID = """
+model = "{model}"
+prompts = "{prompts}"
+limit = {limit}
+
+[sampling]
+samples = 1
+max_tokens = {tokens}
+ignore_end = true
+
+[[sampler]]
+engine = "vllm"
+python = "{python}"
+[sampler.options]
+dtype = ["bfloat16", "float32"]
+max_model_len = 512
+enforce_eager = true
+gpu_memory_utilization = 0.2
+
+[[sampler]]
+engine = "vllm"
+python = "{python}"
+[sampler.options]
+dtype = "bfloat16"
+tensor_parallel_size = 2
+max_model_len = 512
+enforce_eager = true
+gpu_memory_utilization = 0.2
+
+[[sampler]]
+engine = "vllm"
+python = "{python}"
+model = "{int8}"
+[sampler.options]
+dtype = "bfloat16"
+max_model_len = 512
+enforce_eager = true
+gpu_memory_utilization = 0.2
+
+[[sampler]]
+engine = "transformers"
+options = {{ dtype = "bfloat16" }}
+
+[[sampler]]
+engine = "transformers"
+options = {{ dtype = "bfloat16", quantise = "int8" }}
+
+[[learner]]
+engine = "transformers"
+options = {{ dtype = ["float32", "bfloat16"] }}
+
+[[learner]]
+engine = "fsdp"
+processes = 2
+options = {{ dtype = "bfloat16", fsdp = 2 }}
+
+[[learner]]
+engine = "fsdp"
+processes = 2
+options = {{ dtype = "bfloat16", tensor_parallel = 2 }}
+"""
+
+
+def main() -> None:
+    """Make both models, probe them, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "probe-grid")
+    parser.add_argument("--limit", type=int, default=64, help="prompts")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens of each response")
+    parser.add_argument("--only", choices=["dense", "moe"])
+    given = parser.parse_args()
+    for name in ("dense", "moe"):
+        if given.only in (None, name):
+            _probe(name, given.folder.resolve() / name, given.limit, given.tokens)
+
+
+def _probe(name: str, folder: Path, limit: int, tokens: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    model, int8, prompts = folder / "model", folder / "model-int8", folder / "prompts.txt"
+    if not prompts.exists():
+        quantised.int8(int8, getattr(models, name)(model))
+        prompts.write_text("\n".join(models.texts(limit, seed=1)), encoding="utf-8")
+    grid = folder / "grid.toml"
+    grid.write_text(
+        _GRID.format(
+            model=model, int8=int8, prompts=prompts, limit=limit, tokens=tokens, python=_VLLM
+        ),
+        encoding="utf-8",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "grpodoctor",
+        "probe",
+        str(grid),
+        "--output",
+        str(folder / "probe"),
+    ]
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    print(f"\n{name}: exit code {done.returncode}, {limit} prompts of {tokens} tokens")
+    print("| sampler | learner | mean / mean of max / max Δp | k3 | why |\n|---|---|---|---|---|")
+    for cell in read_result(folder / "probe" / "probe.json").cells:
+        print(_line(cell), flush=True)
+
+
+def _line(cell: Cell) -> str:
+    if cell.status != "done":
+        return f"| {cell.sampler} | {cell.learner} | {cell.status} | | {cell.told[:200]} |"
+    mean, most, worst, k3 = (figure_of(cell, metric) or 0.0 for metric in _FIGURES)
+    causes = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)
+    return (
+        f"| {cell.sampler} | {cell.learner} | {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | "
+        f"{causes or 'none'} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
