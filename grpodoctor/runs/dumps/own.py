@@ -85,7 +85,10 @@ def _is_whole(tokens: Ragged | None, lengths: Column | None) -> bool:
 def _components(batch: pa.RecordBatch) -> dict[str, Column]:
     if "components" not in batch.schema.names:
         return {}
-    rows = [dict(each or ()) for each in batch.column("components").to_pylist()]
+    column = batch.column("components")
+    if str(column.type).startswith("map<") and not len(column.values):
+        return {}
+    rows = [dict(each or ()) for each in column.to_pylist()]
     names = sorted({name for row in rows for name in row})[:64]
     return {
         name: found
