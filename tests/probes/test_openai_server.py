@@ -1,0 +1,390 @@
+"""Servers by their address: a real vLLM server, and a stand-in for what cannot run here.
+
+The stand-in speaks SGLang's `/generate` as SGLang documents it, since no SGLang runs on a CPU
+without parts of it being replaced, and does what servers do when something is wrong. It is an HTTP
+server, but its model is a table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from tests.probes.models import messages, prompts_file, tokenizer
+from tests.probes.programs import VLLM_ENVIRONMENT, run, sample, score, vllm_python
+
+PROMPTS = 6
+QUICK = {"wait": 1, "request_timeout": 5}
+
+Routes = Mapping[str, Callable[[dict[str, Any]], Any]]
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prompts_file(tmp_path_factory.mktemp("prompts") / "prompts.json", PROMPTS)
+
+
+# A real server
+
+
+@pytest.fixture(scope="module")
+def vllm_server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server in float32, which says what it was started with."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    folder = tmp_path_factory.mktemp("server")
+    arguments = f"--host 127.0.0.1 --port {port} --served-model-name tiny --dtype float32"
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [vllm_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", dense_model,
+             *arguments.split(), "--max-model-len", "512", "--enforce-eager"],
+            env={**os.environ, **VLLM_ENVIRONMENT, "VLLM_SERVER_DEV_MODE": "1",
+                 "VLLM_NO_USAGE_STATS": "1"},
+            cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(url, process, folder / "log")
+        yield url
+    finally:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(500):
+        if process.poll() is not None:
+            break
+        try:
+            if httpx2.get(f"{url}/health", timeout=5, trust_env=False).is_success:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.5)
+    pytest.fail(f"the vLLM server does not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def test_a_real_vllm_server_samples_scores_and_tokenises(
+    vllm_server: str, prompts: Path, tmp_path: Path
+) -> None:
+    spoken = tmp_path / "spoken.json"
+    talks = messages(2)
+    spoken.write_text(json.dumps([{"messages": each} for each in talks] + [{"text": "1+1="}]))
+    tasks = [
+        {"kind": "tokenise", "name": "ids", "prompts": str(spoken)},
+        sample(prompts, temperature=0.8),
+        score(tmp_path / "ran/sample", want=["ranks"]),
+    ]
+    ran = run("openai_server", tmp_path / "ran", vllm_server, tasks)
+    own, ids = tokenizer(), ran.ids("ids")
+    written = own.apply_chat_template(talks[0], add_generation_prompt=True, tokenize=False)
+    assert (ids[0], ids[2]) == (own.encode(written), own.encode("1+1="))
+    drawn, scored = ran.arrays("sample"), ran.arrays("score")
+    assert len(drawn["prompt_B"]) == 4 * PROMPTS
+    assert np.abs(drawn["logprobs_N"] - scored["logprobs_N"]).max() < 1e-5
+    assert (scored["rank_N"] == 0).mean() > 0.2
+    engine = ran.engine
+    assert engine["name"] == "openai_server (vllm)"
+    assert (engine["model"], engine["dtype"], engine["context"]) == ("tiny", "float32", 512)
+    assert (engine["logprobs"], engine["vocab_size"], engine["end_ids"]) == ("raw", 64, [1])
+
+
+def test_a_server_of_completions_alone_scores_what_it_echoes(
+    vllm_server: str, prompts: Path, tmp_path: Path
+) -> None:
+    tasks = [sample(prompts), score(tmp_path / "sample")]
+    options = {"server": "completions", "model": "tiny"}
+    ran = run("openai_server", tmp_path, vllm_server, tasks, options)
+    drawn, scored = ran.arrays("sample"), ran.arrays("score")
+    assert len(drawn["logprobs_N"]) > 100
+    assert np.abs(drawn["logprobs_N"] - scored["logprobs_N"]).max() < 1e-5
+
+
+def test_another_model_is_refused_with_the_names_of_those_served(
+    vllm_server: str, tmp_path: Path
+) -> None:
+    error = run("openai_server", tmp_path, vllm_server, [], {"model": "huge"}).error
+    assert "serves tiny, not 'huge'" in error["what"]
+    assert "model=" in error["remedy"]
+
+
+def test_a_prompt_beyond_the_context_is_told_in_the_servers_words(
+    vllm_server: str, tmp_path: Path
+) -> None:
+    long = tmp_path / "long.json"
+    long.write_text(json.dumps([{"ids": [7] * 600}]))
+    error = run("openai_server", tmp_path, vllm_server, [sample(long)]).error
+    assert "512" in error["what"]
+
+
+def test_a_server_is_not_asked_for_what_it_does_not_do(
+    vllm_server: str, prompts: Path, tmp_path: Path
+) -> None:
+    tasks = [sample(prompts), score(tmp_path / "sample", processing={"temperature": 0.5})]
+    ran = run("openai_server", tmp_path, vllm_server, tasks)
+    assert "temperature 1" in ran.error["what"]
+    assert ran.answer["tasks"]["sample"]["responses"] == 4 * PROMPTS
+
+
+# Stand-ins
+
+
+@contextmanager
+def standing_in(routes: Routes) -> Iterator[str]:
+    """A server of some routes; an answer that is a number is a status, None closes the line."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer({})
+
+        def do_POST(self) -> None:
+            self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def answer(self, body: dict[str, Any]) -> None:
+            body["headers"] = dict(self.headers)
+            route = routes.get(self.path)
+            given = 404 if route is None else route(body)
+            if given is None:
+                self.connection.close()
+                return
+            status, data = (given, {}) if isinstance(given, int) else (200, given)
+            text = data if isinstance(data, bytes) else json.dumps(data).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+MODELS = {"data": [{"id": "tiny", "root": "/nowhere", "parent": None}]}
+
+
+def logprob_of(token: int, temperature: float = 1.0) -> float:
+    """Of a model that finds each of ten tokens as much less likely as it is larger."""
+    scores = [-0.3 * each / temperature for each in range(10)]
+    return scores[token] - math.log(sum(map(math.exp, scores)))
+
+
+def sglang(body: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's /generate: (logprob, id, text) of what was asked for."""
+    ids, settings = body["input_ids"], body["sampling_params"]
+    start = body.get("logprob_start_len", -1)
+    count = settings["max_new_tokens"]
+    drawn = [(sum(ids) + each) % 10 for each in range(count)]
+    temperature = settings.get("temperature", 1.0)
+    meta = {
+        "id": "1",
+        "prompt_tokens": len(ids),
+        "completion_tokens": count,
+        "cached_tokens": 3,
+        "finish_reason": {"type": "stop", "matched": 1} if count % 2 else {"type": "length"},
+        "output_token_logprobs": [[logprob_of(each, temperature), each, None] for each in drawn],
+    }
+    if start >= 0:
+        scored = [[logprob_of(each % 10), each, None] for each in ids[start:]]
+        meta["input_token_logprobs"] = [[None, ids[start], None], *scored[1:]]
+    return {"text": "", "meta_info": meta}
+
+
+SGLANG: Routes = {
+    "/v1/models": lambda _: MODELS,
+    "/get_model_info": lambda _: {"model_path": "/nowhere"},
+    "/get_server_info": lambda _: {
+        "version": "0.5.23", "dtype": "bfloat16", "tp_size": 2, "context_length": 4096,
+        "api_key": "secret",
+    },
+    "/generate": sglang,
+}  # fmt: skip
+
+
+def test_sglangs_own_interface_is_spoken_where_it_is_found(prompts: Path, tmp_path: Path) -> None:
+    with standing_in(SGLANG) as url:
+        tasks = [sample(prompts, max_tokens=5), score(tmp_path / "sample")]
+        ran = run("openai_server", tmp_path, url, tasks, {**QUICK, "tokenizer": tokens(tmp_path)})
+    assert ran.code == 0, ran.error
+    drawn, scored = ran.arrays("sample"), ran.arrays("score")
+    assert np.allclose(drawn["logprobs_N"], scored["logprobs_N"])
+    assert set(drawn["cached_B"]) == {3}
+    assert drawn["ended_B"].all()
+    engine = ran.engine
+    assert engine["name"] == "openai_server (sglang)"
+    assert (engine["version"], engine["dtype"], engine["context"]) == ("0.5.23", "bfloat16", 4096)
+    assert engine["layout"] == {"tensor_parallel": 2}
+    # It divides by the temperature before it takes logarithms: found out by a trial.
+    assert engine["logprobs"] == "processed"
+    assert "secret" not in json.dumps(ran.answer)
+
+
+def tokens(folder: Path) -> str:
+    tokenizer().save_pretrained(folder / "tokenizer")
+    return str(folder / "tokenizer")
+
+
+def test_without_tokenize_the_tokenizer_is_named(prompts: Path, tmp_path: Path) -> None:
+    with standing_in(SGLANG) as url:
+        error = run("openai_server", tmp_path, url, [sample(prompts)], QUICK).error
+    assert "does not tokenise" in error["what"]
+    assert "tokenizer=" in error["remedy"]
+
+
+def choice(**changes: Any) -> dict[str, Any]:
+    logprobs = {"token_logprobs": [-1.0, -2.0], "tokens": ["a", "b"]}
+    whole = {"index": 0, "token_ids": [5, 6], "logprobs": logprobs, "finish_reason": "length"}
+    return {"choices": [whole | changes]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (choice(logprobs=None), "gives no log-probabilities"),
+        (choice(token_ids=[5]), "gives 2 log-probabilities of 1 tokens"),
+        (choice(token_ids=[], logprobs={"token_logprobs": []}), "a response of no tokens"),
+        (choice(token_ids=None), "does not say which tokens it has sampled"),
+        (choice(token_ids=[-1, 2]), "does not say which tokens it has sampled"),
+        (choice(logprobs={"token_logprobs": ["x", -1.0]}), "gives 'x' as a log-probability"),
+        ({"choices": []}, "one choice"),
+        ([], "does not answer as a server of completions"),
+        (b"<html>", "does not answer /v1/completions in JSON"),
+        (b"[" * 100_000, "does not answer /v1/completions in JSON"),
+        (500, "refuses a completion: HTTP 500"),
+        (None, "no longer answers /v1/completions"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_refused_in_words(
+    answer: Any, what: str, tmp_path: Path
+) -> None:
+    from contract import RefusalError, Sampling
+    from engine_openai_server import load
+
+    routes = {"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: answer}
+    with standing_in(routes) as url:
+        server = load(url, {**QUICK, "logprobs": "raw"})
+        with pytest.raises(RefusalError) as refusal:
+            server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
+    assert what in refusal.value.what
+    assert "\n" not in refusal.value.what
+
+
+def test_more_tokens_than_asked_for_are_refused() -> None:
+    from contract import RefusalError, Sampling
+    from engine_openai_server import load
+
+    routes = {"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: choice()}
+    asked = pytest.raises(RefusalError, match="2 tokens where 1 were asked for")
+    with standing_in(routes) as url, asked:
+        load(url, QUICK).sample([[1]], Sampling(samples=1, max_tokens=1), ())
+
+
+def test_a_server_that_is_busy_for_a_moment_is_asked_again_with_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from contract import Sampling
+    from engine_openai_server import load
+
+    asked: list[str] = []
+
+    def busy(body: dict[str, Any]) -> Any:
+        asked.append(body["headers"].get("Authorization", ""))
+        return 503 if len(asked) == 1 else choice()
+
+    monkeypatch.setenv("PROBE_KEY", "geheim")
+    with standing_in({"/v1/models": lambda _: MODELS, "/v1/completions": busy}) as url:
+        server = load(url, {**QUICK, "api_key_env": "PROBE_KEY"})
+        (response,) = server.sample([[1]], Sampling(samples=1, max_tokens=2), ())
+    assert response.logprobs == [-1.0, -2.0]
+    assert asked == ["Bearer geheim", "Bearer geheim"]
+
+
+def test_a_floor_stands_for_a_probability_of_zero() -> None:
+    from contract import Sampling
+    from engine_openai_server import load
+
+    floored = choice(logprobs={"token_logprobs": [-9999.0, -1.0]})
+    with standing_in({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: floored}) as url:
+        (response,) = load(url, QUICK).sample([[1]], Sampling(samples=1, max_tokens=2), ())
+    assert response.logprobs == [-math.inf, -1.0]
+
+
+def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
+    from contract import RefusalError, Sampling
+    from engine_openai_server import load
+
+    let_go = threading.Event()
+    routes = {"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: let_go.wait(20)}
+    with standing_in(routes) as url:
+        server = load(url, {"wait": 1, "request_timeout": 0.5})
+        with pytest.raises(RefusalError, match=r"was silent for 0\.5 s"):
+            server.sample([[1]], Sampling(samples=1), ())
+        let_go.set()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "what"),
+    [
+        ("http://127.0.0.1:1", {"wait": 0.1}, "no server answers at http://127.0.0.1:1"),
+        ("ftp://host", {}, "is no address of a server"),
+        ("file:///etc/passwd", {}, "is no address of a server"),
+        ("http://127.0.0.1:1", {"wiat": 1}, "a server has no option 'wiat'"),
+        ("http://127.0.0.1:1", {"api_key_env": "NOT_SET_AT_ALL"}, "'NOT_SET_AT_ALL' is not set"),
+        ("http://127.0.0.1:1", {"logprobs": "cooked"}, "raw or processed"),
+        ("http://127.0.0.1:1", {"connections": 0}, "connections="),
+    ],
+)
+def test_what_cannot_be_reached_or_set_is_said(
+    url: str, options: dict[str, Any], what: str
+) -> None:
+    from contract import RefusalError
+    from engine_openai_server import load
+
+    with pytest.raises(RefusalError) as refusal:
+        load(url, options)
+    assert what in refusal.value.what
+
+
+def test_nobody_is_followed_elsewhere() -> None:
+    from contract import RefusalError
+    from engine_openai_server import load
+
+    refused = pytest.raises(RefusalError, match="HTTP 302")
+    with standing_in({"/v1/models": lambda _: 302}) as url, refused:
+        load(url, QUICK)
+
+
+def test_a_server_that_cannot_score_must_be_told_what_it_samples_with(tmp_path: Path) -> None:
+    def complete(body: dict[str, Any]) -> Any:
+        return 400 if body.get("echo") else choice()
+
+    with standing_in({"/v1/models": lambda _: MODELS, "/v1/completions": complete}) as url:
+        error = run("openai_server", tmp_path, url, [], QUICK).error
+    assert "logprobs=raw or logprobs=processed" in error["remedy"]
