@@ -192,6 +192,9 @@ class Cell:
     verdict: str = ""
     """One sentence for a person: do they agree, and if not, why."""
     remedies: tuple[str, ...] = ()
+    churn: ExpertComparison | None = None
+    """Routing of an older checkpoint against the learner's on the same tokens, if one was given:
+    what the optimiser steps between the two have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,10 +29,10 @@ from grpodoctor.probe.controlling import (
     stale_spec,
     told_under,
 )
+from grpodoctor.probe.experts import compare_experts
 from grpodoctor.probe.lab import (
     BudgetSpentError,
     EngineFacts,
-    Job,
     Processing,
     SampleJob,
     ScoreJob,
@@ -52,6 +52,8 @@ from grpodoctor.probe.store import content_key
 _CONTROL_RESPONSES = 256
 """Responses that controls look at: one shard."""
 _REMEDIES = 6
+_COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
+"""What attribution reads its signatures from; a test counts the loads."""
 
 
 class Listener(Protocol):
@@ -204,20 +206,29 @@ class _Run:
     def _measure(self, learner: EngineSpec, pairs: Sequence[Pair]) -> None:
         """Have a learner score what all samplers have drawn; each pair is compared at once."""
         self._stage(f"{self.book.label(learner)} scores")
-        want = self._wants(learner)
-        jobs: list[Job] = []
-        for pair in pairs:
-            rollouts, processing = _sampled(pair), pair.processing
-            jobs += [
-                ScoreJob(rollouts=rollouts.path, processing=processing, want=want),
-                ScoreJob(rollouts=rollouts.part, processing=processing, backwards=True),
-            ]
+        jobs = [job for pair in pairs for job in self._score_jobs(pair)]
+        later = [self._looked_into(pair) for pair in pairs if self.plan.attribution]
         try:
-            outcomes = self.lab.attempt(learner, [*jobs, TokeniseJob()])
+            outcomes = self.lab.attempt(learner, [*jobs, *later, TokeniseJob()])
         except BudgetSpentError:
             self._compare_all(pairs, self.lab.finished(learner, jobs))
             raise
         self._compare_all(pairs, outcomes)
+
+    def _score_jobs(self, pair: Pair) -> tuple[ScoreJob, ScoreJob]:
+        """The measurement, and the first shards of it backwards, for a control."""
+        rollouts, want = _sampled(pair), self._wants(pair.learner)
+        return (
+            ScoreJob(rollouts=rollouts.path, processing=pair.processing, want=want),
+            ScoreJob(rollouts=rollouts.part, processing=pair.processing, backwards=True),
+        )
+
+    def _looked_into(self, pair: Pair) -> ScoreJob:
+        """What attribution will ask the learner first; done in the same load it costs no other."""
+        routed = "experts" in self._wants(pair.sampler)
+        want: tuple[Want, ...] = (*_COLUMNS, "experts") if routed else _COLUMNS
+        part = _sampled(pair).part
+        return ScoreJob(rollouts=part, processing=pair.processing, want=want)
 
     def _compare_all(self, pairs: Sequence[Pair], outcomes: Sequence[Outcome | None]) -> None:
         """Compare what was scored, two outcomes a pair; None is what there was no time for."""
@@ -284,8 +295,10 @@ class _Run:
         spec, what = stale_spec(learner, self.plan.stale)
         outcomes: list[Outcome] | list[None] = [None] * len(pairs)
         if spec is not None:
+            want = self._wants(learner) if self.plan.stale else ()
             jobs = [
-                ScoreJob(rollouts=_sampled(pair).part, processing=pair.processing) for pair in pairs
+                ScoreJob(rollouts=_sampled(pair).part, processing=pair.processing, want=want)
+                for pair in pairs
             ]
             outcomes = self.lab.attempt(spec, jobs)
         for pair, outcome in zip(pairs, outcomes, strict=True):
@@ -297,6 +310,9 @@ class _Run:
             part = pair.measured.rollouts.part
             control = stale_of(pair.measured.comparison, part, outcome, what)
             pair.update(controls=(*pair.cell.controls, control))
+            if self.plan.stale and isinstance(outcome, Path):
+                scored = self.lab.part_of(pair.measured.scored, _CONTROL_RESPONSES)
+                pair.update(churn=compare_experts(outcome, scored).comparison)
 
     def attribute(self) -> None:
         """Find out why the engines of each pair differ."""

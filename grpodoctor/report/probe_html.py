@@ -124,7 +124,9 @@ def _cell(index: int, cell: Cell, pictures: Pictures | None, framework: str | No
         + _controls(cell)
         + drawn
         + f'<div class="halves"><div>{_figures(cell.comparison)}</div>'
-        f"<div>{_effects(cell.comparison)}{_experts(cell.comparison.experts)}</div></div>"
+        f"<div>{_effects(cell.comparison)}{_experts(cell.comparison.experts)}"
+        + _experts(cell.churn, "Experts: the older checkpoint against this one")
+        + "</div></div>"
         + _worst_prompts(cell.comparison)
         + _worst(cell.comparison)
         + "</section>"
@@ -208,7 +210,7 @@ def _percent(share: float | None) -> str:
     return f"{share:.2%}" if math.isfinite(share) else "n/a"
 
 
-def _experts(experts: ExpertComparison | None) -> str:
+def _experts(experts: ExpertComparison | None, title: str = "Experts") -> str:
     if experts is None:
         return ""
     rows = [
@@ -235,7 +237,7 @@ def _experts(experts: ExpertComparison | None) -> str:
         for low, high, rate, count in experts.by_margin
     ]
     return (
-        f"<h3>Experts</h3>{table(['', ''], rows, frozenset({1}))}"
+        f"<h3>{title}</h3>{table(['', ''], rows, frozenset({1}))}"
         + table(head, layers, frozenset(range(5)))
         + (
             table(["router margin", "flipped", "token-layers"], margins, frozenset({1, 2}))

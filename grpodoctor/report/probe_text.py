@@ -122,7 +122,8 @@ def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableT
     if brief:
         return parts + _controls(cell, failed=True)
     parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
-    parts += _effects(cell.comparison) + _experts(cell.comparison) + _worst(cell.comparison)
+    parts += _effects(cell.comparison) + _experts(cell.comparison) + _churn(cell)
+    parts += _worst(cell.comparison)
     return parts + _controls(cell)
 
 
@@ -205,6 +206,17 @@ def _experts(comparison: Comparison) -> list[RenderableType]:
             f"{small(experts.logprob_diff_kept)} where not"
         )
     return [_indented(f"{told}.")]
+
+
+def _churn(cell: Cell) -> list[RenderableType]:
+    if cell.churn is None:
+        return []
+    told = (
+        f"From the older checkpoint to this one {cell.churn.churn:.3%} of the experts have changed "
+        f"for the same tokens; {cell.churn.any_flip_rate:.2%} of {cell.churn.tokens:,} tokens have "
+        "another one in some layer."
+    )
+    return [_indented(told)]
 
 
 def _worst(comparison: Comparison) -> list[RenderableType]:
