@@ -1,0 +1,204 @@
+"""A record as an engine: what every framework's dump holds of both sides, and what none does.
+
+The dumps of other frameworks are written as these write them (`tests/runs/dumps/samples`); our own
+is that of a real run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from grpodoctor.runs.follower import read_run
+from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.loop import Trainer
+from grpodoctor.vocabulary.values import scalar
+from tests.probes.models import tokenizer
+from tests.probes.programs import Ran, run, sample, score
+from tests.runs.dumps import samples
+
+WITH_BOTH = {
+    "own": samples.own,
+    "nemo_rl": samples.nemo_rl,
+    "prime_rl_tokens": samples.prime_rl_tokens,
+    "slime": samples.slime,
+}
+
+
+def record(run: Path, **options: Any) -> Any:
+    from engine_recorded import load
+
+    return load(str(run), options)
+
+
+def refusal(run: Path, **options: Any) -> Any:
+    from contract import RefusalError
+
+    with pytest.raises(RefusalError) as refused:
+        record(run, **options)
+    return refused.value
+
+
+@pytest.fixture
+def dump(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    writer: Callable[[Path], None] = request.param
+    writer(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("dump", WITH_BOTH.values(), ids=WITH_BOTH, indirect=True)
+def test_each_dump_with_both_sides_gives_each(dump: Path) -> None:
+    from contract import Processing
+
+    sampler, learner = record(dump, side="sampler"), record(dump, side="learner")
+    given = sampler.recorded()
+    scored = learner.score(given, Processing(), ())
+    rows = {tuple(row["tokens"]): row for row in samples.responses(samples.STEPS[-1])}
+    assert len(given) == samples.RESPONSES
+    for theirs, ours in zip(given, scored, strict=True):
+        row = rows[tuple(theirs.response_ids)]
+        assert np.allclose(theirs.logprobs, row["sampler"], atol=1e-6)
+        assert np.allclose(ours.logprobs, row["learner"], atol=1e-6)
+    assert sampler.describe()["settings"]["step"] == samples.STEPS[-1]
+
+
+@pytest.mark.parametrize(
+    "dump", [samples.nemo_rl, samples.prime_rl_tokens, samples.slime], indirect=True
+)
+def test_prompts_come_with_their_ids_where_these_were_saved(dump: Path) -> None:
+    prompts = {tuple(each.prompt_ids) for each in record(dump, side="sampler").recorded()}
+    assert all(len(each) in (2, 3) for each in prompts)
+
+
+@pytest.mark.parametrize("dump", [samples.nemo_rl], indirect=True)
+def test_responses_to_a_prompt_stand_together_and_a_step_can_be_chosen(dump: Path) -> None:
+    chosen = record(dump, side="learner", step=2)
+    given = chosen.recorded()
+    assert [each.prompt for each in given] == sorted(each.prompt for each in given)
+    assert [each.sample for each in given[: samples.COPIES]] == list(range(samples.COPIES))
+    texts = {tuple(row["tokens"]) for row in samples.responses(2)}
+    assert {tuple(each.response_ids) for each in given} == texts
+    assert "step 9 of" in refusal(dump, side="learner", step=9).what
+
+
+@pytest.mark.parametrize("dump", [samples.nemo_rl], indirect=True)
+def test_what_was_not_recorded_is_not_scored(dump: Path) -> None:
+    from contract import Processing, RefusalError
+
+    given = record(dump, side="sampler").recorded()
+    given[0].response_ids = [1, 2, 3]
+    with pytest.raises(RefusalError, match="sample 0 of prompt 0 is not in the record of step 3"):
+        record(dump, side="learner").score(given, Processing(), ())
+
+
+def test_turns_of_others_between_are_left_out_and_counted(tmp_path: Path) -> None:
+    samples.nemo_rl(tmp_path)
+    path = tmp_path / "train_data_step3.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows[:5]:
+        row["token_loss_mask"][0][4] = 0
+    samples.lines(path, rows)
+    told = record(tmp_path, side="sampler").describe()["settings"]
+    assert (told["left_out"], told["responses"]) == (5, samples.RESPONSES - 5)
+
+
+@pytest.mark.parametrize(
+    ("writer", "remedy"),
+    [
+        (samples.trl, "its dumps have no log-probabilities by token"),
+        (samples.areal, "its dumps have no log-probabilities by token"),
+        (samples.prime_rl_traces, "trainer.enable_token_export=true"),
+    ],
+)
+def test_a_dump_without_both_sides_says_how_they_are_saved(
+    writer: Callable[[Path], None], remedy: str, tmp_path: Path
+) -> None:
+    writer(tmp_path)
+    refused = refusal(tmp_path, side="sampler")
+    assert "holds no log-probabilities of both sides" in refused.what
+    assert remedy in refused.remedy
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({}, "a record has two sides"),
+        ({"side": "both"}, "a record has two sides"),
+        ({"side": "learner", "stpe": 1}, "no option 'stpe'"),
+        ({"side": "learner", "step": "last"}, "step= is a whole number"),
+        ({"side": "learner"}, "holds no rollout dump"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said(
+    options: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    assert what in refusal(tmp_path, **options).what
+    assert "there is no run at" in refusal(tmp_path / "nowhere", side="learner").what
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of ours with a learner in float32 and an engine in bfloat16."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    config = load_config(
+        assignments=[
+            *("steps=2", "threads=1", "evaluation.every=0", "model.warm_start_steps=20"),
+            *("rollout.prompts_per_batch=4", "rollout.group_size=4", "record.depth=full"),
+            *("engine.precision=bf16", "rollout.max_length=16"),
+        ]
+    )
+    Trainer(config, folder).run()
+    return folder
+
+
+def test_a_real_runs_sides_differ_as_it_said_while_it_ran(trained: Path, tmp_path: Path) -> None:
+    nobodys = tmp_path / "prompts.json"
+    nobodys.write_text("[]")
+    sides: dict[str, Ran] = {
+        "sampler": run("recorded", tmp_path / "s", trained, [sample(nobodys)], {"side": "sampler"})
+    }
+    drawn = sides["sampler"].folder / "sample"
+    sides["learner"] = run("recorded", tmp_path / "l", trained, [score(drawn)], {"side": "learner"})
+    theirs, ours = sides["sampler"].arrays("sample"), sides["learner"].arrays("score")
+    gaps_N = np.abs(np.exp(theirs["logprobs_N"]) - np.exp(ours["logprobs_N"]))
+    largest_B = np.maximum.reduceat(gaps_N, theirs["response_offsets"][:-1])
+    told = scalar(list(read_run(trained).steps)[-1].values["mismatch/prob_diff_max"])
+    assert told > 1e-5
+    assert largest_B.mean() == pytest.approx(told, rel=1e-3)
+    assert set(theirs["prompt_B"]) == set(range(4))
+    assert sides["sampler"].engine["name"] == "recorded (grpodoctor)"
+
+
+def test_prompts_of_which_the_text_was_saved_are_read_by_the_tokenizer_named(
+    trained: Path, tmp_path: Path
+) -> None:
+    tokenizer().save_pretrained(tmp_path)
+    bare, told = (
+        record(trained, side="sampler", **options).recorded()
+        for options in ({}, {"tokenizer": str(tmp_path)})
+    )
+    assert all(not each.prompt_ids for each in bare)
+    assert all(each.prompt_ids for each in told)
+
+
+@pytest.mark.parametrize("writer", [samples.nemo_rl, samples.slime], ids=["nemo_rl", "slime"])
+def test_a_live_engine_scores_what_was_recorded(
+    writer: Callable[[Path], None], dense_model: Path, tmp_path: Path
+) -> None:
+    from contract import Processing
+    from engine_transformers import load
+
+    rows = len(load_file(dense_model / "model.safetensors")["model.embed_tokens.weight"])
+    writer(tmp_path)
+    given = record(tmp_path, side="learner").recorded()
+    for each in given:  # the dump's ids are of a larger vocabulary
+        each.prompt_ids = [token % rows for token in each.prompt_ids]
+        each.response_ids = [token % rows for token in each.response_ids]
+    scored = load(str(dense_model), {"dtype": "float32"}).score(given, Processing(), ())
+    assert all(np.isfinite(each.logprobs).all() for each in scored)
