@@ -71,10 +71,18 @@ def test_a_log_without_routing_says_how_to_record_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "severity"), [(0.02, "info"), (0.045, "warning"), (0.3, "warning")]
+    ("level", "difference", "severity"),
+    [
+        (0.02, 0.025, "info"),
+        (0.045, 0.001, "info"),
+        (0.045, 0.025, "warning"),
+        (0.045, NotApplicable("the sampler tells none"), "warning"),
+        (0.3, 0.2, "warning"),
+    ],
 )
-def test_engines_that_route_differently(level: float, severity: str) -> None:
-    patient = run(routed(1, churn_engine=noisy(level, 0.003, 5)))
+def test_engines_that_route_differently(level: float, difference: Curve, severity: str) -> None:
+    curves = routed(1, churn_engine=noisy(level, 0.003, 5))
+    patient = run(curves | {"mismatch/prob_diff_mean": difference})
     finding = patient.finding("MOE001")
     assert (finding.severity, finding.onset_step) == (severity, 0)
     assert finding.remedies == ("routing-replay", "higher-precision-sampler", "gspo")
@@ -82,7 +90,6 @@ def test_engines_that_route_differently(level: float, severity: str) -> None:
     assert {each.metric for each in finding.evidence} >= {
         "experts/churn_engine",
         "experts/tokens_with_any_flip",
-        "mismatch/prob_diff_mean",
     }
 
 

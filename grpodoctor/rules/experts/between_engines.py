@@ -24,8 +24,8 @@ class ExpertsFlipBetweenEngines(Rule):
     What it sees:
         The share of the sampler's experts that are not the learner's for the same token, averaged
         over tokens and layers, and the share of tokens with any other expert in any layer: where
-        they are large, or have grown far beyond the run's own start. The evidence names the layer
-        that flips most.
+        they are large and the probabilities differ with them, or have grown far beyond the run's
+        own start. The evidence names the layer that flips most.
 
     Why it matters:
         A router decides by the order of a few logits. A rounding error where two of them are close
@@ -35,7 +35,8 @@ class ExpertsFlipBetweenEngines(Rule):
 
     Evidence it needs:
         `experts/churn_engine` or `experts/tokens_with_any_flip`, which need the routed experts of
-        both engines; `grpodoctor probe` measures them for one checkpoint.
+        both engines; `grpodoctor probe` measures them for one checkpoint. To judge their weight
+        also `mismatch/prob_diff_mean`.
 
     Remedies:
         Replay the sampler's routing in the learner; give the sampler's routers and head the
@@ -63,8 +64,10 @@ class ExpertsFlipBetweenEngines(Rule):
     """Share of the experts worth a note. bf16 against float32 shows .002 in small runs, with .008
     as the highest single reading."""
     many: float = 0.03
-    """Share that is a warning: int4 weights flip .03 to .06, at a difference in probability that
-    costs accuracy."""
+    """Share that is a warning if it does harm: int4 weights flip .03 to .06."""
+    harm: float = 0.02
+    """Mean difference in probability beside it from which it does, as for MIS001. Below, small runs
+    with int4 weights learnt as well as any; where it is not recorded, harm is assumed."""
     growth: float = 4.0
     """Times the run's own start, beyond a note's share: a sound pair stays where it is."""
     tokens: float = 0.9
@@ -95,7 +98,12 @@ class ExpertsFlipBetweenEngines(Rule):
         grown = start is not None and level >= self.growth * start.level
         if grown and start is not None:
             text += f", {start.level:.1%} at the start"
-        return ("warning" if grown or level >= self.many else "info"), text
+        harmful = level >= self.many and self._differs(chart)
+        return ("warning" if grown or harmful else "info"), text
+
+    def _differs(self, chart: Chart) -> bool:
+        difference = chart.series(_DIFFERENCE)
+        return not len(difference) or difference.level(2 * RECENT) >= self.harm
 
     def _by_tokens(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(_TOKENS)
