@@ -91,6 +91,9 @@ def probe(
     output_format: Annotated[
         ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
     ] = ProbeFormat.text,
+    framework: Annotated[
+        str | None, typer.Option("--framework", help="Spell what to set as trl, verl, ... does.")
+    ] = None,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Exit with 1 if a pair is this bad or worse.")
     ] = FailOn.warning,
@@ -107,6 +110,10 @@ def probe(
     Exit codes: 0 nothing at or above --fail-on, 1 something was found, 2 an engine or the input
     failed; what could be measured is shown all the same.
     """
+    if framework is not None:
+        from grpodoctor.remedies.spelling import framework_of
+
+        framework = framework_of(framework)
     sampling = {
         "samples": samples, "max_tokens": max_tokens, "temperature": temperature,
         "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed,
@@ -117,8 +124,8 @@ def probe(
     plan = plan.model_copy(update=_given(changes))
     folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")
     result = _run(plan, folder)
-    _print(result, output_format)
-    _write_html(result, folder)
+    _print(result, output_format, framework)
+    _write_html(result, folder, framework)
     _tell_end(result, folder)
     if attach is not None:
         _attach(result, attach)
@@ -248,7 +255,7 @@ def _progress() -> Iterator[_Quiet]:
         yield _Bar(progress)
 
 
-def _print(result: ProbeResult, output_format: ProbeFormat) -> None:
+def _print(result: ProbeResult, output_format: ProbeFormat, framework: str | None) -> None:
     if output_format is ProbeFormat.json:
         from grpodoctor.cli.pages import json_text
         from grpodoctor.probe.results_json import to_json
@@ -257,20 +264,23 @@ def _print(result: ProbeResult, output_format: ProbeFormat) -> None:
     elif output_format is ProbeFormat.html:
         from grpodoctor.report import probe_html
 
-        sys.stdout.write(probe_html.render(result))
+        sys.stdout.write(probe_html.render(result, framework=framework))
     else:
         from grpodoctor.cli.terminal import colour_wanted, columns
         from grpodoctor.report import probe_text
 
-        sys.stdout.write(probe_text.render(result, width=columns(), colour=colour_wanted()))
+        text = probe_text.render(
+            result, width=columns(), colour=colour_wanted(), framework=framework
+        )
+        sys.stdout.write(text)
     sys.stdout.flush()
 
 
-def _write_html(result: ProbeResult, folder: Path) -> None:
+def _write_html(result: ProbeResult, folder: Path, framework: str | None) -> None:
     from grpodoctor.report import probe_html
 
     aside = folder / f".{HTML}.tmp"
-    aside.write_text(probe_html.render(result), encoding="utf-8")
+    aside.write_text(probe_html.render(result, framework=framework), encoding="utf-8")
     aside.replace(folder / HTML)
 
 

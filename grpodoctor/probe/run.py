@@ -111,6 +111,9 @@ class _Run:
     def _sample(self, sampler: EngineSpec) -> bool:
         """Have one draw all lengths and score its own tokens; whether all prompts fit."""
         self._stage(f"{self.book.label(sampler)} samples")
+        (known,) = self.lab.finished(sampler, [TokeniseJob()])
+        if known and self._leave_out_long(sampler, known):  # as an earlier probe has found
+            return False
         samplings = self.plan.sampling.lengths()
         want = self._wants(sampler)
         draws = [SampleJob(sampling=each, want=want) for each in samplings]

@@ -94,6 +94,10 @@ def test_prompts_that_are_too_long(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "1 of 2 prompts are longer than the context" in " ".join(done.stdout.split())
     assert read_result(out / "probe.json").settings["prompts"] == 1
+    before = launches(out)
+    again = pair(spec(), spec(), out, "--prompts", prompts)
+    assert again.returncode == 0
+    assert launches(out) == before, "that prompts are too long is known by now"
     none = pair(spec(context=4), spec(), out, "--prompts", prompts)
     assert none.returncode == 2
     assert "2 of 2 prompts are longer" in none.stderr
@@ -177,6 +181,10 @@ BAD = {
         ["--sampler", spec(), "--learner", spec(), "--temperature", "0"],
         "sampling.temperature cannot be",
     ),
+    "no framework": (
+        ["--sampler", spec(), "--learner", spec(), "--framework", "nobody"],
+        "there is no spelling table for 'nobody'",
+    ),
     "no grid": (["/nowhere.toml"], "the plan cannot be read"),
 }
 
@@ -214,3 +222,14 @@ def test_a_result_is_attached_to_a_run(tmp_path: Path) -> None:
     report = json.loads(told.stdout)
     assert "MIS001" in {finding["code"] for finding in report["findings"]}
     assert any("a probe of 20" in note for note in report["notes"])
+
+
+def test_attribution_needs_no_further_load_of_the_same_learner(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = [*SMALL[:-1], "--sampler", spec(), "--learner", spec(shift=0.05)]
+    assert probe(*arguments, output=out).returncode == 1
+    requests = [path for path in (out / "requests").glob("*.json") if "answer" not in path.name]
+    options = [json.loads(path.read_text())["options"] for path in requests]
+    assert options.count({"shift": 0.05}) == 1
+    (cell,) = read_result(out / "probe.json").cells
+    assert cell.causes
