@@ -405,6 +405,9 @@ def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[s
         settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
     if on_cpu:
         settings.setdefault("enforce_eager", True)  # compiling takes a CPU minutes
+        if "max_num_batched_tokens" not in settings:  # fewer than the context need the pieces
+            # A prompt in pieces turns back the generator of a seeded request: a CPU's cannot.
+            settings.setdefault("enable_chunked_prefill", False)
     elif _has_experts(model, settings):
         settings.setdefault("enable_return_routed_experts", True)
     return settings | {"model": model, "worker_extension_cls": EXTENSION}
