@@ -71,6 +71,54 @@ def test_clip_higher_everywhere(framework: str, expected: str) -> None:
     assert expected in line({"clip_high": 0.28}, framework)
 
 
+@pytest.mark.parametrize(
+    ("framework", "whole", "replay"),
+    [
+        ("grpodoctor", "loss.kind=gspo", "engine.routing_replay=R3"),
+        ("trl", 'importance_sampling_level="sequence"', None),
+        (
+            "verl",
+            "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
+            "actor_rollout_ref.rollout.enable_rollout_routing_replay=True",
+        ),
+        ("openrlhf", "--actor.policy_loss_type gspo", None),
+        ("slime", "--advantage-estimator gspo", "--use-rollout-routing-replay"),
+        (
+            "nemo-rl",
+            "loss_fn.sequence_level_importance_ratios=true",
+            "policy.router_replay.enabled=true",
+        ),
+        (
+            "skyrl",
+            "trainer.algorithm.policy_loss_type=gspo",
+            "trainer.policy.megatron_config.moe_enable_routing_replay=true",
+        ),
+        ("ms-swift", "--importance_sampling_level sequence", None),
+        (
+            "areal",
+            "actor.importance_sampling_level=sequence",
+            "rollout.return_routed_experts=true",
+        ),
+        ("prime-rl", None, "trainer.enable_router_replay=true"),
+        ("open-instruct", None, None),
+        ("tinker-cookbook", None, None),
+    ],
+)
+def test_what_a_mixture_needs_everywhere(
+    framework: str, whole: str | None, replay: str | None
+) -> None:
+    wanted: list[tuple[dict[str, Setting], str | None]] = [
+        ({"loss": "gspo"}, whole),
+        ({"routing_replay": "R3"}, replay),
+    ]
+    for change, expected in wanted:
+        lines = line(change, framework)
+        if expected is None:
+            assert all("has no such setting" in each for each in lines)
+        else:
+            assert expected in lines
+
+
 def test_a_framework_without_a_clip_says_so() -> None:
     (spelled,) = spell({"clip_high": 0.28}, "prime-rl")
     assert (spelled.key, spelled.value) == ("", "")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
 
+DATA = Path(__file__).parent / "data"
 LAYERS = 4
 TOKEN_CLIP: dict[str, Setting] = {"loss": "ppo_clip", "routing_replay": "none"}
 
@@ -217,3 +221,37 @@ def test_one_step_without_routes_is_no_finding() -> None:
         return 0.9 if step == 12 else 1.0
 
     assert run(routed(5) | {"experts/replay_coverage": coverage}, 30).findings("MOE005") == []
+
+
+def recorded(name: str, **knobs: Setting) -> Patient:
+    """The routing of a real run, trimmed; `tests/benchmarks/calibrate_rules.py` makes such runs."""
+    lines = (DATA / f"{name}.jsonl").read_bytes().splitlines()
+    return Patient(map(StepRecord.from_line, lines), knobs={**TOKEN_CLIP, **knobs})
+
+
+def test_a_real_mixture_with_a_coarser_sampler_is_quiet() -> None:
+    assert expert_codes(recorded("healthy_mixture")) == set()
+
+
+def test_a_real_load_that_is_drawn_to_one_expert() -> None:
+    finding = recorded("overloaded_routers").finding("MOE003")
+    assert finding.severity == "warning"
+    assert 45 <= finding.onset_step <= 58
+
+
+def test_real_updates_that_are_too_large_churn_from_the_first_step() -> None:
+    finding = recorded("churning_experts").finding("MOE002")
+    assert (finding.severity, finding.onset_step) == ("warning", 1)
+    assert finding.remedies[0] == "gspo"
+
+
+def test_a_real_replay_that_loses_routes_or_is_not_obeyed() -> None:
+    lost = recorded("lost_routes", routing_replay="R3").finding("MOE005")
+    assert (lost.severity, lost.onset_step) == ("warning", 2)
+    assert "routes to be replayed are there" in lost.summary
+    assert "layer" not in lost.summary, "all layers lose as many"
+    wrong = recorded("disobedient_replay", routing_replay="R3")
+    assert wrong.finding("MOE005").severity == "critical"
+    assert "layer 1 is the worst" in wrong.finding("MOE005").summary
+    assert wrong.finding("MOE001").remedies == ("check-routing-replay",)
+    assert wrong.engine.diagnosis().findings[0].code == "MOE005"
