@@ -36,67 +36,84 @@ class ProbeFormat(StrEnum):
     html = "html"
 
 
+_Grid = Annotated[
+    Path | None,
+    typer.Argument(help="A TOML file with a grid of engines, in place of the options."),
+]
+_Sampler = Annotated[
+    list[str] | None,
+    typer.Option("--sampler", help="ENGINE:MODEL?option=value&...; several make a grid."),
+]
+_Learner = Annotated[list[str] | None, typer.Option("--learner", help="The same for what learns.")]
+_Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", help=".txt, .jsonl, .json or .parquet; default: built-in ones."),
+]
+_Limit = Annotated[int | None, typer.Option("--limit", help="Prompts at most; 512.")]
+_Samples = Annotated[int | None, typer.Option("--samples", help="Responses a prompt; 8.")]
+_MaxTokens = Annotated[
+    list[int] | None,
+    typer.Option("--max-tokens", help="Longest response; 512. Several make a grid."),
+]
+_Temperature = Annotated[float | None, typer.Option("--temperature", help="Of the sampler; 1.")]
+_TopP = Annotated[float | None, typer.Option("--top-p", help="Of the sampler; 1.")]
+_TopK = Annotated[int | None, typer.Option("--top-k", help="Of the sampler; 0: all.")]
+_MinP = Annotated[float | None, typer.Option("--min-p", help="Of the sampler; 0.")]
+_Seed = Annotated[int | None, typer.Option("--seed", help="Of all that is drawn; 0.")]
+_Stale = Annotated[
+    Path | None,
+    typer.Option("--stale", help="An older checkpoint of the model: it must be flagged."),
+]
+_Budget = Annotated[
+    float | None, typer.Option("--budget", min=0.001, help="Seconds; the rest is not run.")
+]
+_Attribution = Annotated[
+    bool, typer.Option("--attribution/--no-attribution", help="Find out why they differ.")
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        help="Folder to keep everything in; one that is there is gone on with. "
+        "Default: probe/<time>.",
+    ),
+]
+_Attach = Annotated[
+    Path | None,
+    typer.Option("--attach", help="A run whose check and watch are to use what was measured."),
+]
+_OutputFormat = Annotated[
+    ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
+]
+_Framework = Annotated[
+    str | None, typer.Option("--framework", help="Spell what to set as trl, verl, ... does.")
+]
+_FailOn = Annotated[
+    FailOn, typer.Option("--fail-on", help="Exit with 1 if a pair is this bad or worse.")
+]
+
+
 def probe(
-    grid: Annotated[
-        Path | None,
-        typer.Argument(help="A TOML file with a grid of engines, in place of the options."),
-    ] = None,
-    sampler: Annotated[
-        list[str] | None,
-        typer.Option("--sampler", help="ENGINE:MODEL?option=value&...; several make a grid."),
-    ] = None,
-    learner: Annotated[
-        list[str] | None, typer.Option("--learner", help="The same for what learns.")
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", help=".txt, .jsonl, .json or .parquet; default: built-in ones."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", help="Prompts at most; 512.")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", help="Responses a prompt; 8.")] = None,
-    max_tokens: Annotated[
-        list[int] | None,
-        typer.Option("--max-tokens", help="Longest response; 512. Several make a grid."),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Of the sampler; 1.")
-    ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", help="Of the sampler; 1.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Of the sampler; 0: all.")] = None,
-    min_p: Annotated[float | None, typer.Option("--min-p", help="Of the sampler; 0.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of all that is drawn; 0.")] = None,
-    stale: Annotated[
-        Path | None,
-        typer.Option("--stale", help="An older checkpoint of the model: it must be flagged."),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option("--budget", min=0.001, help="Seconds; the rest is not run."),
-    ] = None,
-    attribution: Annotated[
-        bool, typer.Option("--attribution/--no-attribution", help="Find out why they differ.")
-    ] = True,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            help="Folder to keep everything in; one that is there is gone on "
-            "with. Default: probe/<time>.",
-        ),
-    ] = None,
-    attach: Annotated[
-        Path | None,
-        typer.Option("--attach", help="A run whose check and watch are to use what was measured."),
-    ] = None,
-    output_format: Annotated[
-        ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
-    ] = ProbeFormat.text,
-    framework: Annotated[
-        str | None, typer.Option("--framework", help="Spell what to set as trl, verl, ... does.")
-    ] = None,
-    fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with 1 if a pair is this bad or worse.")
-    ] = FailOn.warning,
+    grid: _Grid = None,
+    sampler: _Sampler = None,
+    learner: _Learner = None,
+    prompts: _Prompts = None,
+    limit: _Limit = None,
+    samples: _Samples = None,
+    max_tokens: _MaxTokens = None,
+    temperature: _Temperature = None,
+    top_p: _TopP = None,
+    top_k: _TopK = None,
+    min_p: _MinP = None,
+    seed: _Seed = None,
+    stale: _Stale = None,
+    budget: _Budget = None,
+    attribution: _Attribution = True,
+    output: _Output = None,
+    attach: _Attach = None,
+    output_format: _OutputFormat = ProbeFormat.text,
+    framework: _Framework = None,
+    fail_on: _FailOn = FailOn.warning,
 ) -> None:
     """Measure whether sampler and learner agree, and say why not.
 
