@@ -47,6 +47,8 @@ class Bench:
     def __init__(self, lab: Lab, case: Case) -> None:
         self.lab, self.case = lab, case
         self.rollouts = lab.part_of(case.rollouts, self._responses())
+        self.named: set[str] = set()
+        """Causes that were found already, by id."""
         self._scores: dict[tuple[str, Processing, bool, bool], Floats] = {}
 
     def _responses(self) -> int:

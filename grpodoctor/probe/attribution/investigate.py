@@ -21,6 +21,8 @@ _WHOLE = 0.9
 _PROVEN = 0.5
 """Who takes away less than this may only have moved the rounding."""
 _MOST_CAUSES = 6
+_WORTH_NAMING = 0.03
+"""Of the whole gap, for a second cause."""
 _FINITE = 0.98
 """Of the tokens that were finite before an experiment: one that loses more of them has not taken
 the gap away but the tokens."""
@@ -110,7 +112,7 @@ class _Investigation:
                 best = tried
             if best and (best.share >= _WHOLE or self._settled(best)):
                 break
-        if best is None:
+        if best is None or (self.named and best.share * self.left < _WORTH_NAMING):
             return False
         self._accept(best)
         return True
@@ -124,7 +126,7 @@ class _Investigation:
 
     def _suspects(self, scene: Scene, *, peels: bool) -> Iterator[tuple[Cause, Suspicion]]:
         """Who is asked, in the order of suspicion, arithmetic before engines."""
-        taken = {named.cause for named in self.named}
+        taken = self.bench.named
         quiet = self._is_quiet(scene.gap)
         asked = []
         for cause in all_causes():
@@ -142,7 +144,10 @@ class _Investigation:
         except EngineError as error:
             self.notes.append(f"{cause.id} could not be tried: {error.what}")
             return None
-        if outcome is None or outcome.after is None:
+        if outcome is None:
+            return None
+        if outcome.after is None:  # seen beyond doubt, and no part of the gap
+            self._name(cause, outcome, outcome.explained, {}, proven=True)
             return None
         before, after = outcome.before or scene, outcome.after
         if not _keeps_tokens(before, after) or not significant(before.tokens, after.tokens):
@@ -156,8 +161,10 @@ class _Investigation:
             return
         sure = tried.share >= _PROVEN or self._settled(tried)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
-        self._name(tried.cause, tried.outcome, tried.share, figures, proven=sure)
-        self.left *= 1 - tried.share
+        # An experiment may compare within a part of the gap, such as what is left in scores.
+        part = min(1.0, before.gap / self.scene.gap) if self.scene and self.scene.gap else 1.0
+        self._name(tried.cause, tried.outcome, tried.share * part, figures, proven=sure)
+        self.left *= 1 - tried.share * part
         self.scene = after
 
     def _name(
@@ -173,6 +180,7 @@ class _Investigation:
         confidence: Confidence = outcome.confidence
         if confidence == "proven" and not proven:
             confidence = "likely"
+        self.bench.named.add(cause.id)
         self.named.append(
             NamedCause(
                 cause=cause.id,
@@ -204,9 +212,8 @@ class _Investigation:
 
     def _guess(self, scene: Scene) -> None:
         """Most of the gap is left: what may it be that could not be tried?"""
-        taken = {named.cause for named in self.named}
         for cause in all_causes():
-            outcome = None if cause.id in taken else cause.remainder(self.bench, scene)
+            outcome = None if cause.id in self.bench.named else cause.remainder(self.bench, scene)
             if outcome is not None:
                 self._name(cause, outcome, None, {}, proven=False)
 
@@ -218,8 +225,11 @@ def _bears(cause: Cause, scene: Scene, *, quiet: bool) -> bool:
 
 
 def _keeps_tokens(before: Scene, after: Scene) -> bool:
-    kept = after.setup.shift != before.setup.shift or after.setup.without_ends
-    return kept or after.tokens.finite_N.sum() >= _FINITE * before.tokens.finite_N.sum()
+    """Whether the tokens that count have kept their log-probabilities, save for a few."""
+    if after.setup.shift != before.setup.shift:
+        return True
+    lost_N = before.tokens.finite_N & after.tokens.counted_N & ~after.tokens.finite_N
+    return bool(lost_N.sum() <= (1 - _FINITE) * before.tokens.finite_N.sum())
 
 
 def _rank(named: NamedCause) -> tuple[float, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from grpodoctor.errors import ModelError
 from grpodoctor.probe.attribution.bench import Bench, model_path, read_config
-from grpodoctor.probe.checksums import open_checkpoint
+from grpodoctor.probe.checksums import Tensor, open_checkpoint
 
 KINDS = {
     "embeddings": r"embed_tokens|word_embeddings|wte\.",
@@ -64,3 +65,50 @@ def other_checkpoints(bench: Bench) -> list[Path]:
         for path in candidates
         if path != own and tensor_names(path) and not read_config(path).get("quantization_config")
     ]
+
+
+def untied(bench: Bench, model: Path) -> Path:
+    """A model directory whose output head is a tensor of its own; the same one if it was before.
+
+    An engine may keep the head as a copy of tied embeddings, and forget it in a sync. The directory
+    is made of links, a configuration and the head; it can be loaded through `weights` alone, since
+    it has more files than transformers looks for.
+    """
+    config = read_config(model)
+    if not config.get("tie_word_embeddings"):
+        return model
+    try:
+        checkpoint = open_checkpoint(str(model))
+    except ModelError:
+        return model
+    tensors = checkpoint.tensors if checkpoint else {}
+    embeddings = [name for name in tensors if re.search(KINDS["embeddings"], name)]
+    if len(embeddings) != 1:
+        return model
+    folder = bench.scratch(f"untied-{model.name}")
+    link_files(model, folder, without=("config.json",))
+    write_once(folder / "config.json", json.dumps(config | {"tie_word_embeddings": False}).encode())
+    write_once(folder / "untied_head.safetensors", _alone("lm_head.weight", tensors[embeddings[0]]))
+    return folder
+
+
+def _alone(name: str, tensor: Tensor) -> bytes:
+    """A safetensors file of one tensor."""
+    entry = {"dtype": tensor.kind, "shape": tensor.shape, "data_offsets": [0, tensor.size]}
+    header = json.dumps({name: entry}).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + b"".join(tensor.chunks())
+
+
+def link_files(source: Path, folder: Path, *, without: Sequence[str] = ()) -> None:
+    """Link a directory's files into another one."""
+    for path in source.iterdir():
+        link = folder / path.name
+        if path.is_file() and path.name not in without and not link.exists():
+            link.symlink_to(path.resolve())
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Write a file unless it says so already: one that is not touched is not run anew."""
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)

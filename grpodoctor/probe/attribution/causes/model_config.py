@@ -7,6 +7,7 @@ from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench, model_path, read_config, with_model
+from grpodoctor.probe.attribution.tensors import link_files, write_once
 from grpodoctor.probe.spec import EngineSpec
 
 _OF_NO_ACCOUNT = frozenset(
@@ -70,13 +71,8 @@ class ModelConfig(Cause):
             else:
                 config.pop(key, None)
         folder = bench.scratch(f"config-{'-'.join(keys)}")
-        for path in source.iterdir():
-            link = folder / path.name
-            if path.name != "config.json" and not link.exists():
-                link.symlink_to(path.resolve())
-        path, text = folder / "config.json", json.dumps(config)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")  # a file that is not touched is not run anew
+        link_files(source, folder, without=("config.json",))
+        write_once(folder / "config.json", json.dumps(config).encode())
         return with_model(learner, folder)
 
 

@@ -41,8 +41,10 @@ class ParallelLayout(Cause):
         best: Outcome | None = None
         for side in str(suspicion.facts["sides"]).split(","):
             if side == "learner":
-                before, facts = scene, bench.case.learner_facts
-                after = bench.scene(scene, learner=_whole(scene.setup.learner))
+                # Against scores: decoding rounds in its own way, which would hide as much again.
+                spec, facts = scene.setup.rescored or bench.case.sampler, bench.case.learner_facts
+                before = bench.scene(scene, rescored=spec)
+                after = bench.scene(before, learner=_whole(scene.setup.learner))
             else:
                 spec, facts = scene.setup.rescored or bench.case.sampler, bench.case.sampler_facts
                 before = bench.scene(scene, rescored=spec)

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.bench import Bench, model_path, with_model
 from grpodoctor.probe.attribution.tensors import (
+    KINDS,
     in_layers,
     kinds_of,
     layers_of,
     other_checkpoints,
     tensor_names,
+    untied,
 )
 
-_HELPS = 0.95
-"""Of the gap: exchanging tensors that the sampler holds old must leave less than this."""
-_DONE = 0.1
-_MOST_RUNS = 24
+_SURE = 4.0
+"""Standard errors above zero, from which on a group counts as holding something old."""
+_PERHAPS = 1.0
+"""The same for several layers together, in which old and new may work against each other."""
+_WHOLE = 0.8
+"""Of a group, from which on all of it counts as old."""
+_LOWERS = 0.9
+"""Of the gap: a group that is added to others must leave less than this."""
+_DONE = 0.05
+_PASSES = 3
+_MOST_RUNS = 48
+_CLIP = 3.0
+"""|Δlogp| beyond which a token counts as this far off."""
+
+Taken = dict[str, tuple[int, ...]]
+"""Layers by kind of tensors; all of them, or none where a kind has no layers, mean the whole."""
 
 
 class PartialSync(Cause):
@@ -62,58 +78,112 @@ class PartialSync(Cause):
 
 
 class _Search:
-    """One other checkpoint, whose tensors are exchanged group by group."""
+    """One other checkpoint, whose tensors are exchanged group by group.
+
+    Exchanging a group moves the learner's log-probabilities by b; what is missing to the sampler's
+    is a. If the sampler holds the group old, a has b as a part, otherwise the two have nothing in
+    common: the regression of a on b is the share of the group that is old.
+    """
 
     def __init__(self, bench: Bench, scene: Scene, folder: Path) -> None:
-        self.bench, self.scene, self.folder = bench, scene, folder
-        self.names = tensor_names(folder)
+        self.bench, self.scene = bench, scene
+        self.own, self.folder = self._separable(folder)
+        self.names = tensor_names(self.folder)
         self.runs = 0
 
+    def _separable(self, folder: Path) -> tuple[Path, Path]:
+        """Learner and other checkpoint, with heads that can be exchanged without embeddings."""
+        own = model_path(self.scene.setup.learner)
+        apart = untied(self.bench, own), untied(self.bench, folder)
+        if (apart[0] == own) != (apart[1] == folder):
+            return own, folder
+        return apart
+
     def run(self) -> tuple[Scene, list[str]] | None:
-        kinds = kinds_of(self.names)
-        alone = {kind: self._with([pattern]).gap for kind, pattern in kinds.items()}
-        helping = [kind for kind in kinds if alone[kind] < _HELPS * self.scene.gap]
-        if not helping:
+        """The learner with what is old, and that in words.
+
+        Groups may work against each other: what is found is exchanged, the rest looked at anew.
+        """
+        base, taken = self.scene, Taken()
+        for _ in range(_PASSES):
+            grown = self._grown(base, taken)
+            if grown is None:
+                break
+            base, taken = grown
+            if base.gap <= _DONE * self.scene.gap:
+                break
+        return (base, [self._label(*each) for each in taken.items()]) if taken else None
+
+    def _grown(self, base: Scene, taken: Taken) -> tuple[Scene, Taken] | None:
+        """What is old besides what was taken, added group by group as long as the gap falls."""
+        found: list[tuple[float, str, tuple[int, ...]]] = []
+        for kind in kinds_of(self.names):
+            every = self._layers(kind)
+            left = tuple(layer for layer in every if layer not in taken.get(kind, ()))
+            if (every and not left) or (not every and kind in taken):
+                continue
+            old = self._old(base, taken, kind, left)
+            if old is not None:
+                found.append((self._with(_added(taken, kind, old)).gap, kind, old))
+        best: tuple[Scene, Taken] | None = None
+        for _, kind, layers in sorted(found):
+            more = _added(best[1] if best else taken, kind, layers)
+            tried = self._with(more)
+            if tried.gap < _LOWERS * (best[0] if best else base).gap:
+                best = tried, more
+        return best
+
+    def _old(
+        self, base: Scene, taken: Taken, kind: str, layers: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """The layers in which a kind of tensors is old, found by halves; None if in none."""
+        exchanged = self._with(_added(taken, kind, layers))
+        share, error = _regression(base, exchanged)
+        leaf = len(layers) < 2
+        if share <= 0 or share < (_SURE if leaf else _PERHAPS) * error:
             return None
-        helping.sort(key=lambda kind: alone[kind])
-        together = self._with([kinds[kind] for kind in helping])
-        if together.gap <= _DONE * self.scene.gap:
-            return together, helping
-        return self._by_layers(kinds, helping, together)
-
-    def _by_layers(
-        self, kinds: dict[str, str], helping: list[str], together: Scene
-    ) -> tuple[Scene, list[str]]:
-        """A kind of which only some layers are old is exchanged in these alone."""
-        patterns, groups = [], []
-        for kind in helping:
-            layers = layers_of(self.names, kinds[kind])
-            old = self._halve(kinds[kind], layers) if len(layers) > 1 else layers
-            if old and old != layers:
-                patterns.append(in_layers(kinds[kind], old))
-                groups.append(f"{kind} of layers {', '.join(map(str, old))}")
-            else:
-                patterns.append(kinds[kind])
-                groups.append(kind)
-        narrowed = self._with(patterns)
-        return (narrowed, groups) if narrowed.gap < together.gap else (together, helping)
-
-    def _halve(self, pattern: str, layers: list[int]) -> list[int]:
-        """The layers whose exchange lowers the gap, found by halves."""
-        if self.runs >= _MOST_RUNS:
+        if share >= _WHOLE or self.runs >= _MOST_RUNS:
             return layers
-        halves = [half for half in (layers[: len(layers) // 2], layers[len(layers) // 2 :]) if half]
-        found: list[int] = []
-        for half in halves:
-            gap = self._with([in_layers(pattern, half)]).gap
-            if gap < _HELPS * self.scene.gap:
-                found += half if len(half) == 1 else self._halve(pattern, half)
-        return found
+        if leaf:
+            return layers if share > 1 - _WHOLE else None
+        middle = len(layers) // 2
+        halves = (self._old(base, taken, kind, half) for half in (layers[:middle], layers[middle:]))
+        return tuple(layer for half in halves if half for layer in half) or None
 
-    def _with(self, patterns: list[str]) -> Scene:
-        """The learner with the other checkpoint's tensors of these names."""
+    def _with(self, taken: Taken) -> Scene:
+        """The learner with the other checkpoint's tensors of some kinds and layers."""
         self.runs += 1
-        learner = self.scene.setup.learner.with_options(
+        patterns = [self._pattern(*each) for each in taken.items()]
+        learner = with_model(self.scene.setup.learner, self.own).with_options(
             weights=str(self.folder), weights_only="|".join(f"(?:{each})" for each in patterns)
         )
         return self.bench.scene(self.scene, learner=learner)
+
+    def _layers(self, kind: str) -> tuple[int, ...]:
+        return tuple(layers_of(self.names, KINDS[kind]))
+
+    def _pattern(self, kind: str, layers: tuple[int, ...]) -> str:
+        return KINDS[kind] if layers == self._layers(kind) else in_layers(KINDS[kind], layers)
+
+    def _label(self, kind: str, layers: tuple[int, ...]) -> str:
+        some = layers != self._layers(kind)
+        return f"{kind} of layers {', '.join(map(str, layers))}" if some else kind
+
+
+def _added(taken: Taken, kind: str, layers: tuple[int, ...]) -> Taken:
+    """What was taken, with one kind of tensors in more layers."""
+    return {**taken, kind: tuple(sorted({*taken.get(kind, ()), *layers}))}
+
+
+def _regression(scene: Scene, exchanged: Scene) -> tuple[float, float]:
+    """How much of a move of the learner leads to the sampler, and the standard error of that."""
+    now, then = scene.tokens, exchanged.tokens
+    at = now.finite_N & then.finite_N
+    missing_N = np.clip(-now.difference_N[at], -_CLIP, _CLIP)
+    moved_N = np.clip(then.learner_N[at] - now.learner_N[at], -_CLIP, _CLIP)
+    size = float(moved_N @ moved_N)
+    if size == 0:
+        return 0.0, 1.0
+    share = float(missing_N @ moved_N) / size
+    left_N = missing_N - share * moved_N
+    return share, float(np.sqrt((left_N**2 * moved_N**2).sum())) / size

@@ -45,8 +45,8 @@ class PromptIds(Cause):
         shown = [f"prompt {n}: {_kind(sampler[n], learner[n])}" for n in differing[:_SHOWN]]
         return Outcome(
             told=(
-                f"{len(differing)} of {len(sampler)} prompts have other ids ({most}); the learner is "
-                f"k3 {before.gap:.2g} nats per token from the sampler after its own ids, and "
+                f"{len(differing)} of {len(sampler)} prompts have other ids ({most}); the learner "
+                f"is k3 {before.gap:.2g} nats per token from the sampler after its own ids, and "
                 f"{max(after.gap, EXACT):.2g} after the sampler's"
             ),
             before=before,

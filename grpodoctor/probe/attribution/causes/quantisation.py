@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +139,13 @@ def _by_module(
     try:
         plain_N = bench.score(learner, processing)
         whole_N = bench.score(learner.with_options(quantise=_fake(scheme)), processing)
-        alone: dict[str, float] = {}
-        for kind in _MODULES:
-            only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
-            alone[kind] = difference_gap(plain_N, bench.score(only, processing))
     except EngineError:
         return {}, None
+    alone: dict[str, float] = {}
+    for kind in _MODULES:
+        only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
+        with suppress(EngineError):  # a model without modules of this kind
+            alone[kind] = difference_gap(plain_N, bench.score(only, processing))
     total = float(np.sum(list(alone.values())))
     shares = {kind: gap / total for kind, gap in alone.items() if total and gap / total >= 0.01}
     ranked = dict(sorted(shares.items(), key=lambda pair: -pair[1]))

@@ -24,8 +24,7 @@ class RouterFlips(Cause):
         "float32 on both sides.",
         "Or clip and weigh by the sequence (GSPO), which does not feel the flips of single tokens.",
     )
-    peels = False
-    cost = 0
+    least = _LEAST
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
         """The share of the gap that tokens with a flip have beyond that of the others."""
@@ -41,12 +40,11 @@ class RouterFlips(Cause):
         )
         if off < _TIMES * kept or excess < _LEAST:
             return None
-        return Suspicion(
-            float(min(excess, 1.0)), {"times": off / kept if kept > 0 else float("inf")}
-        )
+        # Asked last: flips are how other causes act in a mixture, and stand in for none of them.
+        return Suspicion(0.01, {"times": off / kept if kept > 0 else float("inf")})
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
-        """Say in which layers."""
+        """Leave the flipped tokens out, and say in which layers they flip."""
         tokens = scene.tokens
         flipped_N = _flipped(tokens)
         if flipped_N is None:
@@ -59,7 +57,7 @@ class RouterFlips(Cause):
                 f"{rate:.1%} of the tokens were sent to another expert in some layer; their gap is "
                 f"{times:.3g} times that of the others"
             ),
-            explained=suspicion.strength,
+            after=Scene(scene.setup, tokens.where(~flipped_N)),
             confidence="likely",
             details=tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst),
             figures={"flipped": rate, "times": times},

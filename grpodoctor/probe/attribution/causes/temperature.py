@@ -127,9 +127,13 @@ def vars_of(fitted: Fit) -> dict[str, float | str]:
 
 
 def is_raw(bench: Bench, fitted: Fit) -> bool:
-    """Whether what is fitted is the whole distribution at 1, though another was asked for."""
+    """Whether temperature 1 is reported where another was asked for, and drawn at.
+
+    A sampler that also draws at 1 ignores what it was asked for, which is another cause.
+    """
     asked = bench.case.sampling.temperature
-    return abs(asked - 1) >= OFF and abs(fitted.reported - 1) < OFF
+    nearer = abs(math.log(fitted.drawn / asked)) < abs(math.log(fitted.drawn))
+    return abs(asked - 1) >= OFF and abs(fitted.reported - 1) < OFF and nearer
 
 
 def _candidates(bench: Bench, scene: Scene, fitted: float) -> list[float]:

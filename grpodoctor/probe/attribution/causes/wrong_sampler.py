@@ -12,6 +12,8 @@ _STANDARD_ERRORS = 6.0
 """Sound engines stay below 2 (docs/attribution.md)."""
 _OVER_GAP = 3.0
 _FEWEST = 100
+_EXPLAIN = {"temperature", "truncation", "stale-weights", "partial-sync", "model-config"}
+"""Causes with which the tokens fall as another learner says."""
 
 
 class WrongSampler(Cause):
@@ -63,13 +65,8 @@ class WrongSampler(Cause):
 
 
 def _as_drawn(bench: Bench, scene: Scene) -> bool:
-    """Whether the learner was first scored under what the tokens were to be drawn by."""
-    case, setup = bench.case, scene.setup
-    if setup.own_prompts != case.own_prompts or setup.processing.top_p < 1:
+    """Whether tokens should fall as the learner says that was first scored."""
+    case = bench.case
+    if bench.named & _EXPLAIN or scene.setup.own_prompts != case.own_prompts:
         return False
-    if setup.processing.top_k or setup.processing.min_p or setup.learner != case.learner:
-        return False
-    moved = setup.processing.temperature != case.processing.temperature
-    if moved and setup.processing.temperature != 1:
-        return False  # the temperature was wrong, and that is why
     return case.processing.temperature == case.sampling.temperature

@@ -1,0 +1,61 @@
+"""A laboratory that runs the programs of transformers in this process: torch is imported once.
+
+Everything else is the laboratory's own: requests, answers, shards, checks and what is kept. Other
+engines are started as it starts them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from grpodoctor.probe import laboratory
+from grpodoctor.probe.launch import Ended, Launch, launch
+
+PROBES = Path(__file__).parents[3] / "probes"
+HERE = ("engine_transformers.py", "faulty.py")
+
+
+class InProcess(laboratory.Laboratory):
+    """See the module."""
+
+    starts = 0
+    """Engines that were loaded."""
+
+    def _start(self, errand: Any) -> Ended:
+        self.starts += 1
+        with mock.patch.object(laboratory, "launch", _launched):
+            return super()._start(errand)
+
+
+def _launched(order: Launch, watch: Callable[[], None]) -> Ended:
+    *_, program, request = map(str, order.command)
+    if Path(program).name not in HERE:
+        return launch(order, watch)
+    order.log.parent.mkdir(parents=True, exist_ok=True)
+    order.log.touch()
+    engine = _module(program)
+    with mock.patch.object(sys, "argv", [program, request]):
+        try:
+            engine.serve(engine.load)
+        except SystemExit as ended:
+            return Ended("ended", int(ended.code or 0))
+    return Ended("ended", 0)
+
+
+@lru_cache
+def _module(program: str) -> ModuleType:
+    if str(PROBES) not in sys.path:
+        sys.path.insert(0, str(PROBES))
+    spec = importlib.util.spec_from_file_location(f"in_process_{Path(program).stem}", program)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
