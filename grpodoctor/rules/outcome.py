@@ -125,13 +125,13 @@ def share_lost(series: Series) -> float:
     # Less than a tenth is not worth the estimate of the noise, which is the dear part.
     if not lost >= scale / 10:
         return 0.0
-    noise, lasting = _noise(series), best - series.level(2 * RECENT)
+    noise, lasting = noise_of(series), best - series.level(2 * RECENT)
     if lost > 4 * noise:
         return lost / scale
     return min(lost, lasting) / scale if lasting > 2.5 * noise else 0.0
 
 
-def _noise(series: Series) -> float:
+def noise_of(series: Series) -> float:
     """The noise of one reading: lately, or over the whole window where that is more.
 
     With one prompt to a batch the reward jumps between few values and happens to stand still for a

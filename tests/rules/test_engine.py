@@ -98,6 +98,13 @@ def test_severity_escalates_when_it_persists_and_never_falls() -> None:
     assert watched([1.5, 3, 3]).finding("TST001").severity == "warning"
 
 
+def test_a_single_grave_sighting_after_a_break_does_not_escalate() -> None:
+    patient = watched([1, 1, 1, 0, 3, 0, 3, 0])
+    finding = patient.finding("TST001")
+    assert (finding.severity, finding.summary, finding.last_step) == ("info", "reward is 1", 6)
+    assert watched([1, 1, 1, 0, 3, 3, 3]).finding("TST001").severity == "critical"
+
+
 def test_a_step_without_the_input_is_neither_sighting_nor_clear() -> None:
     patient = watched([1, None, 1, None, None, 1])
     assert kinds(patient) == [(5, "raised")]

@@ -148,3 +148,12 @@ def test_an_estimate_by_the_sampled_tokens_will_do() -> None:
     assert Patient(steps(80, flat)).finding("ENT001").severity == "warning"
     rises: dict[str, Curve] = {**flat, "entropy/sampled": noisy(ramp(0.5, 1.4, 30), 0.01, 3)}
     assert Patient(steps(80, rises)).finding("ENT002").severity == "warning"
+
+
+def test_a_burst_within_the_first_ten_readings_is_an_explosion() -> None:
+    """A run of strangers: .17 to 8 nats within nine readings, so that its start is no baseline."""
+    entropy = [0.16, 0.17, 0.17, 1.2, 2.0, 3.8, 5.0, 6.7, 7.5, 7.9] + [8.1] * 20
+    curves: dict[str, Curve] = {"entropy/mean": entropy, "reward/mean": [0.8] * 4 + [0.0] * 26}
+    finding = Patient(steps(30, curves)).finding("ENT002")
+    assert finding.severity == "warning"
+    assert finding.onset_step <= 12

@@ -217,3 +217,18 @@ def test_a_loss_of_zero_with_a_reward_of_zero_is_starved() -> None:
         LOSS: lambda step: -1.5 if step % 8 == 0 else 0.0,
     }
     assert "nothing to learn from" in Patient(steps(60, curves)).finding("OPT001").summary
+
+
+def test_a_gradient_of_one_step_beside_the_groups_of_ten_is_no_fault() -> None:
+    """A run of strangers, logged every fifth step: zero in half of the logs, .7 of groups flat."""
+    curves: dict[str, Curve] = {
+        FLAT: [0.7, 0.8, 0.6, 0.9, 0.8, 0.7] * 10,
+        GRADIENT: [0.0] * 50 + [0.4, 0.0] * 5,
+        LOSS: 0.2,
+        "reward/mean": noisy(0.8, 0.05, 1),
+    }
+    finding = Patient(steps(60, curves)).finding("OPT001")
+    assert finding.severity == "info"
+    assert "fault" not in finding.summary
+    broken = Patient(steps(60, {**curves, FLAT: 0.2, GRADIENT: 0.0})).finding("OPT001")
+    assert (broken.severity, "fault" in broken.summary) == ("critical", True)

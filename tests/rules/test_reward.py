@@ -222,3 +222,18 @@ def test_a_component_whose_mean_stands_still_while_responses_differ_does_teach()
         "reward/component/rank/std": 0.3,
     }
     assert Patient(steps(60, curves)).findings("REW007") == []
+
+
+def test_a_run_that_died_within_ten_readings_is_a_collapse_without_any_groups() -> None:
+    """A run of strangers: .9, .83, .7, and zero from the fifth reading on."""
+    reward = [0.9, 0.83, 0.85, 0.7, 0.2] + [0.0, 0.05] * 20
+    finding = Patient(steps(45, {"reward/mean": reward})).finding("REW002")
+    assert (finding.severity, finding.active) == ("critical", True)
+    assert "0.85 at the start" in finding.summary
+
+
+def test_a_lucky_start_is_no_level_to_fall_from() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        reward = [0.9, 0.8, 0.9] + [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0]) for _ in range(80)]
+        assert Patient(steps(83, {"reward/mean": reward})).findings("REW002") == []

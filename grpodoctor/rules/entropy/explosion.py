@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
 from grpodoctor.rules.outcome import fresh_of, has_improved, outcome_lost, outcome_of
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import Chart, Series
 
 _ENTROPY = ("entropy/mean", "entropy/sampled")
 _LATEST = 5
@@ -66,6 +66,11 @@ class EntropyExplosion(Rule):
     """Smallest rise that counts: below it lies the noise of small batches (.02 a step)."""
     spreads: float = 4.0
     """Rise in spreads of the start: a noisy start must not look like an explosion."""
+    burst: float = 5.0
+    """Times the first three readings, for a run that bursts before it has a baseline: one of
+    strangers went from .17 to 8 nats within thirty steps."""
+    chaos: float = 1.0
+    """Nats by which it must have risen then: policies that reason were never seen to gain them."""
     lost: float = 0.5
     """Share of the best outcome whose loss makes it critical."""
 
@@ -73,19 +78,31 @@ class EntropyExplosion(Rule):
         """Compare the present entropy with its start."""
         name = fresh_of(chart, _ENTROPY)
         series = chart.series(name)
-        start = series.baseline
-        if start is None or start.level <= 0 or series.last < start.level:
-            return None
-        level = series.level(_LATEST)
-        rise = level - start.level
-        times = level / start.level
-        if not (times >= self.risen and rise > max(self.nats, self.spreads * start.spread)):
+        level, start = series.level(_LATEST), series.baseline
+        times = self._times(series, level)
+        if start is None or times is None:
             return None
         severity, beside = self._judge(chart, times)
         if severity is None:
             return None
         text = f"entropy is {times:.1f} times its start {beside}"
         return Sighting(severity, text, cite_all(chart, name, outcome_of(chart)))
+
+    def _times(self, series: Series, level: float) -> float | None:
+        """How many times its start entropy is; None where it has not risen."""
+        start, opening = series.baseline, series.opening
+        if start is None or opening is None or start.level <= 0:
+            return None
+        if series.last < min(start.level, opening.level * self.burst):
+            return None
+        rise, times = level - start.level, level / start.level
+        if times >= self.risen and rise > max(self.nats, self.spreads * start.spread):
+            return times
+        first = opening.level
+        if first <= 0 or start.level < self.burst / 2 * first:  # what followed was no burst
+            return None
+        burst = level >= self.burst * first and level - first >= self.chaos
+        return level / first if burst else None
 
     def _judge(self, chart: Chart, times: float) -> tuple[Severity | None, str]:
         lost = outcome_lost(chart)

@@ -72,6 +72,10 @@ class ZeroLossOrGradient(Rule):
     """A gradient below this is zero: far below one that weight decay or a KL penalty leaves."""
     all_groups: float = 0.98
     """Share of groups without variance at which a run is starved."""
+    mostly: float = 0.5
+    """Share of groups without variance from which on a step may be without any signal: runs of
+    strangers with one to four groups to a step, of which .65 to .95 were flat, had gradients of
+    zero in half of their logs."""
     patience: int = 20
     """Readings after which a starved run is critical: every run has a few bad batches."""
     idle: float = 0.75
@@ -94,6 +98,13 @@ class ZeroLossOrGradient(Rule):
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
         if self._is_starved(chart):
             return self._starved(chart, "the gradient is zero")
+        if not has_critic(chart) and self._is_mostly_flat(chart):
+            share = self._flat_share(chart)
+            text = (
+                f"the gradient is zero where no group of a step varies: {share:.0%} of the groups "
+                "carry no signal, on average since the last log"
+            )
+            return self._sighting(chart, "info", text, ("dynamic-sampling", "easier-prompts"))
         if self._has_signal(chart):
             alive = "advantages are not zero" if has_critic(chart) else "groups vary in reward"
             text = f"the gradient is zero although {alive}: a mask or plumbing fault"
@@ -152,6 +163,14 @@ class ZeroLossOrGradient(Rule):
             return True
         none = any(chart.value(name) == 0 for name in (_ALIVE, _SPREAD, _BATCH_SPREAD))
         return none or chart.value(_IDLE) == 1
+
+    def _is_mostly_flat(self, chart: Chart) -> bool:
+        """Whether single steps without any signal are to be expected.
+
+        A log of every tenth step has the gradient of the last one, and the mean of all ten for the
+        groups: that some of them vary is no proof that one did in the last.
+        """
+        return any(map(chart.is_fresh, _FLAT_KINDS)) and self._flat_share(chart) >= self.mostly
 
     def _is_all_or_nothing(self, chart: Chart) -> bool:
         """Whether all groups that are not wrong throughout are right throughout.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import RECENT, level_at, share_lost
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.outcome import RECENT, level_at, noise_of, share_lost
+from grpodoctor.runs.chart import Chart, Series
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -21,7 +21,8 @@ class RewardCollapse(Rule):
     What it sees:
         The recent level of accuracy, or else of reward, against the run's own best level, beyond
         the noise of a single reading. A run can die before it has a best level, within its first
-        ten readings; then groups that are wrong throughout tell: few at first, nearly all now.
+        ten readings; then its first three tell, or groups that are wrong throughout: few at first,
+        nearly all now.
         Accuracy that falls while the reward does not is another disease, and REW005's.
 
     Why it matters:
@@ -71,6 +72,13 @@ class RewardCollapse(Rule):
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
         series = chart.series(name)
         best = series.highest
+        if best is None:
+            return None
+        return self._from_best(chart, name) or self._from_opening(series, name, chart)
+
+    def _from_best(self, chart: Chart, name: str) -> Sighting | None:
+        series = chart.series(name)
+        best = series.highest
         if best is None or series.last >= best.level:
             return None
         if name == _ACCURACY and self._is_rewarded(chart, best.step):
@@ -84,6 +92,20 @@ class RewardCollapse(Rule):
         )
         severity: Severity = "critical" if lost >= self.collapsed else "warning"
         return Sighting(severity, text, (cite(chart, name, best.level),))
+
+    def _from_opening(self, series: Series, name: str, chart: Chart) -> Sighting | None:
+        """A run that died within its first ten readings, and has no better level than dead."""
+        opening, now = series.opening, series.level(2 * RECENT)
+        if opening is None or opening.level <= 0 or len(series) < self.readings:
+            return None
+        lost = opening.level - now
+        dead = max(series.tail(RECENT)) <= (1 - self.collapsed) * opening.level
+        if not dead or not lost > 4 * noise_of(series):
+            return None
+        if name == _ACCURACY and self._is_rewarded(chart, opening.step):
+            return None
+        text = f"{name} has fallen from {opening.level:.3g} at the start to {now:.3g}"
+        return Sighting("critical", text, (cite(chart, name, opening.level),))
 
     def _is_rewarded(self, chart: Chart, since: int) -> bool:
         reward = chart.series(_REWARD)
