@@ -112,3 +112,10 @@ def test_options_of_the_command_line() -> None:
         plan_of(["vllm:m"], [])
     with pytest.raises(ConfigError, match=r"sampling\.top_p cannot be '2'"):
         plan_of(["vllm:m"], ["vllm:m"], sampling={"top_p": 2})
+
+
+def test_the_grid_of_the_docs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "probe.md").read_text()
+    plan = read_plan(written(tmp_path, page.partition("```toml")[2].partition("```")[0]))
+    assert (len(plan.samplers), len(plan.learners), plan.cells) == (4, 4, 32)
+    assert {spec.engine for spec in plan.learners} == {"transformers", "fsdp"}
