@@ -125,6 +125,22 @@ class Response:
     """Arrays of `WANTS` by name, N first."""
 
 
+def with_defaults(
+    options: Mapping[str, Any], defaults: Mapping[str, Any], engine: str
+) -> dict[str, Any]:
+    """All options of an engine, those that are not given at their defaults.
+
+    Raises:
+        RefusalError: if one is not among the defaults.
+    """
+    for name in options:
+        if name not in defaults:
+            raise RefusalError(
+                f"{engine} has no option {name[:60]!r}", f"the known ones are {', '.join(defaults)}"
+            )
+    return {**defaults, **options}
+
+
 def response_seed(sampling: Sampling, prompt: int, sample: int) -> int:
     """A seed below 2⁶² for one response of `Engine.sample`, the same however shards are cut.
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import contract
 import numpy as np
-from contract import Processing, RefusalError, Response, Sampling, response_seed
+from contract import Processing, RefusalError, Response, Sampling, response_seed, with_defaults
 from numpy.typing import NDArray
 
 _DEFAULTS: dict[str, Any] = {
@@ -320,13 +320,7 @@ def load(model: str, options: dict[str, Any]) -> LlamaCpp:
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if name not in _DEFAULTS:
-            raise RefusalError(
-                f"llama.cpp has no option {name[:60]!r} here",
-                f"the known ones are {', '.join(_DEFAULTS)}",
-            )
-    merged = {**_DEFAULTS, **options}
+    merged = with_defaults(options, _DEFAULTS, "llama.cpp")
     for name in ("type_k", "type_v"):
         if merged[name] not in _CACHE_TYPES:
             raise RefusalError(

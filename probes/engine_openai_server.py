@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import contract
 import hf_tokenizer
 import numpy as np
-from contract import Processing, RefusalError, Response, Sampling, response_seed
+from contract import Processing, RefusalError, Response, Sampling, response_seed, with_defaults
 from http_json import JsonClient, StatusError
 from server_dialects import Completions, Dialect, Drawn, Sglang, Vllm, refuse
 
@@ -230,14 +230,7 @@ def load(url: str, options: dict[str, Any]) -> OpenAiServer:
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if name not in _DEFAULTS:
-            raise RefusalError(
-                f"a server has no option {name[:60]!r}",
-                f"the known ones are {', '.join(_DEFAULTS)}; what else there is to set was set "
-                "when it was started",
-            )
-    merged = {**_DEFAULTS, **options}
+    merged = with_defaults(options, _DEFAULTS, "a server")
     if merged["logprobs"] not in ("", "raw", "processed"):
         raise RefusalError("logprobs= is raw or processed")
     for name in ("wait", "request_timeout", "connections"):

@@ -28,7 +28,7 @@ from typing import Any
 import contract
 import hf_tokenizer
 import numpy as np
-from contract import Processing, RefusalError, Response
+from contract import Processing, RefusalError, Response, with_defaults
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.runs.carriers.catalogue import logs_in
@@ -258,13 +258,7 @@ def load(run: str, options: dict[str, Any]) -> Recorded:
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if name not in _DEFAULTS:
-            raise RefusalError(
-                f"a record has no option {name[:60]!r}",
-                f"the known ones are {', '.join(_DEFAULTS)}",
-            )
-    merged = {**_DEFAULTS, **options}
+    merged = with_defaults(options, _DEFAULTS, "a record")
     if merged["side"] not in _SIDES:
         raise RefusalError("a record has two sides", "say side=sampler or side=learner")
     if merged["logprobs"] not in ("raw", "processed"):

@@ -10,23 +10,20 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
-import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 
 from tests.probes.models import messages, prompts_file, tokenizer
 from tests.probes.programs import VLLM_ENVIRONMENT, run, sample, score, vllm_python
+from tests.trainer.vllm_helpers import end, free_port, wait_for
 
 PROMPTS = 6
 QUICK = {"wait": 1, "request_timeout": 5}
@@ -45,10 +42,8 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def vllm_server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM server in float32, which says what it was started with."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
     folder = tmp_path_factory.mktemp("server")
+    port = free_port()
     arguments = f"--host 127.0.0.1 --port {port} --served-model-name tiny --dtype float32"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -63,24 +58,7 @@ def vllm_server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         wait_for(url, process, folder / "log")
         yield url
     finally:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(500):
-        if process.poll() is not None:
-            break
-        try:
-            if httpx2.get(f"{url}/health", timeout=5, trust_env=False).is_success:
-                return
-        except httpx2.TransportError:
-            time.sleep(0.5)
-    pytest.fail(f"the vLLM server does not start:\n{log.read_text(errors='replace')[-3000:]}")
+        end(process)
 
 
 def test_a_real_vllm_server_samples_scores_and_tokenises(

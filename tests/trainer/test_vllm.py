@@ -7,7 +7,6 @@ answers is in `test_vllm_answers`.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx2
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -37,6 +35,7 @@ from tests.trainer.vllm_helpers import (
     SMALL,
     VOCABULARY,
     drawn,
+    end,
     free_port,
     gap,
     move,
@@ -47,6 +46,7 @@ from tests.trainer.vllm_helpers import (
     save_model,
     small,
     trained,
+    wait_for,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -99,28 +99,6 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
             yield url
         finally:
             end(process)
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(400):
-        if process.poll() is not None:
-            break
-        try:
-            if httpx2.get(f"{url}/health", timeout=5, trust_env=False).is_success:
-                return
-        except httpx2.TransportError:
-            time.sleep(0.5)
-    pytest.fail(f"the vLLM server does not start:\n{log.read_text(errors='replace')[-3000:]}")
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C does; the whole process group dies with it, whatever happens."""
-    process.send_signal(signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(30)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
 
 
 def train(program: Sequence[str | Path], run_dir: Path, *assignments: str) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx2
+import pytest
 import torch
 
 from grpodoctor.runs.follower import read_run
@@ -46,6 +52,29 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until a vLLM server answers, which takes half a minute where nobody else works."""
+    for _ in range(500):
+        if process.poll() is not None:
+            break
+        try:
+            if httpx2.get(f"{url}/health", timeout=5, trust_env=False).is_success:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.5)
+    pytest.fail(f"the vLLM server does not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C does; the whole process group dies with it, whatever happens."""
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(30)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
 
 
 def reading(step: StepRecord, name: str) -> float:
