@@ -33,13 +33,22 @@ def encoded(tokenizer: Any, prompt: Mapping[str, Any]) -> list[int]:
     """The ids of a text, with what the tokenizer puts before it; of messages, in their template.
 
     Raises:
-        RefusalError: for messages where the tokenizer has no template.
+        RefusalError: for messages where the tokenizer has no template, or one that does not take
+            them.
     """
     if "messages" not in prompt:
         return list(tokenizer.encode(prompt["text"]))
     if not getattr(tokenizer, "chat_template", True):  # some have the method and no such attribute
         raise RefusalError("the tokenizer has no chat template", "give prompts as text or ids")
-    text = tokenizer.apply_chat_template(
-        prompt["messages"], add_generation_prompt=True, tokenize=False
-    )
+    import jinja2
+
+    try:
+        text = tokenizer.apply_chat_template(
+            prompt["messages"], add_generation_prompt=True, tokenize=False
+        )
+    except (ValueError, TypeError, KeyError, jinja2.TemplateError) as error:
+        raise RefusalError(
+            f"the chat template does not take a prompt: {' '.join(str(error).split())[:200]}",
+            "look at the roles of its messages, or give prompts as text",
+        ) from error
     return list(tokenizer.encode(text, add_special_tokens=False))
