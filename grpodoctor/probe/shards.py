@@ -90,7 +90,30 @@ def _bounded(path: Path) -> None:
         raise ValueError(f"{size} bytes in one shard")
 
 
+_REAL = (
+    "logprobs_",
+    "entropy_",
+    "mass_above_",
+    "top_logprob_",
+    "at_temperature_",
+    "router_margin_",
+)
+
+
+def _check_kinds(shard: Shard) -> None:
+    """Every array has the number of axes that its name says, and the kind of number."""
+    for name in Shard.__dataclass_fields__:
+        values = getattr(shard, name)
+        if values is None:
+            continue
+        axes = 1 if name.endswith("offsets") else len(name.rpartition("_")[2])
+        kinds = "f" if name.startswith(_REAL) else "b" if name == "ended_B" else "iu"
+        if values.ndim != axes or values.dtype.kind not in kinds:
+            raise ValueError(f"{name} has {values.ndim} axes of {values.dtype}")
+
+
 def _check(shard: Shard) -> None:
+    _check_kinds(shard)
     responses, tokens = len(shard.prompt_B), len(shard.response_ids_N)
     for name, ids, offsets in (
         ("prompt", shard.prompt_ids_P, shard.prompt_offsets),
