@@ -22,7 +22,7 @@ import dataclasses
 import inspect
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,29 +112,38 @@ class VllmEngine:
         }
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        """The ids that reach the model, by sending each prompt through vLLM."""
-        from vllm import SamplingParams
+        """The ids that reach the model, by sending the prompts through vLLM.
 
-        one = SamplingParams(max_tokens=1, detokenize=False)
-        ids: list[list[int]] = []
-        for prompt in prompts:
-            try:
-                own = hf_tokenizer.encoded(self._llm.get_tokenizer(), prompt)
-                if len(own) >= self._context:
-                    ids.append(own)  # vLLM refuses it; how long it is, is what must be known
-                    continue
-                if "messages" in prompt:
-                    outputs = self._llm.chat(prompt["messages"], one, use_tqdm=False)
-                else:
-                    outputs = self._llm.generate(prompt["text"], one, use_tqdm=False)
-            except _FAILURES as error:
-                raise RefusalError(
-                    f"vLLM cannot take prompt {len(ids)}: {_one_line(error)}",
-                    "look at its length and at the model's chat template",
-                ) from error
-            ids.append(list(outputs[0].prompt_token_ids))
+        Those that it would refuse are told by its tokenizer: how long they are must be known.
+        """
+        tokenizer = self._llm.get_tokenizer()
+        ids = [hf_tokenizer.encoded(tokenizer, prompt) for prompt in prompts]
+        fitting = [place for place, own in enumerate(ids) if len(own) < self._context]
+        talks = [place for place in fitting if "messages" in prompts[place]]
+        texts = [place for place in fitting if "messages" not in prompts[place]]
+        self._read(ids, talks, self._llm.chat, [prompts[place].get("messages") for place in talks])
+        self._read(ids, texts, self._llm.generate, [prompts[place].get("text") for place in texts])
         self._llm.reset_prefix_cache()
         return ids
+
+    @staticmethod
+    def _read(
+        ids: list[list[int]], places: Sequence[int], send: Callable[..., Any], prompts: list[Any]
+    ) -> None:
+        """Put the ids that vLLM makes of some prompts into their places."""
+        from vllm import SamplingParams
+
+        if not prompts:
+            return
+        try:
+            outputs = send(prompts, SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False)
+        except _FAILURES as error:
+            raise RefusalError(
+                f"vLLM cannot take the prompts: {_one_line(error)}",
+                "look at them and at the model's chat template",
+            ) from error
+        for place, output in zip(places, outputs, strict=True):
+            ids[place] = list(output.prompt_token_ids)
 
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
@@ -438,9 +447,12 @@ def _has_experts(model: str, settings: Mapping[str, Any]) -> bool:
         return False
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(
-        model, trust_remote_code=bool(settings.get("trust_remote_code", False))
-    ).get_text_config()
+    try:
+        config = AutoConfig.from_pretrained(
+            model, trust_remote_code=bool(settings.get("trust_remote_code", False))
+        ).get_text_config()
+    except (OSError, ValueError, KeyError):
+        return False  # vLLM says better what is wrong with it, and reads more than transformers
     names = ("num_experts", "num_local_experts", "n_routed_experts")
     return any((getattr(config, name, 0) or 0) > 1 for name in names)
 
