@@ -1,5 +1,6 @@
 """The wheel works away from the checkout, in an environment without torch."""
 
+import os
 import subprocess
 import sys
 import venv
@@ -12,10 +13,13 @@ ROOT = Path(__file__).parent.parent
 FIXTURE = Path(__file__).parent / "data" / "run"
 
 
-def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    *command: str | Path, cwd: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False
-    )
+        command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False,
+        env=os.environ | (environment or {}),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +71,43 @@ def test_a_feature_of_an_extra_names_it(installed: Path) -> None:
     assert result.returncode == 2
     assert "pip install 'grpodoctor[torch]'" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model without training and without a tokenizer: prompts are ids."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=48, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+        eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_probe_runs_its_own_programs_in_another_python(
+    installed: Path, model: Path, tmp_path: Path
+) -> None:
+    where = "from grpodoctor.programs import program as p; print(p('probes', 'contract.py'))"
+    found = _run(installed / "python", "-c", where, cwd=tmp_path)
+    assert Path(found.stdout.strip()).is_relative_to(installed.parent), found.stderr
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(f'{{"prompt_token_ids": [{at}, 7, 9]}}\n' for at in range(2, 10)))
+    spec = f"transformers:{model}?dtype=float32&python={sys.executable}"
+    result = _run(
+        *(installed / "grpodoctor", "probe", "--sampler", spec, "--learner", spec),
+        *("--prompts", prompts, "--samples", "2", "--max-tokens", "8", "--no-attribution"),
+        *("--output", tmp_path / "out", "--output-format", "json"),
+        cwd=tmp_path,
+        environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    report = orjson.loads(result.stdout)
+    (cell,) = report["cells"]
+    assert cell["status"] == "done"
+    assert cell["comparison"]["responses"] == 16
+    assert all(control["passed"] for control in cell["controls"]), cell["controls"]

@@ -120,25 +120,30 @@ class Book:
 
     def result(self) -> ProbeResult:
         """All that there is to say until now."""
-        sampling = self.plan.sampling
-        changed = sampling.model_dump(exclude_defaults=True)
         return ProbeResult(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            settings={
-                "prompts": self.prompts,
-                "from": str(self.plan.prompts or "built-in"),
-                "samples": sampling.samples,
-                "temperature": sampling.temperature,
-                **changed,
-                "max_tokens": list(sampling.max_tokens),
-                "seed": sampling.seed,
-                "stale": str(self.plan.stale) if self.plan.stale else None,
-            },
+            settings=self._settings(),
             engines=dict(self.facts),
             cells=tuple(pair.cell for pair in self.pairs),
             seconds=time.monotonic() - self._began,
             notes=tuple(self.notes),
         )
+
+    def _settings(self) -> dict[str, Any]:
+        """What was asked for; of a record it is no more than the temperature."""
+        sampling = self.plan.sampling
+        stale = str(self.plan.stale) if self.plan.stale else None
+        common = {"temperature": sampling.temperature, "seed": sampling.seed, "stale": stale}
+        if all(spec.is_record for spec in self.plan.samplers):
+            return common
+        return {
+            "prompts": self.prompts,
+            "from": str(self.plan.prompts or "built-in"),
+            "samples": sampling.samples,
+            **sampling.model_dump(exclude_defaults=True),
+            "max_tokens": list(sampling.max_tokens),
+            **common,
+        }
 
     def write(self) -> ProbeResult:
         """Replace the result on disk."""

@@ -12,8 +12,8 @@ from grpodoctor.probe.lab import Sampling
 from grpodoctor.probe.shards import Shard, read_pairs, read_shards
 
 _MOST_IDS_BYTES = 1 << 30
-_ROUNDING = 1e-3
-"""A log-probability above zero by no more than this is rounding."""
+_ROUNDING = 1e-2
+"""A log-probability above zero by no more than this is rounding, in 16 bits."""
 
 
 def check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabulary: int) -> None:

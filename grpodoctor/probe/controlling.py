@@ -30,8 +30,8 @@ from grpodoctor.probe.spec import EngineSpec
 NOISE = 0.05
 """On every weight matrix, relative. Less is drowned by the rounding of a model in 16 bits, and more
 is no likeness of a checkpoint that is some updates old."""
-_TAKES_NOISE = ("transformers", "fsdp", "program")
-_TAKES_CHECKPOINTS = (*_TAKES_NOISE, "vllm")
+_TAKES_NOISE = ("transformers", "program")
+_TAKES_CHECKPOINTS = (*_TAKES_NOISE, "fsdp", "vllm")
 _OTHER_WEIGHTS = ("weights", "weights_only", "sync", "sync_reset_cache", "sync_stock")
 _ROUTERS = ("num_experts", "num_local_experts", "n_routed_experts")
 

@@ -288,11 +288,10 @@ class Laboratory:
     def _check(self, errand: _Errand, task: Task) -> None:
         engine = errand.engine
         if isinstance(task.job, SampleJob):
-            is_record = engine.engine == "recorded"
-            prompts = None if is_record else len(self.prompts)
+            prompts = None if engine.is_record else len(self.prompts)
             vocabulary = self.facts(engine).vocab_size
             check_sampled(task.output, task.job.sampling, prompts, vocabulary)
-            if is_record:
+            if engine.is_record:
                 self._name_prompts(errand, task)
         elif isinstance(task.job, ScoreJob):
             check_scored(task.job.rollouts, task.output)

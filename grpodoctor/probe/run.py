@@ -52,6 +52,7 @@ from grpodoctor.probe.store import content_key
 _CONTROL_RESPONSES = 256
 """Responses that controls look at: one shard."""
 _REMEDIES = 6
+_RECORD = "a record says what it says, however often it is asked"
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
 """What attribution reads its signatures from; a test counts the loads."""
 
@@ -120,7 +121,8 @@ class _Run:
         own = [
             ScoreJob(rollouts=self.lab.where(sampler, draw))
             for draw in draws
-            if Processing.of(draw.sampling) == Processing()  # else the facts must be known first
+            # At other settings the facts must be known first: they say what its samples are of.
+            if Processing.of(draw.sampling) == Processing() and not sampler.is_record
         ]
         ids, *outcomes = self.lab.attempt(sampler, [TokeniseJob(), *draws, *own])
         if isinstance(ids, Path) and self._leave_out_long(sampler, ids):
@@ -178,8 +180,10 @@ class _Run:
                 self.book.fail(pair, outcome)
             return
         facts = self._facts(sampler)
-        own = ScoreJob(rollouts=outcome, processing=told_under(draw.sampling, facts))
-        (rescored,) = self.lab.attempt(sampler, [own])
+        rescored: Outcome = EngineError(_RECORD)
+        if not sampler.is_record:
+            own = ScoreJob(rollouts=outcome, processing=told_under(draw.sampling, facts))
+            (rescored,) = self.lab.attempt(sampler, [own])
         part = self.lab.part_of(outcome, _CONTROL_RESPONSES)
         for pair in pairs:
             pair.rollouts = Rollouts(draw.sampling, outcome, part, facts, rescored)
@@ -249,9 +253,10 @@ class _Run:
         found = compare(rollouts.path, scored, prompts=prompts, seed=seed)
         found = with_pieces(found, (pair.learner.model, pair.sampler.model))
         part = self.lab.part_of(scored, _CONTROL_RESPONSES)
+        again = EngineError(_RECORD) if pair.learner.is_record else backwards
         controls = (
             self_scoring_of(rollouts),
-            repeat_of(part, backwards, facts.dtype),
+            repeat_of(part, again, facts.dtype),
             self.weights.control(pair.sampler, pair.learner),
         )
         pair.measured = Measured(rollouts, scored, found)

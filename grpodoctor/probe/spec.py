@@ -104,6 +104,11 @@ class EngineSpec:
         return replace(self, options=kept)
 
     @property
+    def is_record(self) -> bool:
+        """Whether it has been recorded what it says, and nothing is computed."""
+        return self.engine == "recorded"
+
+    @property
     def label(self) -> str:
         """Short, for a table: the engine, the model's last name and the options."""
         name = Path(self.model).name or self.model

@@ -11,6 +11,7 @@ import pytest
 from grpodoctor.probe.results_json import read_result
 from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.values import Mean
+from tests.runs.dumps import samples
 
 ENGINE = Path(__file__).with_name("fault_engine.py")
 SMALL = ("--limit", "6", "--samples", "2", "--max-tokens", "8", "--no-attribution")
@@ -233,3 +234,21 @@ def test_attribution_needs_no_further_load_of_the_same_learner(tmp_path: Path) -
     assert options.count({"shift": 0.05}) == 1
     (cell,) = read_result(out / "probe.json").cells
     assert cell.causes
+
+
+def test_a_record_has_its_own_prompts(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    samples.nemo_rl(run)
+    out = tmp_path / "out"
+    sides = [f"recorded:{run}?side={side}" for side in ("sampler", "learner")]
+    both = ("--sampler", sides[0], "--learner", sides[1])
+    done = probe(*both, "--no-attribution", output=out)
+    assert done.returncode in (0, 1), done.stderr
+    result = read_result(out / "probe.json")
+    (cell,) = result.cells
+    assert cell.comparison is not None
+    assert cell.comparison.responses == samples.RESPONSES
+    assert "prompts" not in result.settings
+    assert {control.passed for control in cell.controls} == {None}, "a record proves nothing"
+    assert "token ids" in cell.comparison.worst[0].prompt_text
