@@ -183,7 +183,12 @@ class Tokens:
 
 
 def significant(before: Tokens, after: Tokens) -> bool:
-    """Whether the gap of the same responses is smaller by more than chance among them."""
+    """Whether the gap of the same tokens is smaller by more than chance among responses.
+
+    Where tokens were left out, it is: what they carried is no estimate.
+    """
+    if not np.array_equal(before.counted_N, after.counted_N):
+        return True
     fall_B = before.gap_B - after.gap_B
     error = fall_B.std() * np.sqrt(fall_B.size)
     return bool(fall_B.sum() > _SIGNIFICANT * error)

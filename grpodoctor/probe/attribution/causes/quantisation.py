@@ -11,6 +11,7 @@ import numpy as np
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import (
+    EXACT,
     Bench,
     difference_gap,
     model_path,
@@ -149,4 +150,5 @@ def _by_module(
     total = float(np.sum(list(alone.values())))
     shares = {kind: gap / total for kind, gap in alone.items() if total and gap / total >= 0.01}
     ranked = dict(sorted(shares.items(), key=lambda pair: -pair[1]))
-    return ranked, difference_gap(plain_N, whole_N)
+    effect = difference_gap(plain_N, whole_N)
+    return ranked, effect if effect > EXACT else None

@@ -1,0 +1,287 @@
+"""Signatures and the order of experiments, on engines that are functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.catalogue import all_causes
+from grpodoctor.probe.attribution.investigate import attribute, investigate
+from grpodoctor.probe.attribution.tensors import in_layers, kinds_of, layers_of
+from grpodoctor.probe.lab import Processing, Sampling
+from grpodoctor.probe.results import Control
+from grpodoctor.probe.spec import EngineSpec
+from tests.probe.attribution.scripted import Scripted, case_of, noisy
+
+LEARNER = EngineSpec.of("transformers", "model", {})
+VLLM = EngineSpec.of("vllm", "model", {})
+BFLOAT16 = 0.01
+"""The error of logits that stands for rounding to it."""
+
+
+def exact(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
+    return logits_NV
+
+
+def rounding(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+    """Errors of their own for each engine, unless it computes in float32."""
+    draws = np.random.default_rng((generator.integers(1 << 30), len(engine.engine)))
+    rounds = engine.options.get("dtype", "bfloat16") == "bfloat16"
+    return noisy(logits_NV, BFLOAT16 if rounds else 0.0, draws)
+
+
+def names(lab: Scripted, case: Any) -> list[str]:
+    return [each.cause for each in attribute(lab, case)]
+
+
+def test_engines_that_agree_to_the_bit_load_nothing_more_than_the_columns(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    assert found.causes == ()
+    assert found.verdict == "The engines agree: every log-probability is the same to the bit."
+    assert len(lab.loaded) == 3  # the columns, and each tokenizer
+
+
+def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
+    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    assert found.causes == ()
+    assert found.noise == pytest.approx(found.gap, rel=1.0)
+    assert "as far as bfloat16 against bfloat16 can" in found.verdict
+
+
+def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path: Path) -> None:
+    # In bfloat16 the learner rounds in another way than the sampler: lowering it proves nothing.
+    lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
+    learner = LEARNER.with_options(dtype="float32")
+    (named,) = attribute(lab, case_of(lab, VLLM, learner))
+    assert (named.cause, named.confidence) == ("precision", "proven")
+    assert "in float32 the sampler is" in named.told
+
+
+def test_a_layout_is_proven_by_its_run_on_one_device(tmp_path: Path) -> None:
+    def divided(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.02 * ("tensor_parallel_size" in engine.options), generator)
+
+    lab = Scripted(tmp_path, divided, layouts={"vllm": 2})
+    sampler = VLLM.with_options(tensor_parallel_size=2)
+    (named,) = attribute(lab, case_of(lab, sampler, LEARNER))
+    assert (named.cause, named.confidence) == ("parallel-layout", "proven")
+    assert named.details == ("sampler: tensor_parallel 2",)
+
+
+def test_a_layout_that_changes_nothing_is_not_named(tmp_path: Path) -> None:
+    def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
+
+    lab = Scripted(tmp_path, wrong, layouts={"vllm": 2})
+    sampler = VLLM.with_options(tensor_parallel_size=2, kv_cache_dtype="fp8", quantization="fp8")
+    assert not {"parallel-layout", "kv-cache", "quantisation"} & set(
+        names(lab, case_of(lab, sampler, LEARNER))
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "cause"),
+    [("kv_cache_dtype", "fp8", "kv-cache"), ("quantization", "fp8", "quantisation")],
+)
+def test_what_a_sampler_is_told_to_round(
+    tmp_path: Path, option: str, value: str, cause: str
+) -> None:
+    def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.05 * (option in engine.options), generator)
+
+    lab = Scripted(tmp_path, rounded)
+    (named,) = attribute(lab, case_of(lab, VLLM.with_options(**{option: value}), LEARNER))
+    assert (named.cause, named.confidence) == (cause, "proven")
+
+
+def cached(share: int) -> Any:
+    """Responses with a cached prompt, whose first tokens are off."""
+
+    def told(response: Any) -> None:
+        if response.prompt % share == 0:
+            response.cached = 2
+            spoilt = np.asarray(response.logprobs)
+            spoilt[:10] *= 1.5
+            response.logprobs = spoilt.tolist()
+
+    return told
+
+
+def test_a_cache_of_prompts_by_the_gap_where_it_was_used(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=cached(2)))
+    assert (named.cause, named.confidence) == ("prefix-caching", "proven")
+    assert named.figures["cached_share"] == 0.5
+
+
+def test_a_cache_that_all_have_used_is_only_likely(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=cached(1)))
+    assert (named.cause, named.confidence) == ("prefix-caching", "likely")
+
+
+def test_a_cache_that_does_no_harm_is_not_named(tmp_path: Path) -> None:
+    def innocent(response: Any) -> None:
+        response.cached = 2 * (response.prompt % 2)
+        response.logprobs = [min(each * 1.1, 0) for each in response.logprobs or []]
+
+    lab = Scripted(tmp_path, exact)
+    assert "prefix-caching" not in names(lab, case_of(lab, VLLM, LEARNER, told=innocent))
+
+
+def test_a_gap_that_nothing_explains_is_left_unexplained(tmp_path: Path) -> None:
+    def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
+
+    lab = Scripted(tmp_path, wrong)
+    found = investigate(lab, case_of(lab, VLLM, LEARNER, differing=()))
+    assert found.causes == ()
+    assert found.left == 1.0
+    assert "no experiment that could be made here" in found.verdict
+
+
+def test_tensors_that_differ_make_stale_weights_likely(tmp_path: Path) -> None:
+    def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
+
+    lab = Scripted(tmp_path, wrong)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, differing=("a.weight", "b.weight")))
+    assert (named.cause, named.confidence) == ("stale-weights", "likely")
+    assert named.details == ("a.weight", "b.weight")
+
+
+def test_a_budget_that_ends_leaves_what_is_known(tmp_path: Path) -> None:
+    def hot(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        heat = 1.25 if engine.engine == "vllm" else 1.0
+        return noisy(logits_NV / heat, 0.2 * (engine.engine == "vllm"), generator)
+
+    whole = Scripted(tmp_path / "whole", hot)
+    assert "temperature" in names(whole, case_of(whole, VLLM, LEARNER))
+    lab = Scripted(tmp_path / "short", hot)
+    case = case_of(lab, VLLM, LEARNER)
+    for runs in range(4):
+        lab.runs = runs
+        lab.loaded.clear()
+        found = investigate(lab, case)
+        assert "the time ended before every experiment was made" in found.notes
+        assert found.verdict
+
+
+def test_an_experiment_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.05 * (engine.engine == "vllm"), generator)
+
+    lab = Scripted(tmp_path, rounded)
+    case = case_of(lab, VLLM.with_options(kv_cache_dtype="fp8"), LEARNER, differing=())
+    lab.refuses = lambda engine: engine.engine == "vllm"
+    found = investigate(lab, case)
+    assert found.causes == ()
+    assert any("kv-cache could not be tried: it cannot do that" in each for each in found.notes)
+
+
+def test_a_learner_that_cannot_score_again_is_judged_by_what_it_has_said(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    case = case_of(lab, VLLM, replace(LEARNER, engine="recorded"), told=shifted)
+    lab.refuses = lambda _: True
+    (named,) = attribute(lab, case)
+    assert named.cause == "off-by-one"
+
+
+def shifted(response: Any) -> None:
+    response.logprobs = [*(response.logprobs or [])[1:], -1.0]
+
+
+def test_a_shift_the_other_way(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=shifted))
+    assert named.figures["shift"] == -1
+    assert "one token too early" in named.told
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_logprobs_that_are_no_numbers(tmp_path: Path, value: float) -> None:
+    def broken(response: Any) -> None:
+        response.logprobs = [value] * len(response.response_ids)
+
+    lab = Scripted(tmp_path, exact)
+    found = investigate(lab, case_of(lab, VLLM, LEARNER, told=broken))
+    assert found.causes == ()
+    assert found.verdict.startswith("No token has a finite log-probability")
+
+
+def test_ids_that_are_no_ids(tmp_path: Path) -> None:
+    class Hostile(Scripted):
+        def _done(self, engine: Any, job: Any) -> Path:
+            folder = super()._done(engine, job)
+            if (folder / "ids.json").exists():
+                (folder / "ids.json").write_text('[["a"], {"b": ' + "[" * 100_000)
+            return folder
+
+    lab = Hostile(tmp_path, exact)
+    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    assert found.causes == ()
+    assert any("prompt-ids could not be tried" in note for note in found.notes)
+
+
+def test_a_measurement_whose_shards_are_gone(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    case = case_of(lab, VLLM, LEARNER)
+    for path in case.scored.glob("*.npz"):
+        path.write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(EngineError, match="cannot be used"):
+        attribute(lab, case)
+
+
+def test_a_failed_control_does_not_make_a_cause(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    control = Control("repeat", "The same engine twice", False, "It differs.")
+    assert names(lab, case_of(lab, VLLM, LEARNER, controls=(control,))) == []
+
+
+def test_causes_are_found_by_looking_and_each_says_what_to_do() -> None:
+    causes = all_causes()
+    assert len({each.id for each in causes}) == len(causes) == 20
+    assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)
+
+
+def test_groups_of_tensors() -> None:
+    names = [
+        "model.embed_tokens.weight",
+        *(f"model.layers.{n}.self_attn.q_proj.weight" for n in (0, 1, 10)),
+        *(f"model.layers.{n}.mlp.up_proj.weight" for n in (0, 1, 10)),
+        "model.norm.weight",
+    ]
+    kinds = kinds_of(names)
+    assert set(kinds) == {"embeddings", "norms", "attention", "MLP"}
+    assert layers_of(names, kinds["MLP"]) == [0, 1, 10]
+    import re
+
+    chosen = [name for name in names if re.search(in_layers(kinds["MLP"], [1]), name)]
+    assert chosen == ["model.layers.1.mlp.up_proj.weight"]
+
+
+def test_a_temperature_between_the_columns_is_found(tmp_path: Path) -> None:
+    def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        return logits_NV / (1.37 if engine.engine == "vllm" else 1.0)
+
+    lab = Scripted(tmp_path, hot)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER))
+    assert named.figures["fitted"] == pytest.approx(1.37, rel=0.01)
+
+
+def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> None:
+    def as_asked(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        return logits_NV / (0.7 if engine.engine == "vllm" else 1.0)
+
+    lab = Scripted(tmp_path, as_asked)
+    sampling = Sampling(samples=4, max_tokens=40, temperature=0.7)
+    case = case_of(lab, VLLM, LEARNER, sampling=sampling, processing=Processing())
+    (named,) = attribute(lab, case)
+    assert "the learner is wrong, 0.7 was asked for" in named.told
