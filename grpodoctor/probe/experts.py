@@ -14,7 +14,6 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.errors import EngineError
 from grpodoctor.measure.experts import churn_readings, lost_experts
 from grpodoctor.probe.results import ExpertComparison, LayerFlips
 from grpodoctor.probe.shards import Shard, read_pairs
@@ -22,7 +21,6 @@ from grpodoctor.vocabulary.values import (
     Mean,
     NotApplicable,
     Quantiles,
-    Rate,
     Reading,
     merge_all,
     scalar,
@@ -273,28 +271,3 @@ def rank_correlation(joint: NDArray[np.integer]) -> float | None:
     if not spread:
         return None
     return float(rows @ joint @ columns) / float(np.sqrt(spread))
-
-
-def replay_agreement(given: Path, used: Path) -> dict[str, Reading]:
-    """`experts/replay_coverage` and `experts/replay_agreement` of scores that replay a routing.
-
-    Args:
-        given: the shards whose experts were to be replayed.
-        used: what the learner that replayed them says it used.
-
-    Raises:
-        EngineError: if a shard is missing or damaged, tells of no experts, or of other tokens.
-    """
-    coverage, agreement = Rate(0, 0), Rate(0, 0)
-    for left, right in read_pairs(given, used):
-        if left.experts_NLK is None or right.experts_NLK is None:
-            raise EngineError(
-                "a replay cannot be judged without the experts of both sides",
-                where=str(used if right.experts_NLK is None else given),
-                remedy="ask both engines for experts",
-            )
-        present_NL = (left.experts_NLK >= 0).all(axis=2)
-        same_NL = lost_experts(left.experts_NLK, right.experts_NLK) == 0
-        coverage = coverage.merge(Rate.of(present_NL))
-        agreement = agreement.merge(Rate.of(same_NL[present_NL]))
-    return {"experts/replay_coverage": coverage, "experts/replay_agreement": agreement}

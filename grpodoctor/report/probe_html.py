@@ -217,6 +217,7 @@ def _experts(experts: ExpertComparison | None, title: str = "Experts") -> str:
         ["tokens with routing on both sides", f"{experts.tokens:,} ({experts.coverage:.1%})"],
         ["tokens with another expert in any layer", f"{experts.any_flip_rate:.2%}"],
         ["experts that are others, mean over tokens and layers", f"{experts.churn:.3%}"],
+        ["tokens and layers routed just alike (1 under a replay)", _percent(experts.agreement)],
         ["mean |Δlogp| of tokens with a flip", small(experts.logprob_diff_flipped)],
         ["and of those without", small(experts.logprob_diff_kept)],
         ["rank correlation of flipped layers and |Δlogp|", small(experts.flips_to_gap)],

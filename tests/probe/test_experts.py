@@ -11,18 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from grpodoctor.errors import EngineError
 from grpodoctor.measure.experts import churn_readings
 from grpodoctor.probe.compare import compare
-from grpodoctor.probe.experts import (
-    ExpertTally,
-    compare_experts,
-    rank_correlation,
-    replay_agreement,
-)
+from grpodoctor.probe.experts import ExpertTally, compare_experts, rank_correlation
 from grpodoctor.probe.shards import Shard
 from grpodoctor.vocabulary.metrics import metric_of
-from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
+from grpodoctor.vocabulary.values import NotApplicable, scalar
 from tests.probe.pairs import Both, random_responses, shard, with_experts, write
 
 LAYERS, EXPERTS, SLOTS = 4, 8, 2
@@ -164,18 +158,21 @@ def test_two_checkpoints_churn(tmp_path: Path) -> None:
     assert found.comparison.churn == scalar(expected["experts/churn_update"])
 
 
-def test_a_replay_is_judged_by_what_was_used(tmp_path: Path) -> None:
-    responses = routed(9, flips=False)
-    for each in responses[:6]:
+def test_a_replay_is_judged_by_coverage_and_agreement(tmp_path: Path) -> None:
+    """A learner that is held to the sampler's experts: both are 1, or the replay does not work."""
+    obeyed = routed(9, flips=False)
+    whole = compare(*write(tmp_path / "obeyed", obeyed)).experts
+    assert whole is not None
+    assert (whole.coverage, whole.agreement) == (1, 1)
+    for each in obeyed[:6]:
         each.sampler_extras["experts"][0] = -1
-    obeyed = replay_agreement(*write(tmp_path / "obeyed", responses))
-    tokens = sum(len(each.sampler) for each in responses)
-    assert obeyed["experts/replay_coverage"] == Rate((tokens - 6) * LAYERS, tokens * LAYERS)
-    assert scalar(obeyed["experts/replay_agreement"]) == 1
-    ignored = replay_agreement(*write(tmp_path / "ignored", routed(10)))
-    assert 0.5 < (scalar(ignored["experts/replay_agreement"]) or 0) < 1
-    with pytest.raises(EngineError, match="experts of both sides"):
-        replay_agreement(*write(tmp_path / "silent", random_responses(8, 1)))
+    lossy = compare(*write(tmp_path / "lossy", obeyed)).experts
+    assert lossy is not None
+    assert lossy.coverage == pytest.approx(1 - 6 / whole.tokens)
+    assert lossy.agreement == 1
+    ignored = compare(*write(tmp_path / "ignored", routed(10))).experts
+    assert ignored is not None
+    assert 0.5 < (ignored.agreement or 0) < 1
 
 
 def test_memory_does_not_grow_with_the_number_of_tokens() -> None:
