@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -54,7 +54,7 @@ class Tokens:
 
     @classmethod
     def of(cls, pairs: list[tuple[Shard, Shard]]) -> Self:
-        """The tokens of shards side by side, whole shards up to `MOST_TOKENS`."""
+        """The tokens of shards side by side."""
         left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         sampler_N = _joined(left, "logprobs_N").astype(np.float64)
         learner_N = _joined(right, "logprobs_N").astype(np.float64)
@@ -80,7 +80,7 @@ class Tokens:
 
     @classmethod
     def read(cls, sampled: Path, scored: Path) -> Self:
-        """The tokens of two folders.
+        """The tokens of two folders, whole responses up to `MOST_TOKENS`.
 
         Raises:
             EngineError: if they do not hold the same responses, or none.
@@ -88,7 +88,8 @@ class Tokens:
         pairs: list[tuple[Shard, Shard]] = []
         tokens = 0
         for left, right in islice(read_pairs(sampled, scored), 4096):
-            pairs.append((left, right))
+            room = MOST_TOKENS - tokens
+            pairs.append((_head(left, room), _head(right, room)))
             tokens += left.response_ids_N.size
             if tokens >= MOST_TOKENS:
                 break
@@ -180,6 +181,25 @@ class Tokens:
         """k3 per token among some tokens; 0 if there is none."""
         at = wanted_N & self.finite_N
         return float(self.terms_N[at].mean()) if at.any() else 0.0
+
+
+def _head(shard: Shard, tokens: int) -> Shard:
+    """The first responses of a shard that have no more than so many tokens, one at the least."""
+    count = max(1, int(np.searchsorted(shard.response_offsets[1:], tokens, side="right")))
+    if count >= shard.prompt_B.size:
+        return shard
+    sizes = {
+        "_B": count,
+        "offsets": count + 1,
+        "_P": int(shard.prompt_offsets[count]),
+        **dict.fromkeys(("_N", "_NT", "_NL", "_NLK"), int(shard.response_offsets[count])),
+    }
+    cut: dict[str, Any] = {}
+    for field in fields(shard):
+        values = getattr(shard, field.name)
+        size = next(sizes[end] for end in sizes if field.name.endswith(end))
+        cut[field.name] = None if values is None else values[:size]
+    return Shard(**cut)
 
 
 def significant(before: Tokens, after: Tokens) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.tensors import in_layers, kinds_of, layers_of
+from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.lab import Processing, Sampling
 from grpodoctor.probe.results import Control
 from grpodoctor.probe.spec import EngineSpec
-from tests.probe.attribution.scripted import Scripted, case_of, noisy
+from tests.probe.attribution.scripted import TOKENS, Scripted, case_of, noisy
 
 LEARNER = EngineSpec.of("transformers", "model", {})
 VLLM = EngineSpec.of("vllm", "model", {})
@@ -261,7 +263,6 @@ def test_groups_of_tensors() -> None:
     kinds = kinds_of(names)
     assert set(kinds) == {"embeddings", "norms", "attention", "MLP"}
     assert layers_of(names, kinds["MLP"]) == [0, 1, 10]
-    import re
 
     chosen = [name for name in names if re.search(in_layers(kinds["MLP"], [1]), name)]
     assert chosen == ["model.layers.1.mlp.up_proj.weight"]
@@ -285,3 +286,18 @@ def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> 
     case = case_of(lab, VLLM, LEARNER, sampling=sampling, processing=Processing())
     (named,) = attribute(lab, case)
     assert "the learner is wrong, 0.7 was asked for" in named.told
+
+
+def test_memory_is_bounded_by_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        return logits_NV / (1.25 if engine.engine == "vllm" else 1.0)
+
+    lab = Scripted(tmp_path, hot)
+    case = case_of(lab, VLLM, LEARNER)
+    monkeypatch.setattr("grpodoctor.probe.attribution.tokens.MOST_TOKENS", 30 * TOKENS + 7)
+    tokens = Tokens.read(case.rollouts, case.scored)
+    assert tokens.sampler_N.size == 30 * TOKENS
+    assert tokens.surplus_N is not None
+    assert len(tokens.prompt_B) == len(tokens.prompt_lengths_B) == 30
+    assert len(tokens.surplus_N) == 30 * TOKENS
+    assert names(lab, case) == ["temperature"]

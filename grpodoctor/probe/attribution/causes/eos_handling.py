@@ -32,7 +32,7 @@ class EosHandling(Cause):
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
         """The share of the gap that sits at end tokens, against that of the others."""
         tokens, last_N = scene.tokens, scene.tokens.last_N
-        if scene.setup.without_ends or last_N.sum() < _FEWEST_ENDS:
+        if scene.setup.without_ends or scene.setup.shift or last_N.sum() < _FEWEST_ENDS:
             return None
         missing_N = ~np.isfinite(tokens.difference_N)
         if missing_N[last_N].mean() >= _SHARE and missing_N[~last_N].mean() < 1 / _TIMES:
