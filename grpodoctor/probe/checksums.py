@@ -7,6 +7,7 @@ grow with the model. Nothing is unpickled: a checkpoint in another format is not
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -125,9 +126,10 @@ class WeightsComparison:
 
 def local_model(model: str) -> Path | None:
     """The directory of a model on this machine: it itself, or the hub's copy of the name."""
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # a text that is no path
+        path = Path(model).expanduser()
+        if path.is_dir():
+            return path
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
         return None
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()

@@ -96,7 +96,8 @@ class Laboratory:
         """Whether a job was refused or cut off because the time was over."""
         self._failed: dict[str, EngineError] = {}
         self._keys: dict[str, str] = {}
-        self._launches = 0
+        # Names are not used twice: an answer of an earlier probe must not be taken for a new one.
+        self._launches = sum(1 for _ in (self.store.folder / "logs").glob("*.log"))
         self.use_prompts(prompts)
 
     def use_prompts(self, prompts: Sequence[Mapping[str, Any]]) -> None:

@@ -15,7 +15,7 @@
 A hash is over all that bears on the content: the engine with its options, the files of its model,
 the job, the prompts or the responses it works on. So what is there under a key need not be done
 again, whichever probe has done it, and another model under the same name is not taken for it. What
-lies behind a URL or a name on the hub is taken to be what it was.
+lies behind a URL is taken to be what it was.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from grpodoctor import __version__
 from grpodoctor.errors import RunError
+from grpodoctor.probe.checksums import local_model
 from grpodoctor.probe.lab import Job, SampleJob, ScoreJob
 from grpodoctor.probe.spec import EngineSpec
 from grpodoctor.runs.lock import Lock, LockHeldError
@@ -49,32 +51,30 @@ def content_key(*parts: object) -> str:
 
 
 def fingerprint(path: Path) -> list[tuple[str, int, int]]:
-    """Name, bytes and time of change of every file below a path, or of the file that it is."""
+    """Name, bytes and time of change of the files below a path, or of the file that it is."""
     if path.is_file():
         return [(path.name, path.stat().st_size, path.stat().st_mtime_ns)]
-    found: list[tuple[str, int, int]] = []
-    for folder, folders, names in os.walk(path):
-        folders.sort()
-        for name in sorted(names)[: _MOST_FILES - len(found)]:
-            facts = (Path(folder) / name).stat() if (Path(folder) / name).exists() else None
-            if facts is not None:
-                found.append((name, facts.st_size, facts.st_mtime_ns))
-    return found
+    files = (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+    present = islice((file for file in files if file.exists()), _MOST_FILES)
+    return sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in present)
 
 
 def engine_key(spec: EngineSpec) -> str:
     """The key of an engine: its spec, and every file or directory on this machine that it names."""
-    named = [spec.model, *(value for value in spec.options.values() if isinstance(value, str))]
-    paths = (Path(each).expanduser() for each in named if each and len(each) < 1024)
-    files = {str(path): fingerprint(path) for path in paths if _exists(path)}
+    options = [value for value in spec.options.values() if isinstance(value, str)]
+    places = {text: _place(text) for text in options}
+    places[spec.model] = local_model(spec.model) or _place(spec.model)
+    files = {text: fingerprint(path) for text, path in places.items() if path is not None}
     return content_key(__version__, spec.key, files)
 
 
-def _exists(path: Path) -> bool:
+def _place(text: str) -> Path | None:
+    """What a text names on this machine, if it is a path."""
     try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
+        path = Path(text).expanduser()
+        return path if text and path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, nobody's home
+        return None
 
 
 class Store:

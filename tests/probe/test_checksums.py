@@ -15,6 +15,7 @@ from grpodoctor.probe.checksums import (
     open_checkpoint,
 )
 from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.store import engine_key
 
 
 def model(path: Path, *, tied: bool = False, **changes: float) -> Path:
@@ -133,6 +134,10 @@ def test_a_name_of_the_hub_is_found_in_its_cache(
     assert local_model("org/name") == folder / "snapshots" / "abc"
     assert local_model("org/other") is None
     assert local_model("http://127.0.0.1:1/v1") is None
+    assert local_model("~nobody-has-this-home/model") is None
+    before = engine_key(EngineSpec.parse("vllm:org/name"))
+    (folder / "snapshots" / "abc" / "config.json").write_text("{}")
+    assert engine_key(EngineSpec.parse("vllm:org/name")) != before
 
 
 HOSTILE = {
