@@ -1,0 +1,101 @@
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from grpodoctor.probe.book import labels_of
+from grpodoctor.probe.controlling import NOISE, Weights, stale_spec
+from grpodoctor.probe.launch import command_of
+from grpodoctor.probe.spec import EngineSpec
+
+parse = EngineSpec.parse
+
+
+def test_fsdp_is_started_by_torchrun_with_as_many_ranks_as_its_layout() -> None:
+    command = command_of(parse("fsdp:m?fsdp=2&tensor_parallel=2"), Path("request.json"))
+    assert command[1:4] == ("-m", "torch.distributed.run", "--standalone")
+    assert command[4] == "--nproc-per-node=4"
+    assert Path(command[5]).name == "engine_fsdp.py"
+    given = command_of(parse("fsdp:m?processes=3"), Path("request.json"))
+    assert "--nproc-per-node=3" in given
+    plain = command_of(parse("transformers:m"), Path("request.json"))
+    assert [Path(each).name for each in plain[1:]] == ["engine_transformers.py", "request.json"]
+
+
+def test_a_launcher_stands_in_place_of_the_python() -> None:
+    command = command_of(parse("fsdp:m?launcher=env%20-u%20X%20python&processes=2"), Path("r"))
+    assert command[:4] == ("env", "-u", "X", "python")
+    assert "torch.distributed.run" not in command
+
+
+def test_wrong_weights_on_purpose() -> None:
+    noisy, what = stale_spec(parse("transformers:m?dtype=bfloat16"), None)
+    assert noisy is not None
+    assert noisy.options == {"dtype": "bfloat16", "perturb": NOISE}
+    assert "noise" in what
+    older, what = stale_spec(parse("vllm:m?dtype=bfloat16&sync=x"), Path("ckpt/step-100"))
+    assert older is not None
+    assert (older.model, dict(older.options)) == ("ckpt/step-100", {"dtype": "bfloat16"})
+    assert what == "the checkpoint step-100"
+    for spec in ("fsdp:m", "vllm:m"):
+        assert stale_spec(parse(spec), None)[0] is None
+        assert "--stale" in stale_spec(parse(spec), None)[1]
+    for spec in ("recorded:run?side=learner", "openai_server:http://h:1"):
+        assert stale_spec(parse(spec), Path("ckpt")) == (
+            None, "this learner cannot be given other weights",
+        )  # fmt: skip
+
+
+def checkpoint(folder: Path, **config: object) -> Path:
+    folder.mkdir(parents=True)
+    save_file({"w": torch.ones(2)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) -> None:
+    plain = parse(f"vllm:{checkpoint(tmp_path / 'a', rms_norm_eps=1e-6)}")
+    other = parse(f"vllm:{checkpoint(tmp_path / 'b', rms_norm_eps=1e-5)}")
+    weights = Weights()
+    same = weights.control(plain, plain.with_options(dtype="float32"))
+    assert (same.passed, same.told) == (
+        True,
+        "All 1 tensors are the same on both sides, by checksum.",
+    )
+    settings = weights.control(plain, other)
+    assert settings.passed is False
+    assert "rms_norm_eps 1e-06 | 1e-05" in settings.told
+    quantisation = {"quant_method": "compressed-tensors", "format": "int-quantized"}
+    packed = parse(f"vllm:{checkpoint(tmp_path / 'c', quantization_config=quantisation)}")
+    hidden = weights.control(packed, plain)
+    assert hidden.passed is None
+    assert "int-quantized against plain weights" in hidden.told
+    assert weights.differing(packed, plain) is None
+    (tmp_path / "a" / "model.safetensors").write_bytes(b"damaged")
+    damaged = Weights().control(plain, other)
+    assert damaged.passed is None
+    assert "the checkpoint is damaged" in damaged.told
+
+
+def test_routers_are_seen_in_the_config(tmp_path: Path) -> None:
+    weights = Weights()
+    assert weights.has_routers(str(checkpoint(tmp_path / "a", num_experts=8)))
+    assert weights.has_routers(
+        str(checkpoint(tmp_path / "b", text_config={"num_local_experts": 4}))
+    )
+    assert not weights.has_routers(str(checkpoint(tmp_path / "c", num_experts=1)))
+    assert not weights.has_routers("/nowhere")
+
+
+def test_no_two_engines_have_one_label() -> None:
+    specs = [
+        parse("vllm:a/model"), parse("vllm:b/model"),
+        parse("vllm:b/model?python=one"), parse("vllm:b/model?python=two"),
+        parse("transformers:a/model"),
+    ]  # fmt: skip
+    labels = labels_of([*specs, specs[0]])
+    assert len(set(labels.values())) == len(specs)
+    assert labels[specs[0].key] == "vllm:a/model"
+    assert labels[specs[3].key] == "vllm:b/model in two"
+    assert labels[specs[4].key] == "transformers:model"
