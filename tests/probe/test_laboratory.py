@@ -16,6 +16,7 @@ from grpodoctor.probe.lab import (
     TokeniseJob,
 )
 from grpodoctor.probe.laboratory import Laboratory
+from grpodoctor.probe.launch import _marked
 from grpodoctor.probe.shards import read_pairs, shard_paths
 from grpodoctor.probe.spec import EngineSpec
 
@@ -200,28 +201,43 @@ def test_a_launcher_stands_before_the_program(lab: Laboratory) -> None:
     lab.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
 
 
-def test_an_interrupted_probe_ends_its_engine(tmp_path: Path) -> None:
+def begin_to_hang(folder: Path) -> subprocess.Popen[bytes]:
+    """A probe whose engine hangs already."""
     program = (
         "import sys; from pathlib import Path\n"
         "from grpodoctor.probe.laboratory import Laboratory\n"
         "from grpodoctor.probe.spec import EngineSpec\n"
         "from grpodoctor.probe.lab import TokeniseJob\n"
         f"spec = EngineSpec.parse('program:{ENGINE}?model=x&fault=hang')\n"
-        f"with Laboratory(Path({str(tmp_path / 'lab')!r}), [{{'text': 'x'}}]) as lab:\n"
+        f"with Laboratory(Path({str(folder)!r}), [{{'text': 'x'}}]) as lab:\n"
         "    lab.run(spec, [TokeniseJob()])\n"
     )
     probe = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
-    log = tmp_path / "lab" / "logs"
     deadline = time.monotonic() + 60
-    while not any("loaded" in each.read_text() for each in log.glob("*.log")):
+    while not any("loaded" in each.read_text() for each in (folder / "logs").glob("*.log")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    return probe
+
+
+def alive(folder: Path) -> bool:
+    """Whether anything that a probe into the folder has started still lives."""
+    return any(_marked(str(folder)))
+
+
+def test_an_interrupted_probe_ends_its_engine(tmp_path: Path) -> None:
+    probe = begin_to_hang(tmp_path / "lab")
     probe.send_signal(signal.SIGINT)
     _, complaint = probe.communicate(timeout=60)
     assert b"KeyboardInterrupt" in complaint
-    mark = f"GRPODOCTOR_PROBE={tmp_path / 'lab'}".encode()
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            assert mark not in environ.read_bytes().split(b"\0")
-        except OSError:
-            continue
+    assert not alive(tmp_path / "lab")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
+def test_what_a_killed_probe_has_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    probe = begin_to_hang(tmp_path / "lab")
+    probe.kill()
+    probe.communicate(timeout=60)
+    assert alive(tmp_path / "lab")
+    with Laboratory(tmp_path / "lab", PROMPTS):
+        assert not alive(tmp_path / "lab")
