@@ -36,6 +36,7 @@ it, and their kernels sum in another order (`python -m tests.benchmarks attribut
 
 COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
 """Precisions, the larger the coarser."""
+_OTHER_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _USUAL_NOISE = {"bfloat16": 5e-4, "float16": 2e-5}
 """k3 where the learner cannot be asked, from pairs of engines that do nothing else differently
 (`python -m tests.benchmarks attribution`)."""
@@ -145,14 +146,16 @@ class Bench:
         return [self._scores[key] for key in keys]
 
     @cached_property
-    def noise(self) -> float | None:
+    def noise(self) -> float:
         """k3 that rounding to the coarser of the two precisions amounts to in this model.
 
-        None where it is not known.
+        Where the learner cannot be asked, what it amounts to in other models.
         """
-        coarse = max(self.dtypes, key=lambda dtype: COARSE.get(dtype, 0))
-        if COARSE.get(coarse, 0) <= 1:
-            return EXACT if coarse == "float32" else None
+        # What does not tell its precision is taken for what engines mostly have.
+        told = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
+        coarse = max(told, key=lambda dtype: COARSE[dtype])
+        if coarse == "float32":
+            return EXACT
         processing = self.case.processing
         learner = self.case.learner
         try:
@@ -161,12 +164,12 @@ class Bench:
                 for dtype in ("float32", coarse)
             )
         except EngineError:
-            return _USUAL_NOISE.get(coarse)
+            return _USUAL_NOISE[coarse]
         return max(difference_gap(exact_N, rounded_N), EXACT)
 
     def is_loud(self, gap: float) -> bool:
         """Whether a gap is more than rounding amounts to."""
-        return gap > EXACT and gap > QUIET * (self.noise or 0.0)
+        return gap > EXACT and gap > QUIET * self.noise
 
     @property
     def dtypes(self) -> tuple[str, str]:
@@ -188,9 +191,9 @@ class Bench:
         return sampler, learner
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The `config.json` of the sampler's and the learner's model; empty if not on this disk."""
+        """The `config.json` of both models with what their options override; empty if not here."""
         engines = self.case.sampler, self.case.learner
-        sampler, learner = (read_config(model_path(each)) for each in engines)
+        sampler, learner = (read_config(model_path(each)) | _overrides(each) for each in engines)
         return sampler, learner
 
     def scratch(self, name: str) -> Path:
@@ -202,8 +205,9 @@ class Bench:
 
 
 def computes_in(facts: EngineFacts) -> str:
-    """The precision of an engine's activations."""
-    return str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
+    """The precision of an engine's activations; llama.cpp has names of its own."""
+    told = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
+    return _OTHER_NAMES.get(told.lower().removeprefix("all "), told)
 
 
 def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:
@@ -222,6 +226,15 @@ def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
     if engine.engine == "program":
         return engine.with_options(model=str(model))
     return replace(engine, model=str(model))
+
+
+def _overrides(engine: EngineSpec) -> dict[str, Any]:
+    """Keys of `config.json` that vLLM's `hf_overrides` sets."""
+    try:
+        told = json.loads(str(engine.options.get("hf_overrides", "{}")))
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def difference_gap(one_N: Floats, other_N: Floats) -> float:

@@ -150,10 +150,12 @@ class _Investigation:
             self._name(cause, outcome, outcome.explained, {}, proven=True)
             return None
         before, after = outcome.before or scene, outcome.after
-        if not _keeps_tokens(before, after) or not significant(before.tokens, after.tokens):
-            return None
         share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
-        return _Tried(cause, outcome, share) if share >= cause.least else None
+        if share < cause.least or not _keeps_tokens(before, after):
+            return None
+        # A gap that is gone is gone, however few responses have had it.
+        by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
+        return None if by_chance else _Tried(cause, outcome, share)
 
     def _accept(self, tried: _Tried) -> None:
         before, after = tried.outcome.before or self.scene, tried.outcome.after
@@ -206,6 +208,7 @@ class _Investigation:
                 continue
             if outcome is not None:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
+                self.left *= 1 - (outcome.explained or 0.0)
         named = any((each.explained or 0.0) >= _PROVEN for each in self.named)
         if not named and not self._is_quiet(self.scene.gap):
             self._guess(self.scene)

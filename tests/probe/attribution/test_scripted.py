@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -301,3 +302,49 @@ def test_memory_is_bounded_by_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(tokens.prompt_B) == len(tokens.prompt_lengths_B) == 30
     assert len(tokens.surplus_N) == 30 * TOKENS
     assert names(lab, case) == ["temperature"]
+
+
+@pytest.mark.parametrize("told", ["not told", "auto"])
+def test_an_engine_that_does_not_tell_its_precision_is_not_taken_for_an_exact_one(
+    tmp_path: Path, told: str
+) -> None:
+    # A server, or a recorded run: rounding alone must not look like another checkpoint.
+    lab = Scripted(tmp_path, rounding, dtypes={"vllm": told})
+    learner = LEARNER.with_options(dtype="float32")
+    case = case_of(lab, VLLM, learner)
+    lab.refuses = lambda engine: engine.engine == "vllm"
+    assert names(lab, case) == []
+    lab.refuses = lambda _: True
+    assert names(lab, case) == []
+
+
+def test_a_quantised_file_whose_sampler_has_no_other_weights(tmp_path: Path) -> None:
+    def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        coarse = engine.engine == "llama_cpp" or engine.options.get("quantise") == "int4"
+        return noisy(logits_NV, 0.05 * coarse, generator)
+
+    lab = Scripted(tmp_path, rounded, dtypes={"llama_cpp": "Q4_K - Small"})
+    lab.refuses = lambda engine: "quantise_only" in engine.options
+    sampler = EngineSpec.of("llama_cpp", "model.gguf", {})
+    learner = LEARNER.with_options(dtype="float32")
+    (named,) = attribute(lab, case_of(lab, sampler, learner))
+    assert (named.cause, named.confidence) == ("quantisation", "proven")
+    assert "Q4_K" in named.told
+
+
+def test_what_vllm_overrides_counts_as_configuration(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qwen2", "rope_theta": 10000.0}')
+
+    def turned(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        config = json.loads((Path(engine.model) / "config.json").read_text())
+        config |= json.loads(str(engine.options.get("hf_overrides", "{}")))
+        return noisy(logits_NV, 0.1 * (config["rope_theta"] != 10000.0), generator)
+
+    lab = Scripted(tmp_path / "lab", turned)
+    sampler = EngineSpec.of("vllm", str(model), {"hf_overrides": '{"rope_theta": 500.0}'})
+    learner = EngineSpec.of("transformers", str(model), {})
+    (named,) = attribute(lab, case_of(lab, sampler, learner))
+    assert (named.cause, named.confidence) == ("model-config", "proven")
+    assert named.details == ("rope_theta: sampler 500.0, learner 10000.0",)

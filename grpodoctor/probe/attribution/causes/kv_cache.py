@@ -5,6 +5,9 @@ from __future__ import annotations
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench
 
+_OPTIONS = ("kv_cache_dtype", "type_k", "type_v")
+"""Of vLLM, and of llama.cpp."""
+
 
 class KvCache(Cause):
     """Proven by letting the sampler score with an unquantised cache."""
@@ -20,14 +23,15 @@ class KvCache(Cause):
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
         """Whether another precision was asked for."""
-        asked = str(bench.case.sampler.options.get("kv_cache_dtype", "auto"))
-        return None if asked == "auto" else Suspicion(0.7, {"dtype": asked})
+        options = bench.case.sampler.options
+        asked = [str(options[name]) for name in _OPTIONS if options.get(name, "auto") != "auto"]
+        return Suspicion(0.7, {"dtype": " and ".join(asked)}) if asked else None
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
         """The sampler's own scores of its tokens, with the cache as it was and without."""
         spec = scene.setup.rescored or bench.case.sampler
         before = bench.scene(scene, rescored=spec)
-        after = bench.scene(before, rescored=spec.with_options(kv_cache_dtype=None))
+        after = bench.scene(before, rescored=spec.with_options(**dict.fromkeys(_OPTIONS)))
         dtype = suspicion.facts["dtype"]
         return Outcome(
             told=(
@@ -36,5 +40,5 @@ class KvCache(Cause):
             ),
             before=before,
             after=after,
-            details=(f"kv_cache_dtype {dtype}",),
+            details=(f"cache in {dtype}",),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from grpodoctor.probe.attribution.bench import (
     with_model,
 )
 from grpodoctor.probe.attribution.tensors import KINDS
+from grpodoctor.probe.lab import EngineFacts
 from grpodoctor.probe.spec import EngineSpec
 
 _OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_format")
 _FAKE = {4: "int4", 8: "int8"}
 _MODULES = ("attention", "MLP", "experts", "output head")
+_GGUF = re.compile(r"I?Q[1-8]_")
 _BEYOND = 10.0
 """A gap so many times what quantisation amounts to in the learner has another cause."""
 
@@ -48,7 +51,8 @@ class Quantisation(Cause):
             "sampler": scene.setup.rescored or bench.case.sampler,
             "learner": scene.setup.learner,
         }
-        schemes = {side: _scheme(engine) for side, engine in sides.items()}
+        told = {"sampler": bench.case.sampler_facts, "learner": bench.case.learner_facts}
+        schemes = {side: _scheme(engine, told[side]) for side, engine in sides.items()}
         found = [side for side, scheme in schemes.items() if scheme]
         if not found or schemes["sampler"] == schemes["learner"]:
             return None
@@ -83,24 +87,25 @@ class Quantisation(Cause):
     @staticmethod
     def _without(bench: Bench, scene: Scene, scheme: str) -> tuple[Scene, Scene]:
         spec = scene.setup.rescored or bench.case.sampler
-        try:
-            before = bench.scene(scene, rescored=spec)
-            return before, bench.scene(
-                before, rescored=_plain(spec, model_path(bench.case.learner))
-            )
-        except EngineError:
-            quantised = scene.setup.learner.with_options(quantise=_fake(scheme))
-            return scene, bench.scene(scene, learner=quantised)
+        plain = _plain(spec, model_path(bench.case.learner))
+        if plain != spec:
+            with suppress(EngineError):  # of a server, say, whose weights are what they are
+                before = bench.scene(scene, rescored=spec)
+                return before, bench.scene(before, rescored=plain)
+        quantised = scene.setup.learner.with_options(quantise=_fake(scheme))
+        return scene, bench.scene(scene, learner=quantised)
 
 
-def _scheme(engine: EngineSpec) -> str:
+def _scheme(engine: EngineSpec, facts: EngineFacts) -> str:
     """How an engine's weights are quantised, in a word; empty if they are not."""
     for option in ("quantise", "quantization"):
         if engine.options.get(option):
             return str(engine.options[option])
     stored = read_config(model_path(engine)).get("quantization_config")
     if not isinstance(stored, dict):
-        return ""
+        named = str(facts.settings.get("quantization") or "")
+        # llama.cpp calls its types Q4_K, IQ3_S and the like.
+        return named or (facts.dtype if _GGUF.match(facts.dtype) else "")
     bits = _bits(stored)
     method = str(stored.get("quant_method", "quantised"))[:40]
     return f"int{bits} {method}" if bits else method
