@@ -131,7 +131,8 @@ def _scatter(comparison: Comparison) -> Figure:
 def _bins(bins: Sequence[Bin], over: str) -> Figure:
     import plotly.graph_objects as go
 
-    middles = [f"{each.low:g}-{each.high:g}" for each in bins]
+    # Their lower borders: both would stand on end.
+    names = [f"{each.low:.3g}" for each in bins]
     figure = go.Figure()
     for name, values, colour in (
         ("mean |Δp|", [each.prob_diff_mean for each in bins], BLUE),
@@ -140,17 +141,18 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
     ):
         figure.add_trace(
             go.Scatter(
-                x=middles,
+                x=names,
                 y=[value if value > 0 else None for value in values],
                 name=name,
                 mode="lines+markers",
                 marker={"size": 5, "color": colour},
                 line={"color": colour, "width": 1.8},
-                customdata=[each.tokens for each in bins],
-                hovertemplate="%{y:.2e}, %{customdata} tokens<extra>" + name + "</extra>",
+                customdata=[(each.low, each.high, each.tokens) for each in bins],
+                hovertemplate="%{customdata[0]:.4g} to %{customdata[1]:.4g}: %{y:.2e}, "
+                "%{customdata[2]} tokens<extra>" + name + "</extra>",
             )
         )
-    layout = _layout(over, "")
+    layout = _layout(f"{over}, from", "")
     layout["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
     layout["xaxis"] |= {"type": "category"}
     figure.update_layout(**layout | {"showlegend": True})

@@ -28,7 +28,7 @@ padding:14px 16px;margin:0 0 12px}
 .overview li{margin:0 0 4px} .overview a{color:inherit} .overview small{color:var(--faint)}
 .halves{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:0 32px}
 .halves>div{min-width:0}
-td small{color:var(--faint)}
+td small{color:var(--faint)} td a{overflow-wrap:anywhere}
 .finding{border-left:4px solid var(--tone)}
 .critical{--tone:var(--critical)} .warning{--tone:var(--warning)} .info{--tone:var(--info)}
 .finding.resolved{border-left-style:dashed}
