@@ -22,7 +22,10 @@ def rule(
     ] = None,
     output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
 ) -> None:
-    """List the rules, or print the manual page of one; checks of the preflight are among them."""
+    """List the rules, or print the manual page of one.
+
+    Checks of the preflight are among them.
+    """
     from grpodoctor.preflight.catalogue import all_checks
     from grpodoctor.rules.catalogue import all_rules, rule_of
 
