@@ -24,7 +24,7 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from grpodoctor.errors import GrpodoctorError  # noqa: E402  # after the path to it
-from grpodoctor.probe.attribution.case import Attribution  # noqa: E402
+from grpodoctor.probe.attribution.case import Attribution, Case  # noqa: E402
 from grpodoctor.probe.attribution.investigate import investigate  # noqa: E402
 from grpodoctor.probe.lab import Processing, Sampling  # noqa: E402
 from grpodoctor.probe.spec import EngineSpec  # noqa: E402
@@ -192,7 +192,7 @@ def vllm_plants(at: Models) -> Iterator[Plant]:
     """Real vLLM on one side or both."""
     dense, fine, half = at.dense, plain(at.dense), plain(at.dense, dtype="bfloat16")
     old = at.variant("old", perturb=0.08)
-    cache = {"block_size": 16, "enable_prefix_caching": True}
+    cache = {"block_size": 32, "enable_prefix_caching": True}
     yield Plant("vLLM bf16 healthy", NONE, vllm(dense), half)
     yield Plant("vLLM float32 healthy", NONE, vllm(dense, dtype="float32"), fine)
     yield Plant("vLLM bf16 MoE healthy", NONE, vllm(at.moe), plain(at.moe, dtype="bfloat16"),
@@ -224,7 +224,7 @@ def all_plants(at: Models) -> list[Plant]:
     return [plant for group in groups for plant in group(at)]
 
 
-def grown(plant: Plant, folder: Path) -> Attribution:
+def grown(plant: Plant, folder: Path) -> tuple[Case, Attribution]:
     """Measure a plant's pair and ask why it differs."""
     texts = [{"text": text} for text in models.texts(PROMPTS)]
     chats = [{"messages": each} for each in models.messages(PROMPTS)]
@@ -239,7 +239,7 @@ def grown(plant: Plant, folder: Path) -> Attribution:
             stale=plant.stale,
             experts=plant.experts,
         )
-        return investigate(lab, case)
+        return case, investigate(lab, case)
 
 
 def shown(plant: Plant, found: Attribution) -> tuple[str, bool]:
@@ -267,28 +267,55 @@ def main() -> int:
         ]
         print("| planted | cause | named first | confidence | explained | also named | right |")
         print("|---|---|---|---|---|---|---|", flush=True)
-        hits = [_row(plant, root / "lab") for plant in plants]
-    sick = [hit for hit, plant in zip(hits, plants, strict=True) if not plant.is_healthy]
-    well = [hit for hit, plant in zip(hits, plants, strict=True) if plant.is_healthy]
-    print(f"\n{sum(sick)} of {len(sick)} planted causes named first; "
-          f"nothing named in {sum(well)} of {len(well)} healthy pairs.")  # fmt: skip
+        rows = [_Row.of(plant, root / "lab") for plant in plants]
+    sick = [row.hit for row in rows if not row.plant.is_healthy]
+    well = [row for row in rows if row.plant.is_healthy and row.found]
+    print(
+        f"\n{sum(sick)} of {len(sick)} planted causes named first; "
+        f"nothing named in {sum(row.hit for row in well)} of {len(well)} healthy pairs."
+    )
+    if well:
+        print(
+            f"Healthy pairs: k3 up to {max(row.times for row in well):.2g} times the noise; "
+            f"|z| of log p + entropy up to {max(row.z for row in well):.2g}."
+        )
     return 0
 
 
-def _row(plant: Plant, lab: Path) -> bool:
-    began = time.monotonic()
-    try:
-        found = grown(plant, lab)
-    except GrpodoctorError as error:
-        print(f"| {plant.name} | {plant.cause} | could not be grown: {error} |", flush=True)
-        return False
-    row, hit = shown(plant, found)
-    print(row, flush=True)
-    if os.environ.get("GRPODOCTOR_BENCH_TELL"):
-        told = [f"{each.cause}: {each.told} {each.details}" for each in found.causes]
-        print(f"  {time.monotonic() - began:.0f} s; gap {found.gap:.3g}, noise {found.noise}; "
-              f"{found.verdict} {told} {found.notes}", file=sys.stderr, flush=True)  # fmt: skip
-    return hit
+@dataclass(frozen=True)
+class _Row:
+    """A plant and what came of it."""
+
+    plant: Plant
+    hit: bool = False
+    found: Attribution | None = None
+    z: float = 0.0
+
+    @classmethod
+    def of(cls, plant: Plant, lab: Path) -> _Row:
+        """Grow a plant and print its row."""
+        began = time.monotonic()
+        try:
+            case, found = grown(plant, lab)
+        except GrpodoctorError as error:
+            print(f"| {plant.name} | {plant.cause} | could not be grown: {error} |", flush=True)
+            return cls(plant)
+        row, hit = shown(plant, found)
+        print(row, flush=True)
+        if os.environ.get("GRPODOCTOR_BENCH_TELL"):
+            told = [f"{each.cause}: {each.told} {each.details}" for each in found.causes]
+            print(
+                f"  {time.monotonic() - began:.0f} s; gap {found.gap:.3g}, noise {found.noise}; "
+                f"{found.verdict} {told} {found.notes}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return cls(plant, hit, found, abs(case.comparison.entropy_z or 0.0))
+
+    @property
+    def times(self) -> float:
+        """The gap over the noise; 0 where there was too little of it to look."""
+        return self.found.gap / self.found.noise if self.found and self.found.noise else 0.0
 
 
 if __name__ == "__main__":
