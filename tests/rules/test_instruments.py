@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 
 import pytest
@@ -65,6 +66,47 @@ def test_a_dump_of_a_part_of_the_batch_may_differ_by_chance() -> None:
     lengths = Quantiles.of([100.0, 400.0] * 8)
     part = {**pair("length/mean", 300.0, mean(250.0, 16)), "length/p95": lambda _: lengths}
     assert run(part).findings(CODE) == []
+
+
+def test_chance_does_not_differ_the_same_way_at_each_step() -> None:
+    """Sixteen responses a step: at one of them their mean may be anything, at thirty it may not."""
+    dice = random.Random(3)
+    solved = [sum(dice.random() < 0.4 for _ in range(16)) / 16 for _ in range(40)]
+
+    def reported(shift: float) -> Patient:
+        curves: dict[str, Curve] = {
+            "reward/mean": lambda step: mean(solved[step] + shift, 1),
+            "reward/mean/recomputed": lambda step: mean(solved[step], 16),
+            **pair("reward/std", 0.5, mean(0.49, 1)),
+        }
+        return run(curves, count=40)
+
+    assert reported(0.0).findings(CODE) == []
+    finding = reported(0.2).finding(CODE)
+    assert finding.severity == "warning"
+    assert "on average of" in finding.summary
+    assert finding.onset_step == 15
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_random_part_of_each_batch_is_never_a_contradiction(seed: int) -> None:
+    dice = random.Random(seed)
+    batches = [[float(dice.random() < 0.5) for _ in range(64)] for _ in range(150)]
+    curves: dict[str, Curve] = {
+        "reward/mean": lambda step: mean(sum(batches[step]) / 64, 1),
+        "reward/mean/recomputed": lambda step: mean(sum(batches[step][:16]) / 16, 16),
+        **pair("reward/std", 0.5, mean(0.48, 1)),
+    }
+    assert run(curves, count=150).findings(CODE) == []
+
+
+def test_a_length_with_what_ends_it_is_the_same_length() -> None:
+    curves: dict[str, Curve] = {
+        **pair("length/mean", 21.0, mean(20.0, 16)),
+        "length/p95/recomputed": lambda _: Quantiles.of([5.0, 35.0] * 8),
+    }
+    assert run(curves, count=60).findings(CODE) == []
+    assert run({**curves, "length/mean": lambda _: mean(30.0, 1)}, count=60).finding(CODE)
 
 
 def test_groups_that_were_filtered_before_the_log_are_explained() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite
+from grpodoctor.rules.base import Evidence, Need, Rule, Sighting, Verdict
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Mean, Quantiles, Rate
@@ -46,16 +47,22 @@ _SPREADS = ("reward/std", "groups/reward_std")
 _OF_GROUPS = ("groups/zero_variance_rate", "groups/effective_rate")
 
 
+_NOT_AVERAGED = (*_SPREADS, "mismatch/kl_k1", "mismatch/kl_k3")
+"""Figures that are off throughout for good reason: a few responses scatter less than many, and
+frameworks cap single terms."""
+_MOST_STEPS = 64
+"""Steps that a mean difference is taken over."""
 _TINY = 1e-7
 """Absolute: rounding of differences of log-probabilities that are nearly equal."""
 
 
 class _Pair(NamedTuple):
-    """A figure as logged, and as the responses give it."""
+    """A figure as logged, and as the responses give it, or means of both over several steps."""
 
     metric: str
     logged: float
     recomputed: float
+    steps: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,10 @@ class LogAgainstDump(Rule):
     What it sees:
         A figure that stands in the log and can be computed again from the rollout dump, and the two
         differ by more than rounding, by more than the two ways to take a standard deviation, and by
-        more than chance would if the dump were only a part of the batch. Where both count the same
-        responses, as the steps and the rollouts of our own recorder do, nothing is left to chance.
+        more than chance would if the dump were only a part of the batch. What chance could do at a
+        single step of few responses it cannot do at sixteen in a row: the mean difference of the
+        latest steps is held against its own scatter. Where both count the same responses, as the
+        steps and the rollouts of our own recorder do, nothing is left to chance.
 
     Why it matters:
         One of them is not what it is called: a mean over another population, a reward before or
@@ -103,15 +112,18 @@ class LogAgainstDump(Rule):
     has thousands of steps and a dozen figures, and no alarm of chance is wanted in any of them."""
     of_estimators: float = 0.1
     """Relative, of a KL divergence: frameworks cap or mask single terms before the mean."""
+    enough: int = 16
+    """Steps from which on a mean difference is judged: of fewer, six standard errors are not yet
+    rare."""
+    end_of_sequence: float = 2.0
+    """Tokens that a mean length may be off throughout: some count what ends a response."""
     of_one_batch: float = 0.001
     """Relative, where both sides are over the same responses: what is left is the rounding of
     per-token columns to 32 bits."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Compare every pair of this step; the furthest apart is told."""
-        same = _is_one_batch(chart)
-        agree = self._agree_exactly if same else self._agree
-        off = [pair for pair in _pairs(chart, same) if not agree(chart, pair)]
+        off = list(self._contradictions(chart))
         if not off:
             return None
         worst = max(off, key=_distance)
@@ -122,13 +134,39 @@ class LogAgainstDump(Rule):
             if filtered
             else ""
         )
+        span = f" on average of {worst.steps} steps" if worst.steps > 1 else ""
         text = (
             f"the log says {worst.metric} {worst.logged:.4g}, the dumped responses say"
-            f" {worst.recomputed:.4g}{others}{because}"
+            f" {worst.recomputed:.4g}{span}{others}{because}"
         )
         shown = [worst, *(pair for pair in off if pair != worst)][:4]
-        evidence = tuple(cite(chart, pair.metric, pair.recomputed) for pair in shown)
+        evidence = tuple(
+            Evidence(pair.metric, chart.step, pair.logged, pair.recomputed) for pair in shown
+        )
         return Sighting("info" if filtered else "warning", text, evidence)
+
+    def _contradictions(self, chart: Chart) -> Iterator[_Pair]:
+        """The pairs that disagree at this step, or else on average of the latest ones."""
+        same = _is_one_batch(chart)
+        for pair in _pairs(chart, same):
+            if same:
+                if not self._agree_exactly(chart, pair):
+                    yield pair
+            elif not self._agree(chart, pair):
+                yield pair
+            elif (means := _means(chart, pair.metric)) and not self._agree_on_average(
+                chart, *means
+            ):
+                yield means[0]
+
+    def _agree_on_average(self, chart: Chart, means: _Pair, error: float) -> bool:
+        """Whether chance, as seen in the scatter of the differences, explains their mean."""
+        if means.steps < self.enough or means.metric in _NOT_AVERAGED:
+            return True
+        allowed = self.least + self.rounding * max(abs(means.logged), abs(means.recomputed))
+        allowed += self.end_of_sequence if means.metric == "length/mean" else 0.0
+        allowed += self.deviations * error
+        return any(abs(means.logged - said) <= allowed for said in _readings_of(chart, means))
 
     def _agree_exactly(self, chart: Chart, pair: _Pair) -> bool:
         """Of the same responses the same figure, whichever way a spread is taken."""
@@ -158,6 +196,24 @@ def _pairs(chart: Chart, one_batch: bool) -> Iterator[_Pair]:
         logged, again = chart.value(metric), chart.value(f"{metric}/{RECOMPUTED}")
         if logged is not None and again is not None and math.isfinite(logged - again):
             yield _Pair(metric, logged, again)
+
+
+def _means(chart: Chart, metric: str) -> tuple[_Pair, float] | None:
+    """Means over the latest steps that have both figures; the standard error of their difference.
+
+    None where there are not two such steps.
+    """
+    logged = chart.series(metric)
+    again = dict(chart.series(f"{metric}/{RECOMPUTED}"))
+    latest = zip(logged.steps(_MOST_STEPS), logged.tail(_MOST_STEPS), strict=True)
+    both = [(value, again[step]) for step, value in latest if step in again]
+    both = [(one, other) for one, other in both if math.isfinite(one - other)]
+    if len(both) < 2:
+        return None
+    ones, others = zip(*both, strict=True)
+    error = statistics.stdev(one - other for one, other in both) / math.sqrt(len(both))
+    pair = _Pair(metric, statistics.fmean(ones), statistics.fmean(others), len(both))
+    return pair, error
 
 
 def _distance(pair: _Pair) -> float:
