@@ -192,16 +192,16 @@ def load_tokenizer(model: Path) -> PreTrainedTokenizerBase:
         MissingExtraError: if transformers is not installed.
         ModelError: if there is none, or it is damaged.
     """
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise MissingExtraError("grpodoctor preflight", "torch") from error
     if not model.is_dir():
         raise ModelError(
             "there is no such model directory",
             where=str(model),
             remedy="download it first and name its directory",
         )
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError("grpodoctor preflight", "torch") from error
     try:
         return AutoTokenizer.from_pretrained(model, local_files_only=True)
     # What a damaged file makes of transformers: its parsers raise what they like.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.errors import ConfigError, GrpodoctorError
+from grpodoctor.errors import ConfigError, DataError, GrpodoctorError
 from grpodoctor.preflight.base import Check, Remark, Skipped
 from grpodoctor.preflight.bench import Bench
 from grpodoctor.preflight.checks.pass_rates import PassRates
@@ -165,7 +165,11 @@ def preflight(
                 passed.append(check.code)
             else:
                 seen += [Seen(check.code, check.name, remark) for remark in outcome]
-        written = _write_filtered(request, patient)
+        written = None
+        try:
+            written = _write_filtered(request, patient)
+        except GrpodoctorError as error:
+            failed.append(NotMade("", "--write-filtered", str(error)))
     return Preflight(
         model=str(request.model),
         rows=len(patient.rows),
@@ -189,8 +193,8 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
     Raises:
         InputError: if the model, the prompts or the reward function cannot be used at all.
     """
+    _refuse_halves(request)
     with ExitStack() as open_things:
-        tokenizer = load_tokenizer(request.model)
         rows = training_rows(request.prompts) if request.prompts else ()
         judge = None
         if request.reward:
@@ -205,7 +209,7 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
             learner=request.learner,
             reference=request.reference,
             control=request.control,
-            tokenizer=tokenizer,
+            tokenizer=load_tokenizer(request.model),
             config=read_settings(request.model / "config.json"),
             generation=read_settings(request.model / "generation_config.json"),
         )
@@ -221,10 +225,28 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
         yield patient
 
 
-def _bench(patient: Patient, lab: Laboratory, sampler: EngineSpec, judge: Judge | None) -> Bench:
-    if not patient.rows:
+def _refuse_halves(request: Request) -> None:
+    """Refuse at once what would be missing after minutes of engines.
+
+    Raises:
+        ConfigError: if an option was given without another that it needs.
+    """
+    if request.sampler is not None and request.prompts is None:
         raise ConfigError("an engine was given and no prompts", remedy="give --prompts FILE")
-    gold = patient.gold
+    needed = (request.sampler, request.prompts, request.reward)
+    if request.filtered is not None and None in needed:
+        raise ConfigError(
+            "prompts cannot be filtered without their pass rates",
+            where="--write-filtered",
+            remedy="give --sampler, --prompts and --reward",
+        )
+
+
+def _bench(patient: Patient, lab: Laboratory, sampler: EngineSpec, judge: Judge | None) -> Bench:
+    try:
+        gold = patient.gold
+    except DataError:  # which REW103 tells
+        gold = None
     paid = [right for right, ok in zip(gold.rewards, gold.paid, strict=True) if ok] if gold else []
     # What the right answer is worth is right; without one, whatever is paid anything.
     threshold = min(paid) if paid else 1e-9
@@ -237,11 +259,7 @@ def _write_filtered(request: Request, patient: Patient) -> int | None:
         return None
     solved = patient.bench.solved() if patient.bench and patient.judge else None
     if solved is None or patient.bench is None:
-        raise ConfigError(
-            "prompts cannot be filtered without their pass rates",
-            where="--write-filtered",
-            remedy="give --sampler, --prompts and --reward",
-        )
+        return None
     rates = solved.mean(axis=1)
     kept: list[Row] = [
         row

@@ -167,9 +167,12 @@ def test_bad_input_is_one_line(place: Path, options: tuple[str, ...], told: str)
 def test_an_engine_that_fails_leaves_the_other_checks(place: Path) -> None:
     done = _run(
         place, "--model", "model", "--prompts", "prompts.jsonl", "--sampler",
-        "transformers:nowhere", "--output", "failed.json",
+        "transformers:nowhere", "--output", "failed.json", "--reward", "rewards.py:reward",
+        "--write-filtered", "none.jsonl",
     )  # fmt: skip
     assert done.returncode == 2
+    assert not (place / "none.jsonl").exists()
     report = orjson.loads((place / "failed.json").read_bytes())
-    assert {"DAT101", "LEN101"} & {each["code"] for each in report["failed"]}
+    assert {"LEN101", ""} <= {each["code"] for each in report["failed"]}
+    assert "DAT101" not in {each["code"] for each in report["failed"]}
     assert report["passed"]
