@@ -9,10 +9,15 @@ import typer
 from grpodoctor.cli.pages import PageFormat, json_text
 
 if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
     from grpodoctor.runs.dialects.semantics import Framework, Meaning
     from grpodoctor.vocabulary.metrics import Metric
+
+
+_WIDE = 150
+"""Columns from which on a table has room for its words."""
 
 
 def metrics(
@@ -28,7 +33,7 @@ def metrics(
     else:
         from grpodoctor.runs.dialects.catalogue import framework_named
 
-        _print_framework(framework_named(framework), output_format)
+        _print_framework(framework_named(framework, "--framework"), output_format)
 
 
 def _print_vocabulary(output_format: PageFormat) -> None:
@@ -52,13 +57,15 @@ def _meaning_row(meaning: Meaning) -> tuple[str, ...]:
     keys = f" {meaning.formula} ".join(meaning.keys)
     if len(meaning.keys) == 1 and meaning.formula != "as-is":
         keys = f"{meaning.formula} {keys}"
-    unit = f" ({meaning.unit})" if meaning.unit else ""
+    unit = f"{meaning.unit}, times {meaning.factor:g}" if meaning.factor != 1 else meaning.unit
     over = "; ".join(part for part in (meaning.over, meaning.mask, meaning.estimator) if part)
-    return keys + unit, meaning.metric, over, meaning.policies, _condition(meaning), _note(meaning)
+    keys += f" ({unit})" if unit else ""
+    metric = meaning.metric or "none"
+    return keys, metric, over, meaning.policies, _condition(meaning), _note(meaning)
 
 
 def _condition(meaning: Meaning) -> str:
-    parts = [f"{name}={'|'.join(map(str, given))}" for name, given in meaning.when.items()]
+    parts = [f"{name}={' or '.join(map(str, given))}" for name, given in meaning.when.items()]
     parts += [f"since {meaning.since}"] if meaning.since else []
     parts += [f"before {meaning.until}"] if meaning.until else []
     return ", ".join(parts)
@@ -78,7 +85,13 @@ def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]], output_format: P
     else:
         from rich.console import Console
 
-        Console().print(_table(heads, rows))
+        from grpodoctor.cli.terminal import columns
+
+        console = Console(width=columns(), highlight=False)
+        if console.width >= _WIDE:
+            console.print(_table(heads, rows))
+        else:
+            console.print(_entries(heads, rows))
 
 
 def _markdown(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -87,6 +100,25 @@ def _markdown(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(
         f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in lines
     )
+
+
+def _entries(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Group:
+    """Row under row, each cell on a line of its own: six columns of prose need width."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks: list[RenderableType] = []
+    for row in rows:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=max(map(len, heads[1:])), style="dim")
+        grid.add_column(overflow="fold")
+        for head, cell in zip(heads[1:], row[1:], strict=True):
+            if cell:
+                grid.add_row(head, Text(cell))
+        blocks += [Text(row[0], style="bold"), Padding(grid, (0, 0, 0, 4))]
+    return Group(*blocks)
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:

@@ -35,7 +35,9 @@ from grpodoctor.runs.remarks import (
     told_conflicts,
     told_guesses,
     told_held,
+    told_named,
     told_rewinds,
+    told_settings,
 )
 from grpodoctor.runs.several import refuse_several_runs, rows_per_step, told_rows
 from grpodoctor.vocabulary.knobs import Setting
@@ -270,8 +272,10 @@ class ForeignFollower:
         """Decide what wrote the log, and read what has been waiting for that."""
         if self._framework is None:
             self._framework = self._recognise(ended=ended)
-        if self._framework is None:
-            return
+            if self._framework is None:
+                return
+        else:
+            self._notes.append(told_named(self._framework, self._formats()))
         settings = self._settings(self._framework)
         settings = {**self._hints(self._framework), **settings}
         version = str(settings.get(self._framework.version_key, ""))
@@ -285,6 +289,7 @@ class ForeignFollower:
         )
         waiting, self._waiting = self._waiting, []
         self._learn(waiting, self._translator)
+        self._notes += told_settings(self._translator, news.manifest.knobs)
         for file, row in waiting:
             news.steps += self._take(file, row, self._translator, learnt=True)
 
@@ -330,14 +335,25 @@ class ForeignFollower:
         if not settled and not (found and found[0].signature):
             return None
         if not found:
-            named = f"logs these keys: {name_some(sorted(keys))}" if keys else "logs no numbers"
-            raise RunError(
-                f"no framework is known that {named}",
-                where=str(self.path),
+            raise self._unknown(keys)
+        self._notes += told_guesses(found, self._formats())
+        return found[0].framework
+
+    def _unknown(self, keys: set[str]) -> RunError:
+        where = str(self.path)
+        if keys:
+            return RunError(
+                f"no framework is known that logs these keys: {name_some(sorted(keys))}",
+                where=where,
                 remedy="name it with --format, or map keys with --map key=metric",
             )
-        self._notes += told_guesses(found)
-        return found[0].framework
+        named = self._carrier_name
+        remedy = "leave out --format" if named else "give the file or directory that has the log"
+        kind = f"read as {named}, it holds" if named else "it holds"
+        return RunError(f"{kind} no numbers of a training", where=where, remedy=remedy)
+
+    def _formats(self) -> list[str]:
+        return [file.carrier.name for file, _ in self._waiting]
 
     def _settings(self, framework: Framework) -> dict[str, Any]:
         carriers = self._logs.carriers

@@ -9,8 +9,10 @@ from pathlib import Path
 from grpodoctor.errors import name_some
 from grpodoctor.runs.assembly import Assembly
 from grpodoctor.runs.dialects.catalogue import Guess
+from grpodoctor.runs.dialects.semantics import Framework
 from grpodoctor.runs.dialects.translate import Translator
 from grpodoctor.runs.held import Held
+from grpodoctor.vocabulary.knobs import Setting
 
 FEWEST_READINGS = 20
 """Readings of the reward for a verdict: a start of ten, and a present of ten."""
@@ -26,15 +28,44 @@ _NEVER_ZERO = re.compile(
 new policy is not among them: with one update per batch it is zero by construction."""
 
 
-def told_guesses(found: Sequence[Guess]) -> list[str]:
-    """Which framework a log was taken for, and which others it could be of."""
+def told_guesses(found: Sequence[Guess], formats: Sequence[str]) -> list[str]:
+    """Which framework a log was taken for, and which others it could be of.
+
+    Args:
+        found: likeliest first.
+        formats: of the files that it was found in.
+    """
     best = found[0]
-    notes = [f"read as {best.framework.title}: {best.why}"]
+    notes = [f"read as {best.framework.title}{_from(formats)}: {best.why}"]
     notes += [
         f"it could be {each.framework.title}: {each.why}; say so with --format"
         for each in found[1:3]
         if each.signature and 2 * len(each.signature) >= len(best.signature)
     ]
+    return notes
+
+
+def told_named(framework: Framework, formats: Sequence[str]) -> str:
+    """That the user said what the log is."""
+    return f"read as {framework.title}{_from(formats)}: --format says so"
+
+
+def _from(formats: Sequence[str]) -> str:
+    return f" from {' and '.join(sorted(set(formats)))}" if formats else ""
+
+
+def told_settings(translator: Translator, knobs: Mapping[str, Setting]) -> list[str]:
+    """Which version and which settings the rows are read by, as far as they bear on anything."""
+    notes = [f"version {translator.told_version}"] if translator.told_version else []
+    framework = translator.framework
+    if knobs and any(each.key in translator.given for each in framework.knobs):
+        known = ", ".join(f"{name} {knobs[name]}" for name in sorted(knobs))
+        notes.append(f"settings that rules ask for: {known}")
+    elif framework.knobs:
+        notes.append(
+            "no settings of the run were found: rules take defaults for them or stay silent; "
+            "--run-config FILE gives them"
+        )
     return notes
 
 

@@ -6,6 +6,7 @@ from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.remedies.spelling import FRAMEWORKS
 from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.vocabulary.metrics import METRICS
 from tests.cli.test_main import run
 
 
@@ -74,6 +75,33 @@ def test_every_remedy_has_its_page_in_every_framework(framework):
         assert remedy.manual() in text
         assert framework in text or page["how"]
         assert "```" in command._PAGES[PageFormat.markdown](page)
+
+
+def test_the_table_of_a_framework_is_read_in_any_width():
+    rows = json.loads(run("metrics", "--framework", "verl", "--output-format", "json").stdout)
+    dual = [row for row in rows if row["key"] == "actor/pg_clipfrac_lower"]
+    assert [row["metric"] for row in dual] == ["clip/dual_rate", "clip/low_rate", "none", "none"]
+    assert "not the low side" in dual[0]["note"]
+    assert dual[1]["when"].endswith("loss_mode=geo_mean")
+    lines = run("metrics", "--framework", "verl").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines.count("actor/pg_clipfrac_lower") == len(dual)
+    assert sum(line.split() == ["metric", "clip/dual_rate"] for line in lines) == 1
+
+
+def test_the_table_says_what_a_logged_unit_is_multiplied_by():
+    rows = json.loads(run("metrics", "--framework", "nemo-rl", "--output-format", "json").stdout)
+    shares = [row["key"] for row in rows if row["key"].startswith("train/baseline_reward/pct_1")]
+    assert shares == ["train/baseline_reward/pct_1 (percent, times 0.01)"]
+
+
+def test_the_vocabulary_is_listed():
+    listed = json.loads(run("metrics", "--output-format", "json").stdout)
+    assert [each["metric"] for each in listed] == [metric.name for metric in METRICS]
+    assert run("metrics", "--output-format", "markdown").stdout.count("\n| ") == len(listed) + 1
+    done = run("metrics", "--framework", "vrl")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "(--framework); did you mean verl" in done.stderr
 
 
 @pytest.mark.parametrize("asked", ["DAT101", "template-not-append-only"])

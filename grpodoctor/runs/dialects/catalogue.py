@@ -31,8 +31,12 @@ def all_frameworks() -> tuple[Framework, ...]:
     return tuple(sorted(found, key=lambda each: each.name))
 
 
-def framework_named(name: str) -> Framework:
+def framework_named(name: str, option: str = "--format") -> Framework:
     """The framework of that name, or of a program that writes its logs.
+
+    Args:
+        name: as the user wrote it.
+        option: where.
 
     Raises:
         ConfigError: if nobody knows it; the message names the nearest.
@@ -44,7 +48,8 @@ def framework_named(name: str) -> Framework:
     known = [other for each in all_frameworks() for other in (each.name, *each.family)]
     near = difflib.get_close_matches(wanted, known, n=2, cutoff=0.5)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(known)}"
-    raise ConfigError(f"there is no format {name[:60]!r}", where="--format", remedy=remedy)
+    kind = option.lstrip("-")
+    raise ConfigError(f"there is no {kind} {name[:60]!r}", where=option, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Guess:
     """Those of them that it gives a metric or a reason: a table that lists `train/<path>` to ignore
     it knows half of what anybody logs."""
     total: int
-    """Logged keys."""
+    """Logged keys; one that two loggers wrote, each with its own prefix, counts once."""
 
     @property
     def why(self) -> str:
@@ -107,7 +112,7 @@ def _guess(framework: Framework, keys: Collection[str]) -> Guess:
     used = sum(
         any(row.metric or row.lie for row, _ in framework.meanings_of(name)) for name in bare
     )
-    return Guess(framework, (*alone, *together), mapped, used, len(keys))
+    return Guess(framework, (*alone, *together), mapped, used, len(bare))
 
 
 def _is_plain(key: str) -> bool:

@@ -69,7 +69,8 @@ class Translator:
         plain: Framework | None = None,
     ) -> None:
         self.framework, self.version = framework, version
-        self.settings = {**framework.defaults, **(settings or {})}
+        self.given = dict(settings or {})
+        self.settings = {**framework.defaults, **self.given}
         self.gaps = Gaps()
         self._updates = knobs_from(framework, self.settings).get("updates_per_batch")
         self._own = dict(own or {})
@@ -137,6 +138,18 @@ class Translator:
             if row.always and row.since and not self._known.intersection(row.keys):
                 highs.append(_parts(row.since))
         self._bounds = (max(lows), min(highs, default=_UNVERSIONED))
+
+    @property
+    def told_version(self) -> str:
+        """Which version wrote the log, and how that is known; empty if nothing is."""
+        if self.version:
+            return f"{self.version}, as its settings say"
+        low, high = (".".join(map(str, each)) for each in self._bounds)
+        if low and high:
+            return f"{low} or later, and before {high}, by the keys that it has and lacks"
+        if low or high:
+            return f"{low} or later, by its keys" if low else f"before {high}, by its keys"
+        return ""
 
     def _look_up(self, key: str) -> tuple[_Use, ...]:
         if key in self._own:
