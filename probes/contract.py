@@ -17,7 +17,8 @@ and its tasks are done one after the other by an engine that is loaded once:
      "sampling": SAMPLING, "want": ["experts"], "shard_responses": 256}
     {"kind": "score",    "name": …, "inputs": "/…/folder of shards", "output": "/…/folder",
      "processing": PROCESSING, "want": ["entropy", "ranks", …], "order": "given" | "reversed",
-     "prompts": "/…/prompts.json" to score each response after the engine's own prompt ids}
+     "prompts": "/…/prompts.json" to score each response after the engine's own prompt ids,
+     "replay": true to score with the routers forced to the experts that the inputs tell of}
 
 A prompts file is a list of `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`. The answer says
 what the engine is and what became of each task; it is written anew after each, and holds the
@@ -190,6 +191,23 @@ class Recording(Protocol):
         """All of them, those of a prompt together, with the prompts' and samples' numbers."""
 
 
+@runtime_checkable
+class Replaying(Protocol):
+    """An engine that can force the experts of a mixture."""
+
+    def replay(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        """As `Engine.score`, with the experts in `extras["experts"]` in place of the routers' own.
+
+        A row holds for the token that predicts the row's token: the first for the prompt's last
+        one, to which no other holds; all before it is routed freely. A layer where any expert of a
+        row is -1 is routed freely too. What forced experts weigh is the router's own, over them
+        alone. `experts`, if wanted, are those that were really at work.
+        """
+
+
+_Score = Callable[[Sequence[Response], Processing, Sequence[str]], list[Response]]
 _PER_TOKEN = ("entropy", "rank", "mass_above", "top_logprob")
 _SUFFIX = {
     **dict.fromkeys(_PER_TOKEN, "N"),
@@ -242,16 +260,42 @@ def _offsets(parts: Sequence[Sequence[Any]]) -> np.ndarray:
     return np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
 
 
-def read_shard(path: Path) -> list[Response]:
-    """The responses of a shard: ids and where they come from, without log-probabilities."""
+def read_shard(path: Path, *, routed: bool = False) -> list[Response]:
+    """The responses of a shard: ids and where they come from, without log-probabilities.
+
+    Args:
+        path: of the shard.
+        routed: put the `experts` of each response among its extras, and nothing else.
+
+    Raises:
+        RefusalError: if they are asked for and the shard does not tell of them.
+    """
     with np.load(path, allow_pickle=False) as arrays:
         prompts = np.split(arrays["prompt_ids_P"], arrays["prompt_offsets"][1:-1])
         responses = np.split(arrays["response_ids_N"], arrays["response_offsets"][1:-1])
         facts = (arrays[name].tolist() for name in ("prompt_B", "sample_B", "ended_B"))
-        return [
+        read = [
             Response(ids.tolist(), tokens.tolist(), None, prompt, sample, ended)
             for ids, tokens, prompt, sample, ended in zip(prompts, responses, *facts, strict=True)
         ]
+        if routed:
+            parts = np.split(_experts(path, arrays), arrays["response_offsets"][1:-1])
+            for response, experts_NLK in zip(read, parts, strict=True):
+                response.extras["experts"] = experts_NLK
+        return read
+
+
+def _experts(path: Path, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    if "experts_NLK" not in arrays:
+        raise RefusalError(
+            f"{path} tells of no experts that could be replayed",
+            "sample from an engine that tells of them, with experts wanted",
+        )
+    experts, tokens = arrays["experts_NLK"], len(arrays["response_ids_N"])
+    if experts.ndim != 3 or experts.dtype.kind not in "iu" or len(experts) != tokens:
+        told = f"experts of shape {experts.shape} in {experts.dtype} for {tokens} tokens"
+        raise RefusalError(f"{path} has {told}", "give their ids by token, layer and choice")
+    return experts
 
 
 def serve(load: Any, *, first: bool = True, meet: Callable[[], None] = lambda: None) -> None:
@@ -407,31 +451,39 @@ def _drawn(
 
 def _score(engine: Engine, task: Mapping[str, Any], output: Path, first: bool) -> dict[str, Any]:
     processing = Processing(**task.get("processing", {}))
+    replayed = bool(task.get("replay"))
+    score = _replaying(engine) if replayed else engine.score
     own = _own_ids(engine, _read_prompts(task)) if task.get("prompts") else None
     counts = {"shards": 0, "responses": 0, "tokens": 0}
     for inputs in sorted(Path(task["inputs"]).glob("shard-*.npz")):
         path = output / inputs.name
         if not _whole(path):
-            responses = read_shard(inputs)
+            responses = read_shard(inputs, routed=replayed)
             if own is not None:
                 for response in responses:
                     response.prompt_ids = own[response.prompt]
-            scored = list(_in_order(engine, responses, processing, task))
+            scored = _in_order(score, responses, processing, task)
             if first:
                 write_shard(path, scored)
         _count(counts, path, first)
     return counts
 
 
+def _replaying(engine: Engine) -> _Score:
+    if not isinstance(engine, Replaying):
+        raise RefusalError(
+            f"{engine.describe()['name']} cannot replay the experts of another engine",
+            "use an engine that can: transformers or fsdp",
+        )
+    return engine.replay
+
+
 def _in_order(
-    engine: Engine, responses: list[Response], processing: Processing, task: Mapping[str, Any]
-) -> Iterator[Response]:
+    score: _Score, responses: list[Response], processing: Processing, task: Mapping[str, Any]
+) -> list[Response]:
     """Reversed, responses meet other neighbours in their batches; they are given back in order."""
-    if task.get("order", "given") == "reversed":
-        scored = engine.score(responses[::-1], processing, task.get("want", ()))
-        yield from scored[::-1]
-    else:
-        yield from engine.score(responses, processing, task.get("want", ()))
+    step = -1 if task.get("order") == "reversed" else 1
+    return score(responses[::step], processing, task.get("want", ()))[::step]
 
 
 def _whole(path: Path) -> bool:

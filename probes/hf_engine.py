@@ -14,6 +14,7 @@ from contract import Processing, RefusalError, Response, Sampling
 from hf_generation import Decoder
 from hf_halves import Halves
 from hf_loading import Settings, load_tokenizer
+from hf_replay import check_experts
 from hf_routers import Routers
 from hf_tokenizer import encoded
 from scoring import batches, chunk_rows, readings
@@ -161,17 +162,44 @@ class TransformersEngine:
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
     ) -> list[Response]:
         """The same responses with this model's log-probabilities."""
+        return self._scored(responses, processing, want, replayed=False)
+
+    def replay(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        """The same with the experts of `extras["experts"]` at work; see the contract.
+
+        Raises:
+            RefusalError: as `score`; or if the experts cannot be those of this model, or its
+                routers do not weigh by a softmax.
+        """
+        routers = self._routers
+        if not routers:
+            raise RefusalError(f"{self._path} has no experts to replay", "leave replay out")
+        for each in responses:
+            shape = (len(each.response_ids), len(routers.modules), routers.slots)
+            check_experts(_name(each), each.extras.get("experts"), shape, routers.experts)
+        return self._scored(responses, processing, want, replayed=True)
+
+    def _scored(
+        self,
+        responses: Sequence[Response],
+        processing: Processing,
+        want: Sequence[str],
+        *,
+        replayed: bool,
+    ) -> list[Response]:
         for each in responses:
             length = len(each.prompt_ids) + len(each.response_ids)
-            name = f"response {each.sample} to prompt {each.prompt}"
-            self._check(name, each.prompt_ids, each.response_ids, length)
+            self._check(_name(each), each.prompt_ids, each.response_ids, length)
         rows = [index for index, each in enumerate(responses) if len(each.response_ids)]
         lengths = [len(_read(responses[row])) for row in rows]
         lots = batches(lengths, self._settings.tokens(self._device))
         found: Found = {}
         with _memory():
             for lot, counts in self._ranks.share([[rows[each] for each in lot] for lot in lots]):
-                told = self._score_lot([responses[row] for row in lot], processing, want)
+                lines = [responses[row] for row in lot]
+                told = self._score_lot(lines, processing, want, replayed=replayed)
                 found |= dict(zip(lot, told, strict=True)) if counts else {}
         return _joined(responses, self._ranks.collect(found))
 
@@ -193,13 +221,20 @@ class TransformersEngine:
             )
 
     def _score_lot(
-        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+        self,
+        responses: Sequence[Response],
+        processing: Processing,
+        want: Sequence[str],
+        *,
+        replayed: bool,
     ) -> list[dict[str, np.ndarray]]:
         """Readings of some responses in one forward pass, which none of them is too long for."""
         ids_BL, rows_N = _right_padded(responses)
         targets = torch.cat([torch.as_tensor(each.response_ids) for each in responses])
         rows_N, ids_N = rows_N.to(self._device), targets.to(self._device)
-        with self._routers.watched("experts" in want) as tape:
+        forced_NDK = _forced(responses, ids_BL, rows_N) if replayed else None
+        wanted = "experts" in want
+        with self._routers.watched(wanted, forced_NDK) as tape:
             hidden_BLH = self._halves.hidden(ids_BL.to(self._device))
         hidden_NH = hidden_BLH.flatten(0, 1)[rows_N]
         del hidden_BLH
@@ -211,7 +246,7 @@ class TransformersEngine:
             )
         ]
         found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        if tape is not None:
+        if tape is not None and wanted:
             found |= tape.readings(rows_N)
         return _by_response(found, [len(each.response_ids) for each in responses])
 
@@ -220,6 +255,19 @@ class TransformersEngine:
         self._halves.close()
         self._ranks.close()
         self._model = None
+
+
+def _name(response: Response) -> str:
+    return f"response {response.sample} to prompt {response.prompt}"
+
+
+def _forced(responses: Sequence[Response], ids_BL: Tensor, rows_N: Tensor) -> Tensor:
+    """The experts of every column of a pass, -1 in those that predict no token of a response."""
+    parts = [torch.as_tensor(each.extras["experts"].astype(np.int64)) for each in responses]
+    experts_NDK = torch.cat(parts).to(rows_N.device)
+    forced = torch.full((ids_BL.numel(), *experts_NDK.shape[1:]), -1, device=rows_N.device)
+    forced[rows_N] = experts_NDK
+    return forced
 
 
 def _read(response: Response) -> list[int]:

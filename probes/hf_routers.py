@@ -1,7 +1,9 @@
-"""The routers of a mixture of experts in transformers, of whatever family, read by hooks.
+"""The routers of a mixture of experts in transformers, of whatever family, read and led by hooks.
 
 A router stands beside its layer's experts. What it says differs by family and version: the ids of
 the experts with their weights and the logits, or logits alone, of which the K largest are meant.
+
+Shape suffixes: N tokens of a pass, D layers with a router, E experts, K experts of a token.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from hf_replay import forced
 from torch import Tensor, nn
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -30,22 +33,36 @@ class Routers:
         config = model.config.get_text_config()
         self.experts = _first(config, _EXPERTS)
         self.slots = _first(config, _SLOTS)
-        self.modules = [] if self.experts < 2 else list(_routers(model))
+        pairs = [] if self.experts < 2 else list(_routers(model))
+        self.modules = [router for router, _ in pairs]
+        self.served = [experts for _, experts in pairs]
+        """The experts that each of them serves."""
 
     def __bool__(self) -> bool:
         return bool(self.modules)
 
     @contextmanager
-    def watched(self, wanted: bool) -> Iterator[Tape | None]:
-        """What the routers do inside, or None where nobody wants it or there are none."""
-        if not wanted or not self.modules:
+    def watched(self, wanted: bool, forced_NDK: Tensor | None = None) -> Iterator[Tape | None]:
+        """What the routers do inside, or None where nobody wants it or there are none.
+
+        Args:
+            wanted: whether anybody wants it.
+            forced_NDK: experts for the tokens of the pass, which is then always watched; where one
+                of a token's K is -1, the router chooses by itself. None forces nothing.
+        """
+        if not self.modules or not (wanted or forced_NDK is not None):
             yield None
             return
-        tape = Tape(self)
+        tape = Tape(self, forced_NDK)
         hooks = [
             module.register_forward_hook(tape.hook(layer))
             for layer, module in enumerate(self.modules)
         ]
+        if forced_NDK is not None:
+            hooks += [
+                experts.register_forward_pre_hook(tape.served(layer), with_kwargs=True)
+                for layer, experts in enumerate(self.served)
+            ]
         try:
             yield tape
         finally:
@@ -54,20 +71,38 @@ class Routers:
 
 
 class Tape:
-    """What the routers did in the latest forward pass, token by token."""
+    """What the routers did in the latest forward pass, token by token.
 
-    def __init__(self, routers: Routers) -> None:
-        self._routers = routers
+    Args:
+        routers: whose.
+        forced_NDK: experts that are put into their answers, as in `Routers.watched`.
+    """
+
+    def __init__(self, routers: Routers, forced_NDK: Tensor | None = None) -> None:
+        self._routers, self._forced_NDK = routers, forced_NDK
         self._experts: list[Tensor | None] = [None] * len(routers.modules)
         self._margins: list[Tensor | None] = [None] * len(routers.modules)
 
     def hook(self, layer: int) -> Any:
-        """Notes what one layer's router answers."""
+        """Notes what one layer's router answers, and puts what is forced into it."""
 
-        def note(_module: nn.Module, _arguments: Any, output: Any) -> None:
+        def note(router: nn.Module, _arguments: Any, output: Any) -> Any:
             ids_NK, logits_NE = self._read(output)
             self._experts[layer] = ids_NK
             self._margins[layer] = None if logits_NE is None else _margin(logits_NE, ids_NK)
+            if self._forced_NDK is None:
+                return None
+            return forced(router, output, self._forced_NDK[:, layer])
+
+        return note
+
+    def served(self, layer: int) -> Any:
+        """Notes which experts one layer was really asked for."""
+
+        def note(_experts: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            given = [each for each in (*arguments, *named.values()) if isinstance(each, Tensor)]
+            ids = [each for each in given if not each.is_floating_point()]
+            self._experts[layer] = ids[0].flatten(0, -2) if ids else None
 
         return note
 
@@ -118,7 +153,8 @@ def _first(config: Any, names: tuple[str, ...]) -> int:
     return next((value for value in values if isinstance(value, int)), 0)
 
 
-def _routers(model: nn.Module) -> Iterator[nn.Module]:
+def _routers(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Each router with the experts beside it."""
     for module in model.modules():
         children = dict(module.named_children())
         if "experts" not in children:
@@ -126,4 +162,4 @@ def _routers(model: nn.Module) -> Iterator[nn.Module]:
         named = [children[name] for name in ("gate", "router") if name in children]
         fitting = [each for each in children.values() if _ROUTER.search(type(each).__name__)]
         if fitting or named:
-            yield (fitting or named)[0]
+            yield (fitting or named)[0], children["experts"]

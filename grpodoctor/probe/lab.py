@@ -72,6 +72,8 @@ class ScoreJob:
     """In the opposite order, so that responses meet other neighbours in their batches."""
     own_prompts: bool = False
     """After the engine's own ids of the prompts, instead of those the responses were drawn from."""
+    replay: bool = False
+    """With the routers forced to the experts that the rollouts tell of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

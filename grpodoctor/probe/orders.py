@@ -61,9 +61,11 @@ class Task:
             }
         if isinstance(job, ScoreJob):
             own = {"prompts": str(self.prompts)} if job.own_prompts else {}
+            forced = {"replay": True} if job.replay else {}
             return (
                 asked
                 | own
+                | forced
                 | {
                     "inputs": str(job.rollouts),
                     "processing": asdict(job.processing),
