@@ -30,6 +30,8 @@ class Setup:
     """By how many tokens the sampler's column is moved against the learner's."""
     without_ends: bool = False
     """Whether end tokens are left out."""
+    replay: bool = False
+    """Whether the learner is forced to the sampler's experts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.checksums import local_model
 from grpodoctor.probe.lab import EngineFacts, Lab, Processing, ScoreJob, TokeniseJob, Want
 from grpodoctor.probe.launch import model_of
+from grpodoctor.probe.replaying import replay_job
 from grpodoctor.probe.shards import read_shards
 from grpodoctor.probe.spec import EngineSpec
 
@@ -50,7 +51,7 @@ class Bench:
         self.rollouts = lab.part_of(case.rollouts, self._responses())
         self.named: set[str] = set()
         """Causes that were found already, by id."""
-        self._scores: dict[tuple[str, Processing, bool, bool], Floats] = {}
+        self._scores: dict[tuple[str, ScoreJob], Floats] = {}
 
     def _responses(self) -> int:
         per_response = self.case.comparison.tokens / max(self.case.comparison.responses, 1)
@@ -69,17 +70,14 @@ class Bench:
         if Tokens.read(self.rollouts, case.scored).sampler_experts_NLK is not None:
             want = (*want, "experts")
         job = ScoreJob(
-            rollouts=self.rollouts,
-            processing=case.processing,
-            want=want,
-            own_prompts=case.own_prompts,
+            rollouts=self.rollouts, processing=case.processing, own_prompts=case.own_prompts
         )
         try:
-            (scored,) = self.lab.run(case.learner, [job])
+            (scored,) = self.lab.run(case.learner, [replace(job, want=want)])
         except EngineError:
             scored = case.scored  # a recorded learner says what it once said, and no more
         tokens = Tokens.read(self.rollouts, scored)
-        self._scores[case.learner.key, case.processing, case.own_prompts, False] = tokens.learner_N
+        self._scores[case.learner.key, job] = tokens.learner_N
         return Scene(setup, tokens)
 
     def scene(self, scene: Scene, **changes: Any) -> Scene:
@@ -97,9 +95,14 @@ class Bench:
             setup = replace(setup, processing=Processing())
             sampler_N = self.score(other, setup.processing)
             tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
-        keys = ("learner", "processing", "own_prompts")
+        keys = ("learner", "processing", "own_prompts", "replay")
         if any(getattr(setup, key) != getattr(scene.setup, key) for key in keys):
-            learner_N = self.score(setup.learner, setup.processing, own_prompts=setup.own_prompts)
+            learner_N = self.score(
+                setup.learner,
+                setup.processing,
+                own_prompts=setup.own_prompts,
+                replay=setup.replay,
+            )
             tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
         return Scene(setup, tokens)
 
@@ -110,6 +113,7 @@ class Bench:
         *,
         own_prompts: bool = False,
         backwards: bool = False,
+        replay: bool = False,
     ) -> Floats:
         """An engine's log-probabilities of the part's tokens, shape (N,).
 
@@ -117,7 +121,15 @@ class Bench:
             EngineError: if it cannot.
             BudgetSpentError: if there is no time left.
         """
-        return self.score_all(engine, [processing], own_prompts=own_prompts, backwards=backwards)[0]
+        job = ScoreJob(
+            rollouts=self.rollouts,
+            processing=processing,
+            own_prompts=own_prompts,
+            backwards=backwards,
+        )
+        if replay:
+            job = replay_job(self.rollouts, processing, own_prompts=own_prompts)
+        return self._scored(engine, [job])[0]
 
     def score_all(
         self,
@@ -125,25 +137,22 @@ class Bench:
         processings: Sequence[Processing],
         *,
         own_prompts: bool = False,
-        backwards: bool = False,
     ) -> list[Floats]:
         """The same under several processings, the engine loaded once."""
-        keys = [(engine.key, each, own_prompts, backwards) for each in processings]
-        missing = [key for key in dict.fromkeys(keys) if key not in self._scores]
         jobs = [
-            ScoreJob(
-                rollouts=self.rollouts,
-                processing=key[1],
-                own_prompts=own_prompts,
-                backwards=backwards,
-            )
-            for key in missing
+            ScoreJob(rollouts=self.rollouts, processing=each, own_prompts=own_prompts)
+            for each in processings
         ]
-        if jobs:
-            for key, folder in zip(missing, self.lab.run(engine, jobs), strict=True):
+        return self._scored(engine, jobs)
+
+    def _scored(self, engine: EngineSpec, jobs: Sequence[ScoreJob]) -> list[Floats]:
+        """What was scored before is not asked for again, whatever columns came with it."""
+        missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._scores]
+        if missing:
+            for job, folder in zip(missing, self.lab.run(engine, missing), strict=True):
                 parts = [shard.logprobs_N for shard in read_shards(folder)]
-                self._scores[key] = np.concatenate(parts).astype(np.float64)
-        return [self._scores[key] for key in keys]
+                self._scores[engine.key, job] = np.concatenate(parts).astype(np.float64)
+        return [self._scores[engine.key, job] for job in jobs]
 
     @cached_property
     def noise(self) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.tokens import Flags, Tokens
+from grpodoctor.probe.replaying import can_replay
 
 _TIMES = 3.0
 """How many times the gap of tokens routed alike that of the others must be."""
@@ -15,7 +17,7 @@ _LEAST = 0.25
 
 
 class RouterFlips(Cause):
-    """Seen where tokens that were routed otherwise carry the gap."""
+    """Seen where tokens that were routed otherwise carry the gap; proven by routing replay."""
 
     id = "router-flips"
     title = "Routers choose other experts in the two engines"
@@ -44,7 +46,7 @@ class RouterFlips(Cause):
         return Suspicion(0.01, {"times": off / kept if kept > 0 else float("inf")})
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
-        """Leave the flipped tokens out, and say in which layers they flip."""
+        """Replay the sampler's experts in the learner; failing that, leave flipped tokens out."""
         tokens = scene.tokens
         flipped_N = _flipped(tokens)
         if flipped_N is None:
@@ -52,16 +54,36 @@ class RouterFlips(Cause):
         rates_L = _flips(tokens)[_told(tokens)].mean(axis=0)
         worst = np.argsort(-rates_L)[:5]
         rate, times = float(flipped_N[_told(tokens)].mean()), float(suspicion.facts["times"])
-        return Outcome(
-            told=(
-                f"{rate:.1%} of the tokens were sent to another expert in some layer; their gap is "
-                f"{times:.3g} times that of the others"
-            ),
-            after=Scene(scene.setup, tokens.where(~flipped_N)),
-            confidence="likely",
-            details=tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst),
-            figures={"flipped": rate, "times": times},
+        told = (
+            f"{rate:.1%} of the tokens were sent to another expert in some layer; their gap is "
+            f"{times:.3g} times that of the others"
         )
+        details = tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst)
+        figures = {"flipped": rate, "times": times}
+        held = _replayed(bench, scene)
+        closed = 0.0
+        if held is not None:
+            closed = 1 - held.gap / scene.gap
+            figures |= {"coverage": float(_told(tokens).mean()), "replay_closes": closed}
+            told += f"; with the sampler's experts replayed in the learner {closed:.0%} of it goes"
+        if held is not None and closed >= self.least:
+            return Outcome(told=told, after=held, details=details, figures=figures)
+        without = Scene(scene.setup, tokens.where(~flipped_N))
+        if held is not None:
+            details += ("what the routers weigh their experts by differs, beyond the choice",)
+        return Outcome(
+            told=told, after=without, confidence="likely", details=details, figures=figures
+        )
+
+
+def _replayed(bench: Bench, scene: Scene) -> Scene | None:
+    """The scene with the sampler's experts at work in the learner; None where it cannot."""
+    if not can_replay(scene.setup.learner):
+        return None
+    try:
+        return bench.scene(scene, replay=True)
+    except EngineError:
+        return None
 
 
 def _flips(tokens: Tokens) -> Flags:
