@@ -122,6 +122,11 @@ class ForeignFollower:
         """The single responses of the dumps that were read so far."""
         return self._dumps.texts
 
+    @property
+    def unread(self) -> list[str]:
+        """The rollout dumps that could not be read, with the reason; once all was read."""
+        return self._dumps.failed
+
     def written_at(self) -> float:
         """Unix time of the latest writing to the logs; 0 if there are none."""
         return self._logs.written_at()

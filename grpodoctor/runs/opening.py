@@ -162,4 +162,11 @@ def _open_foreign(path: Path, options: ReadOptions) -> ForeignRun:
         more = poll.more
     if not settled:
         raise nothing_found(path, run.damage)
+    unread = run.follower.unread
+    if unread and not (more or run._first or run.follower.translator):  # noqa: SLF001 - the same
+        raise RunError(
+            f"no rollout dump could be read; {unread[0]}",
+            where=str(path)[:200],
+            remedy="give a directory that holds whole ones, or the log",
+        )
     return run

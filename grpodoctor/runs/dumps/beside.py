@@ -138,6 +138,11 @@ class Dumps:
         return bool(self._held)
 
     @property
+    def failed(self) -> list[str]:
+        """What could not be read, with the reason; once all was read."""
+        return self._reader.failed if self._reader is not None else []
+
+    @property
     def pass_rates(self) -> list[PromptRate]:
         """How often each prompt was solved; once all was read."""
         return self._reader.pass_rates if self._reader is not None else self._fold.pass_rates()

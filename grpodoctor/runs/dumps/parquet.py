@@ -30,11 +30,27 @@ BATCH_BYTES = 64 * 1024 * 1024
 MOST_TEXT = 256 * 1024 * 1024
 """Characters of a batch; few bytes of a file can stand for very many."""
 _MOST_ROWS = 4096
+_DENSE_ROWS = 1_000_000
+_LEAST_ROW_BYTES = 16
+"""On disk, on average, of files of more rows than that: what a file repeats takes no place in it,
+but each row takes some in memory."""
 
 
 def cut_row_groups(path: Path | Source, size: int) -> list[tuple[int, int]]:
-    """Runs of row groups of about so many bytes on disk."""
-    with _open(Source.of(path)) as file:
+    """Runs of row groups of about so many bytes on disk.
+
+    Raises:
+        RunError: if it is no Parquet file, or stands for far more rows than it can hold.
+    """
+    source = Source.of(path)
+    with _open(source) as file:
+        rows, whole = file.metadata.num_rows, source.size()
+        if rows > max(_DENSE_ROWS, whole / _LEAST_ROW_BYTES):
+            raise RunError(
+                f"{rows} rows in {whole} bytes",
+                where=str(source.path)[:200],
+                remedy="write it anew without repetitions if it is no bomb",
+            )
         sizes = [
             sum(_compressed(file.metadata.row_group(index)))
             for index in range(file.metadata.num_row_groups)

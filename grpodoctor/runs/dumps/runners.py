@@ -11,7 +11,7 @@ import os
 import pkgutil
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -103,6 +103,10 @@ def _in_order(
             yield [result(submit(each), each) for each in apart(shard)]
 
 
+def _take_environment(environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+
+
 class _Pool:
     """A pool of processes that is made anew when one of them dies.
 
@@ -120,7 +124,11 @@ class _Pool:
         context = multiprocessing.get_context(method)
         if method is not None:
             context.set_forkserver_preload([*_OF_READERS, "pyarrow.parquet", "pyarrow.compute"])
-        return ProcessPoolExecutor(workers, mp_context=context)
+        # The server that forks them began with the environment of its day: credentials of a store
+        # may have been set since.
+        return ProcessPoolExecutor(
+            workers, context, initializer=_take_environment, initargs=(dict(os.environ),)
+        )
 
     def submit(self, shard: Shard) -> Future[Outcome] | None:
         """Put a shard under way; None if the pool has just died, which its turn will show."""

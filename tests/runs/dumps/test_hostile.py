@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from grpodoctor.errors import RunError
 from grpodoctor.runs.carriers.catalogue import logs_in
 from grpodoctor.runs.dumps import jsonlines, parquet, runners
 from grpodoctor.runs.dumps.base import DumpFormat
 from grpodoctor.runs.dumps.catalogue import all_dump_formats, dump_format_of, dumps_among
 from grpodoctor.runs.dumps.reading import DumpReader
+from grpodoctor.runs.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.dumps.samples import STEPS, WRITERS, lines, trl, verl
 
@@ -223,6 +225,31 @@ def test_a_small_file_that_stands_for_a_large_one_is_refused(
     monkeypatch.setattr(parquet, "MOST_VALUES", 1000)
     _, reader = read(dumps_among([path]))
     assert "80000 entries" in reader.damage[0].why
+
+
+def test_dumps_none_of_which_can_be_read_are_no_run(tmp_path: Path) -> None:
+    trl(tmp_path)
+    for path in logs_in(tmp_path):
+        path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(RunError, match="no rollout dump could be read; completions_00001"):
+        open_run(tmp_path)
+
+
+def test_rows_that_take_no_place_in_a_file_are_refused(tmp_path: Path) -> None:
+    """Two million responses in a few kilobytes: each is small, and takes memory all the same."""
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    count = 2_000_000
+    columns = {
+        name: pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), pa.array(["x"]))
+        for name in ("prompt", "completion")
+    }
+    numbers = {"step": np.ones(count, np.int64), "advantage": np.zeros(count)}
+    path = folder / "completions_00001.parquet"
+    pq.write_table(pa.table({**numbers, **columns}), path, compression="zstd")
+    steps, reader = read(dumps_among([path]))
+    assert not steps
+    assert "2000000 rows in" in reader.failed[0]
 
 
 def test_a_metrics_log_is_no_dump(tmp_path: Path) -> None:
