@@ -42,11 +42,20 @@ def sort_drawn(
     """
     lots_B = lots_of(_bits(columns["gap/q"]), _bits(columns["gap/logprob_diff"]) | np.uint64(1))
     lots_B = np.where(columns["gap/tokens"].astype(np.int64) > 0, lots_B, np.uint64(0))
+    rows = np.flatnonzero(drawn(lots_B, DRAWN, columns["step"]))
     found: dict[int, list[Sorted]] = {}
-    for row in np.flatnonzero(drawn(lots_B, DRAWN, columns["step"])).tolist():
-        figures = _figures(learner.row(row), sampler.row(row))
-        found.setdefault(int(columns["step"][row]), []).append((int(lots_B[row]), figures))
+    if rows.size:
+        figures = _figures(_of_rows(learner, rows), _of_rows(sampler, rows)).tolist()
+        owners = zip(columns["step"][rows].tolist(), lots_B[rows].tolist(), figures, strict=True)
+        for step, lot, each in owners:
+            found.setdefault(int(step), []).append((lot, tuple(each)))
     return {step: lowest(each) for step, each in found.items()}
+
+
+def _of_rows(column: Ragged, rows: NDArray[np.integer]) -> Ragged:
+    """Some responses alone, as doubles."""
+    values_N = np.concatenate([column.row(row) for row in rows.tolist()])
+    return Ragged.of_lengths(values_N.astype(np.float64), column.lengths_B[rows])
 
 
 def lowest(rows: Sequence[Sorted]) -> list[Sorted]:
@@ -72,24 +81,33 @@ def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def _figures(learner_N: NDArray[np.generic], sampler_N: NDArray[np.generic]) -> tuple[float, ...]:
-    """A response's mean in every bucket of `NAMES`; a token that is not finite is in none."""
-    ours, theirs = learner_N.astype(np.float64), sampler_N.astype(np.float64)
-    gaps_N = np.abs(ours - theirs)
+def _figures(learner: Ragged, sampler: Ragged) -> NDArray[np.float64]:
+    """Each response's mean in every bucket of `NAMES`, shape (B, 2 x buckets).
+
+    Args:
+        learner: doubles; no response is empty. A token that is not finite is in no bucket.
+        sampler: the same under the sampler.
+    """
+    ours_N, theirs_N = learner.values_N, sampler.values_N
+    gaps_N = np.abs(ours_N - theirs_N)
     counted_N = np.isfinite(gaps_N)
-    p, q = np.exp(ours), np.exp(theirs)
-    places_N = np.zeros(q.size, np.intp)
+    q_N = np.exp(theirs_N)
+    places_N = np.zeros(q_N.size, np.intp)
     for edge in PROBABILITY_EDGES[1:-1]:
-        places_N += q >= edge
+        places_N += q_N >= edge
     places_N[~counted_N] = _NOWHERE
-    begins = [edge for edge in POSITION_EDGES if edge < q.size]
-    means: list[float] = []
-    for values_N in (np.abs(p - q), gaps_N):
+    places_N += np.repeat(np.arange(len(learner)) * (_NOWHERE + 1), learner.lengths_B)
+    shape = (len(learner), _NOWHERE + 1)
+    within_B = np.bincount(places_N, minlength=shape[0] * shape[1])
+    # Where each position's bucket begins in each response that reaches it, row after row.
+    reached = learner.lengths_B[:, None] > np.array(POSITION_EDGES)
+    begins = (learner.offsets_B[:-1, None] + np.array(POSITION_EDGES))[reached]
+    counts = np.add.reduceat(counted_N, begins, dtype=np.int64)
+    means: list[NDArray[np.float64]] = []
+    for values_N in (np.abs(np.exp(ours_N) - q_N), gaps_N):
         kept_N = np.where(counted_N, values_N, 0.0)
-        positions = np.full(len(POSITION_EDGES), np.nan)
-        counts = np.add.reduceat(counted_N, begins, dtype=np.int64)
-        positions[: len(begins)] = np.add.reduceat(kept_N, begins) / counts
-        sums = np.bincount(places_N, weights=kept_N, minlength=_NOWHERE + 1)[:_NOWHERE]
-        shares = sums / np.bincount(places_N, minlength=_NOWHERE + 1)[:_NOWHERE]
-        means += [*positions.tolist(), *shares.tolist()]
-    return tuple(means)
+        positions = np.full(reached.shape, np.nan)
+        positions[reached] = np.add.reduceat(kept_N, begins) / counts
+        sums = np.bincount(places_N, weights=kept_N, minlength=within_B.size)
+        means += [positions, (sums / within_B).reshape(shape)[:, :_NOWHERE]]
+    return np.concatenate(means, axis=1)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.mismatch import FAR
 
-_BLOCK = 16 * 1024
-"""Tokens measured at once: a dozen double columns of them stay in the second-level cache."""
+_BLOCK = 24 * 1024
+"""Tokens measured at once: a few double columns of them stay in the second-level cache."""
 
 GAP_SUMS = (
     "gap/tokens", "gap/nonfinite", "gap/bias", "gap/excess", "gap/squared_excess", "gap/far",
@@ -80,12 +81,27 @@ class Ragged:
 
 
 def fingerprints(tokens: Ragged) -> NDArray[np.uint64]:
-    """A number per response that equal token lists share; 64 bits, the length among them."""
-    values_N = np.ascontiguousarray(tokens.values_N, dtype=np.int64)
-    bytes_N = values_N.view(np.uint8).data
-    ends = (tokens.offsets_B * values_N.itemsize).tolist()
-    sums = [crc32(bytes_N[ends[i] : ends[i + 1]]) for i in range(len(tokens))]
-    return (tokens.lengths_B.astype(np.uint64) << np.uint64(32)) | np.array(sums, np.uint64)
+    """A number per response that equal token lists share, 0 for an empty one.
+
+    It is the sum of the tokens, each times an odd number that its position alone decides, modulo
+    2**64, and the length: lists that differ share one by chance alone.
+    """
+    values_N = np.ascontiguousarray(tokens.values_N, dtype=np.int64).view(np.uint64)
+    lengths_B = tokens.lengths_B
+    factors_T = _factors(max(int(lengths_B.max(initial=1)) - 1, 1).bit_length())
+    ends = tokens.offsets_B.tolist()
+    # Of whole numbers this is no matter of a linear-algebra library: nothing rounds.
+    sums = [np.dot(values_N[i:j], factors_T[: j - i]) for i, j in pairwise(ends)]
+    return (lengths_B.astype(np.uint64) << np.uint64(32)) ^ np.array(sums, np.uint64)
+
+
+@lru_cache(maxsize=4)
+def _factors(bits: int) -> NDArray[np.uint64]:
+    """2**bits odd numbers without a pattern: what splitmix64 makes of 1, 2, 3 ..."""
+    mixed_T = np.arange(1, 2**bits + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed_T ^ (mixed_T >> np.uint64(31))) | np.uint64(1)
 
 
 def gap_figures(learner: Ragged, sampler: Ragged) -> dict[str, NDArray[np.float64]]:
@@ -99,43 +115,53 @@ def gap_figures(learner: Ragged, sampler: Ragged) -> dict[str, NDArray[np.float6
         The columns of `GAP_SUMS` and `GAP_MAXIMA`, shape (B,).
     """
     figures = {name: np.zeros(len(learner)) for name in (*GAP_SUMS, *GAP_MAXIMA)}
+    figures["gap/tokens"][:] = learner.lengths_B
+    longest = int(learner.lengths_B.max(initial=0))
+    # The same memory for every block: what was just let go of is not in the cache any more.
+    room_3N = np.empty((3, max(_BLOCK, longest)))
     for first, last in learner.blocks():
-        _measure_block(learner, sampler, first, last, figures)
+        filled = _filled(learner, first, last)
+        if learner.offsets_B[:-1][filled].size:
+            _measure_block(learner, sampler, (first, last), filled, room_3N, figures)
     return figures
+
+
+def _filled(column: Ragged, first: int, last: int) -> slice | NDArray[np.int64]:
+    """Those of a block's responses that are not empty."""
+    lengths = np.diff(column.offsets_B[first : last + 1])
+    return slice(first, last) if lengths.all() else first + np.flatnonzero(lengths)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def _measure_block(
     learner: Ragged,
     sampler: Ragged,
-    first: int,
-    last: int,
+    block: tuple[int, int],
+    filled: slice | NDArray[np.int64],
+    room_3N: NDArray[np.float64],
     figures: dict[str, NDArray[np.float64]],
 ) -> None:
-    offsets = learner.offsets_B[first : last + 1]
-    filled = first + np.flatnonzero(np.diff(offsets))
-    if not filled.size:
-        return
-    starts = learner.offsets_B[filled] - offsets[0]
-    ours = sampler.offsets_B[first], sampler.offsets_B[last]
-    log_q = sampler.values_N[ours[0] : ours[1]].astype(np.float64)
-    d = learner.values_N[offsets[0] : offsets[-1]].astype(np.float64)
+    (begin, end), theirs = learner.offsets_B[list(block)], sampler.offsets_B[list(block)]
+    starts = learner.offsets_B[:-1][filled] - begin
+    d, log_q, e = room_3N[:, : end - begin]
+    d[:] = learner.values_N[begin:end]
+    log_q[:] = sampler.values_N[theirs[0] : theirs[1]]
     np.subtract(d, log_q, out=d)
-    figures["gap/tokens"][filled] = learner.lengths_B[filled]
     finite = np.isfinite(d)
     if not finite.all():
         broken = np.add.reduceat(~finite, starts, dtype=np.int64)
         figures["gap/nonfinite"][filled] = broken
         figures["gap/tokens"][filled] -= broken
         d[~finite], log_q[~finite] = 0.0, -np.inf
-    _reduce(d, log_q, starts, filled, figures)
+    _reduce(d, log_q, e, starts, filled, figures)
 
 
 def _reduce(
     d: NDArray[np.float64],
     log_q: NDArray[np.float64],
+    e: NDArray[np.float64],
     starts: NDArray[np.int64],
-    filled: NDArray[np.int64],
+    filled: slice | NDArray[np.int64],
     figures: dict[str, NDArray[np.float64]],
 ) -> None:
     """Write the figures of one block; what is reduced is overwritten where it is not needed."""
@@ -143,15 +169,17 @@ def _reduce(
     def total(name: str, values: NDArray[np.float64]) -> None:
         figures[name][filled] = np.add.reduceat(values, starts)
 
+    def largest(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        figures[name][filled] = found = np.maximum.reduceat(values, starts)
+        return found
+
     total("gap/bias", d)
-    e = np.expm1(d)
+    np.expm1(d, out=e)
     total("gap/excess", e)
     np.abs(d, out=d)
     total("gap/logprob_diff", d)
-    figures["gap/logprob_diff_max"][filled] = np.maximum.reduceat(d, starts)
-    far = d > FAR
-    if far.any():
-        figures["gap/far"][filled] = np.add.reduceat(far, starts, dtype=np.int64)
+    if largest("gap/logprob_diff_max", d).max() > FAR:
+        figures["gap/far"][filled] = np.add.reduceat(d > FAR, starts, dtype=np.int64)
     q = np.exp(log_q, out=log_q)
     total("gap/q", q)
     qe = np.multiply(q, e, out=d)
@@ -162,4 +190,4 @@ def _reduce(
     total("gap/qqee", np.multiply(qe, qe, out=q))
     np.abs(qe, out=qe)
     total("gap/prob_diff", qe)
-    figures["gap/prob_diff_max"][filled] = np.maximum.reduceat(qe, starts)
+    largest("gap/prob_diff_max", qe)
