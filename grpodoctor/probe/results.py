@@ -106,6 +106,23 @@ class ExpertComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The learner forced to the sampler's experts (routing replay), on a part of the responses."""
+
+    responses: int
+    tokens: int
+    experts: ExpertComparison
+    """The sampler's against those that were at work: `coverage` is the share of the tokens whose
+    experts the sampler told, `agreement` is 1 if the learner has obeyed."""
+    kl_k3_before: float
+    """With the learner's own routing, in nats a token; NaN if no token is finite."""
+    kl_k3_after: float
+    prob_diff_before: float
+    """Mean |Δp|."""
+    prob_diff_after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two engines on the same tokens; means over responses, as Yao et al. 2025 define them."""
 
@@ -195,6 +212,9 @@ class Cell:
     churn: ExpertComparison | None = None
     """Routing of an older checkpoint against the learner's on the same tokens, if one was given:
     what the optimiser steps between the two have changed."""
+    replayed: Replayed | None = None
+    """What is left of the gap under routing replay; None without experts on both sides, or where
+    the learner cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

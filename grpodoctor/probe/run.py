@@ -44,6 +44,7 @@ from grpodoctor.probe.pieces import with_pieces
 from grpodoctor.probe.plan import Plan
 from grpodoctor.probe.prompts import Prompt, read_prompts, shown
 from grpodoctor.probe.prompts_builtin import builtin_prompts, has_chat_template
+from grpodoctor.probe.replaying import can_replay, replay_job, replayed_of, tells_experts
 from grpodoctor.probe.results import ProbeResult
 from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.probe.spec import EngineSpec
@@ -215,12 +216,35 @@ class _Run:
         self._stage(f"{self.book.label(learner)} scores")
         jobs = [job for pair in pairs for job in self._score_jobs(pair)]
         later = [self._looked_into(pair) for pair in pairs if self.plan.attribution]
+        routed = [pair for pair in pairs if self._is_replayed(pair)]
+        replays = [replay_job(_sampled(pair).part, pair.processing) for pair in routed]
         try:
-            outcomes = self.lab.attempt(learner, [*jobs, *later, TokeniseJob()])
+            outcomes = self.lab.attempt(learner, [*jobs, *later, TokeniseJob(), *replays])
         except BudgetSpentError:
             self._compare_all(pairs, self.lab.finished(learner, jobs))
+            self._replay_all(routed, self.lab.finished(learner, replays))
             raise
         self._compare_all(pairs, outcomes)
+        self._replay_all(routed, outcomes[len(outcomes) - len(routed) :])
+
+    def _is_replayed(self, pair: Pair) -> bool:
+        """Whether the learner is to score with the sampler's experts too."""
+        asked = can_replay(pair.learner) and "experts" in self._wants(pair.learner)
+        return asked and tells_experts(_sampled(pair).part)
+
+    def _replay_all(self, pairs: Sequence[Pair], outcomes: Sequence[Outcome | None]) -> None:
+        """Say what the sampler's experts have made of the gap; no pair fails for want of it."""
+        for pair, outcome in zip(pairs, outcomes, strict=True):
+            if isinstance(outcome, EngineError):
+                self.book.note(f"{pair.cell.learner} did not replay experts: {outcome.what}")
+            elif outcome is not None and pair.is_open:
+                self._guarded(pair, self._note_replayed, outcome)
+        self.book.write()
+
+    def _note_replayed(self, pair: Pair, held: Path) -> None:
+        if pair.measured is not None:
+            free = self.lab.part_of(pair.measured.scored, _CONTROL_RESPONSES)
+            pair.update(replayed=replayed_of(pair.measured.rollouts.part, free, held))
 
     def _score_jobs(self, pair: Pair) -> tuple[ScoreJob, ScoreJob]:
         """The measurement, and the first shards of it backwards, for a control."""

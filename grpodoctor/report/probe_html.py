@@ -24,6 +24,7 @@ from grpodoctor.report.probe_words import (
     facts_line,
     figure_rows,
     pair,
+    replay_line,
     settings_line,
     small,
     sureness,
@@ -125,6 +126,7 @@ def _cell(index: int, cell: Cell, pictures: Pictures | None, framework: str | No
         + drawn
         + f'<div class="halves"><div>{_figures(cell.comparison)}</div>'
         f"<div>{_effects(cell.comparison)}{_experts(cell.comparison.experts)}"
+        + (f"<p>{safe(replay_line(cell.replayed), limit=600)}</p>" if cell.replayed else "")
         + _experts(cell.churn, "Experts: the older checkpoint against this one")
         + "</div></div>"
         + _worst_prompts(cell.comparison)

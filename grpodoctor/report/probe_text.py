@@ -21,6 +21,7 @@ from grpodoctor.report.probe_words import (
     facts_line,
     figure_rows,
     pair,
+    replay_line,
     small,
     sureness,
     tally,
@@ -122,7 +123,9 @@ def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableT
     if brief:
         return parts + _controls(cell, failed=True)
     parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
-    parts += _effects(cell.comparison) + _experts(cell.comparison) + _churn(cell)
+    parts += _effects(cell.comparison) + _experts(cell.comparison)
+    parts += [_indented(replay_line(cell.replayed))] if cell.replayed else []
+    parts += _churn(cell)
     parts += _worst(cell.comparison)
     return parts + _controls(cell)
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 from grpodoctor.probe.effects import EFFECTS
 from grpodoctor.probe.lab import EngineFacts
-from grpodoctor.probe.results import Cell, Comparison, Control, NamedCause, ProbeResult
+from grpodoctor.probe.results import (
+    Cell,
+    Comparison,
+    Control,
+    NamedCause,
+    ProbeResult,
+    Replayed,
+)
 from grpodoctor.report.words import counted
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
 
@@ -115,6 +122,19 @@ def effect_rows(comparison: Comparison) -> Iterator[tuple[str, str, float, float
         share = comparison.effects.get(effect.name)
         if share is not None:
             yield effect.title, effect.over, share, comparison.effects.get(f"{effect.name}/lost")
+
+
+def replay_line(replayed: Replayed) -> str:
+    """What became of the gap when the learner was forced to the sampler's experts."""
+    agreement = replayed.experts.agreement
+    obeyed = "not told" if agreement is None else f"{agreement:.2%}"
+    return (
+        "With the sampler's routing replayed in the learner "
+        f"({replayed.tokens:,} tokens, coverage {replayed.experts.coverage:.2%}, agreement "
+        f"{obeyed}) k3 goes from {small(replayed.kl_k3_before)} to {small(replayed.kl_k3_after)} "
+        f"and mean |Δp| from {small(replayed.prob_diff_before)} to "
+        f"{small(replayed.prob_diff_after)}."
+    )
 
 
 def told_again(cell: Cell) -> frozenset[str]:

@@ -51,15 +51,16 @@ def task(kind: str, folder: Path, **more: Any) -> dict[str, Any]:
     return {"kind": kind, "name": folder.name, "output": str(folder), **more}
 
 
-def draw(model: Path, folder: Path) -> list[list[Any]]:
+def draw(model: Path, folder: Path, want: Sequence[str] = ()) -> list[list[Any]]:
     """Two shards of unlike size, with an empty response among them."""
     from contract import Response, Sampling, write_shard
     from engine_transformers import load
 
     source = load(str(model), OPTIONS)
     ids = source.tokenise([{"text": text} for text in texts(5)])
-    drawn = source.sample(ids, Sampling(samples=4, max_tokens=40), ())
-    shards = [[*drawn[:13], Response(ids[0], [], [])], drawn[13:]]
+    drawn = source.sample(ids, Sampling(samples=4, max_tokens=40), want)
+    none = {name: values[:0] for name, values in drawn[0].extras.items()}
+    shards = [[*drawn[:13], Response(ids[0], [], [], extras=none)], drawn[13:]]
     folder.mkdir()
     for number, shard in enumerate(shards):
         write_shard(folder / f"shard-{number:05d}.npz", shard)
@@ -119,7 +120,7 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
     from contract import Response, write_shard
 
     inputs, scored, strange = tmp_path / "inputs", tmp_path / "scored", tmp_path / "strange"
-    shards = draw(moe_model, inputs)
+    shards, held = draw(moe_model, inputs, ["experts"]), tmp_path / "held"
     strange.mkdir()
     write_shard(strange / "shard-00000.npz", [Response([5], [ROWS + 3])])
     code, answer, log = launch(
@@ -129,6 +130,7 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
         {"tensor_parallel": 2},
         [
             task("score", scored, inputs=str(inputs), want=WANT),
+            task("score", held, inputs=str(inputs), want=WANT, replay=True),
             task("score", tmp_path / "refused", inputs=str(strange)),
         ],
     )
@@ -139,10 +141,13 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
     assert gap.max() < 0.3
     same = np.sort(told["experts"], axis=2) == np.sort(wanted["experts"], axis=2)
     assert same.all(axis=2).mean() > 0.95
+    drawn = np.concatenate([each.extras["experts"] for shard in shards for each in shard])
+    assert (np.sort(told_by(scored)["experts"], axis=2) != np.sort(drawn, axis=2)).any()
+    assert (np.sort(told_by(held)["experts"], axis=2) == np.sort(drawn, axis=2)).all()
     # What every rank refuses is in the answer; what was done before it stands.
     assert code != 0
     assert f"has the id {ROWS + 3}" in answer["error"]["what"]
-    assert set(answer["tasks"]) == {"scored"}
+    assert set(answer["tasks"]) == {"scored", "held"}
     assert 'engine_fsdp.py", line' not in log, "a refusal has no traceback"
 
 

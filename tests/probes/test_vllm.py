@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from grpodoctor.probe.shards import read_shards
+from tests.probes.conftest import engine
 from tests.probes.models import messages, prompts_file, tokenizer, variant
 from tests.probes.programs import Ran, run, run_vllm, sample, score
 from tests.probes.quantised import int8
@@ -149,6 +150,24 @@ def test_the_experts_are_the_same_in_decoding_and_in_scoring(mixture: Ran) -> No
     assert len(np.unique(experts)) == 8
     assert (drawn["router_margin_NL"] > 0).all()
     assert np.allclose(drawn["router_margin_NL"], scored["router_margin_NL"], atol=1e-4)
+
+
+def test_its_experts_can_be_replayed_in_transformers(mixture: Ran, moe_model: Path) -> None:
+    """In one that rounds to 16 bits, whose own choice is another one at times."""
+    from contract import Processing, read_shard
+
+    learner, ways = engine(moe_model, dtype="bfloat16"), ("score", "replay")
+    paths = sorted((mixture.folder / "sample").glob("shard-*.npz"))
+    drawn = [each for path in paths for each in read_shard(path, routed=True)]
+    own, free, held = (
+        np.concatenate([np.sort(each.extras["experts"]) for each in responses])
+        for responses in (
+            drawn,
+            *(getattr(learner, way)(drawn, Processing(), ("experts",)) for way in ways),
+        )
+    )
+    assert 0 < (free != own).any(axis=(1, 2)).mean() < 0.1
+    assert np.array_equal(held, own)
 
 
 def test_ranks_count_the_likelier_tokens(mixture: Ran) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from grpodoctor.probe.results import (
     NamedCause,
     ProbeResult,
     PromptGap,
+    Replayed,
     WorstResponse,
 )
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate
@@ -91,6 +93,15 @@ def _experts() -> ExpertComparison:
     )
 
 
+REPLAYED = Replayed(
+    responses=64,
+    tokens=6144,
+    experts=replace(_experts(), coverage=0.98, agreement=1.0),
+    kl_k3_before=3e-4,
+    kl_k3_after=2e-5,
+    prob_diff_before=8e-4,
+    prob_diff_after=1e-4,
+)
 CAUSE = NamedCause(
     cause="precision",
     title="The engines compute in different precisions",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from grpodoctor.report import probe_html, probe_text
 from grpodoctor.report.probe_advice import advised
-from tests.report.probed import CAUSE, result
+from tests.report.probed import CAUSE, REPLAYED, result
 
 PAIR = replace(result(), cells=result().cells[:1])
 
@@ -19,6 +19,15 @@ def test_a_pair_is_told_whole() -> None:
     assert "n/a" in text  # a figure that cannot be
     assert "Experts: 5.00% of 6,144 tokens" in text
     assert "sampler -1.500, learner -0.900 nats" in text
+
+
+def test_what_a_replay_has_left_of_the_gap_is_told() -> None:
+    cell = replace(PAIR.cells[0], replayed=REPLAYED)
+    held = replace(PAIR, cells=(cell,))
+    told = "coverage 98.00%, agreement 100.00%) k3 goes from 3.00e-04 to 2.00e-05"
+    assert told in " ".join(probe_text.render(held, width=100).split())
+    assert told in probe_html.render(held)
+    assert "replayed" not in probe_text.render(PAIR, width=100)
 
 
 def test_a_grid_is_told_in_a_line_each_with_what_failed() -> None:

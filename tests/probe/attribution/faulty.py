@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
 import engine_transformers
 from contract import Processing, Response, Sampling, serve
 
+FLIPPED = 0.07
+"""Of the tokens of a layer, where one in four is to be flipped in one of four."""
 SUBSET = 7
 """One prompt in so many is off under `subset`."""
 
@@ -54,6 +56,8 @@ class Faulty:
         if self._fault in ("speculative", "raw"):  # what is reported is not what was drawn by
             told = Processing() if self._fault == "raw" else _processing(sampling)
             drawn = self._engine.score(drawn, told, want)
+        if self._fault == "flips":
+            drawn = self._engine.replay(_rerouted(drawn), _processing(sampling), want)
         return [self._spoilt(each, number) for number, each in enumerate(drawn)]
 
     def score(
@@ -108,6 +112,22 @@ class Faulty:
     @staticmethod
     def _blurred(_: Response, logprobs_N: Any, generator: Any, __: int) -> Any:
         return _noisy(logprobs_N, 0.3, generator)
+
+
+def _rerouted(responses: Sequence[Response]) -> list[Response]:
+    """With another expert in place of the last one, for one token in four in one layer."""
+    rerouted = []
+    for each in responses:
+        experts_NLK = each.extras["experts"].copy()
+        generator = np.random.default_rng((each.prompt, each.sample))
+        for token, layers in enumerate(generator.random(experts_NLK.shape[:2]).tolist()):
+            if min(layers) < FLIPPED:
+                chosen = experts_NLK[token, int(np.argmin(layers))]
+                chosen[-1] = next(
+                    expert for expert in range(len(chosen) + 1) if expert not in chosen
+                )
+        rerouted.append(replace(each, extras={"experts": experts_NLK}))
+    return rerouted
 
 
 def _processing(sampling: Sampling) -> Processing:

@@ -194,6 +194,26 @@ def test_routers_that_choose_otherwise(at: Directories, asked: Investigate) -> N
     _, found = asked(sampler, plain(at.moe), experts=True)
     assert found.causes[0].cause == "router-flips"
     assert found.causes[0].confidence == "likely"
+    # The same experts, weighed otherwise, are not the same: a replay does not close this gap.
+    assert found.causes[0].figures["replay_closes"] < 0.5
+
+
+def test_flips_alone_are_proven_by_replaying(at: Directories, asked: Investigate) -> None:
+    _, found = asked(faulty(at.moe, "flips"), plain(at.moe), experts=True)
+    named = only(found, "router-flips")
+    assert named.confidence == "proven"
+    assert named.explained == pytest.approx(1.0, abs=0.01)
+    assert named.figures["coverage"] == 1
+    assert "with the sampler's experts replayed in the learner 100% of it goes" in named.told
+
+
+def test_flips_are_likely_where_the_learner_cannot_replay(
+    at: Directories, asked: Investigate
+) -> None:
+    _, found = asked(faulty(at.moe, "flips"), faulty(at.moe, "none"), experts=True)
+    named = found.causes[0]
+    assert (named.cause, named.confidence) == ("router-flips", "likely")
+    assert "replay_closes" not in named.figures
 
 
 def test_scores_that_depend_on_neighbours(at: Directories, asked: Investigate) -> None:
