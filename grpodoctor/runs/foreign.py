@@ -339,6 +339,9 @@ class ForeignFollower:
         settled = ended or len(self._waiting) >= _MOST_WAITING or (found and self._is_quiet())
         if not settled and not (found and found[0].signature):
             return None
+        if not found and not keys.isdisjoint(self.options.mapping):
+            self._notes.append(f"read by --map alone: no other of its {len(keys)} keys is known")
+            return plain_names()
         if not found:
             raise self._unknown(keys)
         self._notes += told_guesses(found, self._formats())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from grpodoctor.runs.carriers.base import Keys
 from grpodoctor.runs.dialects.semantics import Framework, KnobMeaning, Meaning
@@ -16,6 +16,14 @@ _BATCH = "responses of the rollout batch"
 _ESTIMATORS: Mapping[Setting, Setting] = {
     "group_norm": "group", "dr_grpo": "centred", "rloo": "leave_one_out", "gae": "gae",
 }
+
+
+_SCORE = "the score is logged beside the reward"
+
+
+def _hints(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
+    """Whether there is a reward before length penalties: older versions log none."""
+    return {_SCORE: any("score" in row for row in rows)}
 
 
 def _correction(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
@@ -66,7 +74,9 @@ FRAMEWORK = Framework(
         Meaning(key="actor_lr", metric="optimiser/learning_rate"),
         Meaning(key="actor_grad_norm", metric="optimiser/grad_norm", over="the last update"),
         Meaning(key="score", metric="reward/mean", over=_BATCH),
-        Meaning(key="reward", over=_BATCH, lie="after length penalties"),
+        Meaning(key="reward", over=_BATCH, when={_SCORE: (True,)}, lie="after length penalties"),
+        Meaning(key="reward", metric="reward/mean", over=_BATCH, when={_SCORE: (False,)},
+                lie="after length penalties, where there are any"),
         Meaning(key="return"),
         Meaning(key="group_reward_std", metric="groups/reward_std", over="groups"),
         Meaning(key="response_length", metric="length/mean", over=_BATCH,
@@ -91,7 +101,8 @@ FRAMEWORK = Framework(
         Meaning(key="eval/eval_<dataset>_pass1", metric="accuracy/heldout"),
         Meaning(key="critic_<path>"),
     ),
-    defaults={"algo.kl.estimator": "k1"},
+    defaults={"algo.kl.estimator": "k1", _SCORE: True},
+    hints=_hints,
     knobs=(
         KnobMeaning(key="actor.policy_loss_type", knob="loss",
                     of={"ppo": "ppo_clip", "gspo": "gspo"}, default="ppo"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.errors import RunError
 from grpodoctor.runs.carriers.base import Keys, Row
 from grpodoctor.runs.carriers.csv import CommaSeparated
 from grpodoctor.runs.foreign import ReadOptions
@@ -103,3 +104,12 @@ def test_a_key_that_the_user_maps_is_mapped_as_it_is_written(tmp_path: Path) -> 
     assert scalar(step.values["entropy/correct"]) == 0.3
     assert scalar(step.values["accuracy/train"]) == 0.75
     assert "entropy/mean" not in step.values
+
+
+def test_names_of_nobody_are_read_by_the_users_map_alone(tmp_path: Path) -> None:
+    carrier_of("n,my_reward\n1,0.5\n2,0.25\n", tmp_path)
+    run = open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"my_reward": "reward/mean"}))
+    assert [scalar(step.values["reward/mean"]) for step in run.steps] == [0.5, 0.25]
+    assert run.manifest.framework == "generic"
+    with pytest.raises(RunError, match="no framework is known that logs these keys: my_reward, n"):
+        open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"another": "reward/mean"}))

@@ -356,6 +356,19 @@ def test_a_distillation_by_tinker_has_no_reward_to_judge(tmp_path: Path) -> None
     assert {"reward/mean", "groups/all_incorrect_rate"} <= set(written())
 
 
+def test_openrlhfs_reward_is_that_before_length_penalties_where_it_is_logged(
+    tmp_path: Path,
+) -> None:
+    def rewards(**more: float) -> set[float | None]:
+        row = {"ppo_clip_ratio": 0.01, "actor_grad_norm": 0.3, "reward": 0.4, **more}
+        path = tmp_path / "metrics.jsonl"
+        path.write_text("".join(json.dumps({"step": n, **row}) + "\n" for n in range(3)))
+        return {number_of(step.values, "reward/mean") for step in open_run(path).steps}
+
+    assert rewards(score=0.5) == {0.5}
+    assert rewards() == {0.4}
+
+
 def test_ms_swift_as_it_was_before_it_split_its_lengths() -> None:
     row = {"completion_length": 74.4, "response_clip_ratio": 0.1, "rewards/MathFormat": 0.2}
     found, translator = read("ms-swift", {**row, "train_speed(iter/s)": 0.03, "reward": 0.2})
