@@ -61,31 +61,16 @@ def preflight(
     from grpodoctor.preflight.run import preflight as make
 
     plan = Plan(
-        group_size=group_size,
-        batch_prompts=batch_prompts,
-        max_tokens=max_tokens,
-        temperatures=given.temperatures_of(temperature),
-        samples=samples,
-        limit=limit,
-        gold_format=given.gold_format_of(gold_format),
-        memory_gib=memory_gib,
-        seed=seed,
-    )
+        group_size=group_size, batch_prompts=batch_prompts, max_tokens=max_tokens,
+        temperatures=given.temperatures_of(temperature), samples=samples, limit=limit,
+        gold_format=given.gold_format_of(gold_format), memory_gib=memory_gib, seed=seed,
+    )  # fmt: skip
     request = Request(
-        model=model,
-        prompts=prompts,
-        reward=reward,
-        reward_seconds=reward_seconds,
-        sampler=given.engine_of(sampler),
-        learner=given.engine_of(learner),
-        reference=given.engine_of(reference),
-        templates=given.templates_of(template),
-        control=control,
-        folder=work,
-        budget=budget,
-        filtered=write_filtered,
-        plan=plan,
-    )
+        model=model, prompts=prompts, reward=reward, reward_seconds=reward_seconds,
+        sampler=given.engine_of(sampler), learner=given.engine_of(learner),
+        reference=given.engine_of(reference), templates=given.templates_of(template),
+        control=control, folder=work, budget=budget, filtered=write_filtered, plan=plan,
+    )  # fmt: skip
     checks = catalogue.select(split_codes(select), split_codes(ignore))
     with _progress() as (tell, watch):
         found = make(request, checks, tell=tell, watch=watch)

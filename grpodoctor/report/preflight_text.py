@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console, RenderableType
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.text import Text
 
 from grpodoctor.preflight.run import NotMade, Preflight, Seen
 from grpodoctor.report.escape import plain
+from grpodoctor.report.printed import indented, printed
 from grpodoctor.report.words import SEVERITY_STYLES, counted
 
 
@@ -21,21 +19,7 @@ def render(found: Preflight, *, width: int = 80, colour: bool = False) -> str:
         width: columns to wrap at.
         colour: write terminal colours.
     """
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=max(width, 40),
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(found):
-        console.print(part)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return printed(_parts(found), width=width, colour=colour)
 
 
 def facts_line(found: Preflight) -> str:
@@ -84,18 +68,14 @@ def _seen(seen: Seen) -> list[RenderableType]:
     )
     return [
         title,
-        _indented(plain(remark.summary)),
-        *(_indented(plain(each, limit=300), "dim", 4) for each in remark.details),
-        *(_indented(plain(f"do: {each}"), "cyan") for each in remark.advice),
+        indented(plain(remark.summary)),
+        *(indented(plain(each, limit=300), "dim", 4) for each in remark.details),
+        *(indented(plain(f"do: {each}"), "cyan") for each in remark.advice),
     ]
 
 
 def _entry(entry: NotMade) -> list[RenderableType]:
-    parts: list[RenderableType] = [_indented(plain(f"{entry.code} {entry.name}: {entry.why}"))]
+    parts: list[RenderableType] = [indented(plain(f"{entry.code} {entry.name}: {entry.why}"))]
     if entry.how:
-        parts.append(_indented(plain(entry.how), "dim", 4))
+        parts.append(indented(plain(entry.how), "dim", 4))
     return parts
-
-
-def _indented(text: str, style: str = "", columns: int = 2) -> Padding:
-    return Padding(Text(text, style=style), (0, 0, 0, columns))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import math
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from grpodoctor.probe.results import Cell, Comparison, NamedCause, ProbeResult
 from grpodoctor.report.escape import plain
+from grpodoctor.report.printed import indented, printed
 from grpodoctor.report.probe_advice import advised
 from grpodoctor.report.probe_pictures import figure_of
 from grpodoctor.report.probe_words import (
@@ -56,21 +56,7 @@ def render(
     Raises:
         ConfigError: if there is no such framework.
     """
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=max(width, 40),
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(result, framework):
-        console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return printed(_parts(result, framework), width=width, colour=colour)
 
 
 def _parts(result: ProbeResult, framework: str | None) -> list[RenderableType]:
@@ -111,20 +97,18 @@ def _state(cell: Cell) -> str:
 def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableType]:
     title = Text(plain(pair(cell)), style="bold underline")
     if cell.comparison is None:
-        return [title, _indented(plain(f"{_state(cell)}: {cell.told}"), "bold red")]
-    parts: list[RenderableType] = [title, _indented(plain(cell.verdict), "bold")]
+        return [title, indented(plain(f"{_state(cell)}: {cell.told}"), "bold red")]
+    parts: list[RenderableType] = [title, indented(plain(cell.verdict), "bold")]
     for cause in cell.causes:
         parts += _cause(cause)
     again = told_again(cell)
-    parts += [
-        _indented(plain(f"do: {each}"), "cyan") for each in cell.remedies if each not in again
-    ]
+    parts += [indented(plain(f"do: {each}"), "cyan") for each in cell.remedies if each not in again]
     parts += _settings(cell, framework)
     if brief:
         return parts + _controls(cell, failed=True)
     parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
     parts += _effects(cell.comparison) + _experts(cell.comparison)
-    parts += [_indented(replay_line(cell.replayed))] if cell.replayed else []
+    parts += [indented(replay_line(cell.replayed))] if cell.replayed else []
     parts += _churn(cell)
     parts += _worst(cell.comparison)
     return parts + _controls(cell)
@@ -133,14 +117,10 @@ def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableT
 def _settings(cell: Cell, framework: str | None) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for each in advised(cell, framework) if framework else ():
-        parts.append(_indented(f"in {framework}: {each.title}", "cyan"))
+        parts.append(indented(f"in {framework}: {each.title}", "cyan"))
         # A setting is to be copied, so it stays on its line.
         parts += [Text(f"    {plain(line)}", "cyan", no_wrap=True) for line in each.lines]
     return parts
-
-
-def _indented(text: str, style: str = "", columns: int = 2) -> Padding:
-    return Padding(Text(text, style=style), (0, 0, 0, columns))
 
 
 def _cause(cause: NamedCause) -> list[RenderableType]:
@@ -150,12 +130,12 @@ def _cause(cause: NamedCause) -> list[RenderableType]:
         (plain(f"{cause.cause}: {cause.title}"), "bold"),
         (f"  {_explains(cause)}", "dim"),
     )
-    parts: list[RenderableType] = [Padding(head, (0, 0, 0, 2)), _indented(plain(cause.told), "", 4)]
+    parts: list[RenderableType] = [Padding(head, (0, 0, 0, 2)), indented(plain(cause.told), "", 4)]
     shown = cause.details[:_MOST_DETAILS]
-    parts += [_indented(f"- {plain(each, limit=200)}", "", 4) for each in shown]
+    parts += [indented(f"- {plain(each, limit=200)}", "", 4) for each in shown]
     if len(cause.details) > len(shown):
-        parts.append(_indented(f"- and {len(cause.details) - len(shown)} more", "dim", 4))
-    return parts + [_indented(plain(f"do: {each}"), "cyan", 4) for each in cause.remedies]
+        parts.append(indented(f"- and {len(cause.details) - len(shown)} more", "dim", 4))
+    return parts + [indented(plain(f"do: {each}"), "cyan", 4) for each in cause.remedies]
 
 
 def _explains(cause: NamedCause) -> str:
@@ -181,15 +161,15 @@ def _figures(comparison: Comparison) -> Table:
 
 def _effects(comparison: Comparison) -> list[RenderableType]:
     told = [
-        _indented(f"{title}: {share:.2%} of the {over}", "", 4)
+        indented(f"{title}: {share:.2%} of the {over}", "", 4)
         for title, over, share, _ in effect_rows(comparison)
         if math.isfinite(share) and share >= _SMALLEST_EFFECT
     ]
     if not comparison.effects:
         return []
     if not told:
-        return [_indented("At the usual caps no correction would act on one token in 10,000.")]
-    return [_indented("What it does to training, at the usual caps:"), *told]
+        return [indented("At the usual caps no correction would act on one token in 10,000.")]
+    return [indented("What it does to training, at the usual caps:"), *told]
 
 
 def _experts(comparison: Comparison) -> list[RenderableType]:
@@ -208,7 +188,7 @@ def _experts(comparison: Comparison) -> list[RenderableType]:
             f"; mean |Δlogp| {small(experts.logprob_diff_flipped)} where flipped, "
             f"{small(experts.logprob_diff_kept)} where not"
         )
-    return [_indented(f"{told}.")]
+    return [indented(f"{told}.")]
 
 
 def _churn(cell: Cell) -> list[RenderableType]:
@@ -219,7 +199,7 @@ def _churn(cell: Cell) -> list[RenderableType]:
         f"for the same tokens; {cell.churn.any_flip_rate:.2%} of {cell.churn.tokens:,} tokens have "
         "another one in some layer."
     )
-    return [_indented(told)]
+    return [indented(told)]
 
 
 def _worst(comparison: Comparison) -> list[RenderableType]:
@@ -231,14 +211,14 @@ def _worst(comparison: Comparison) -> list[RenderableType]:
         for place in around:
             text.append(plain(pieces[place], limit=40), "reverse" if place == worst.at else "dim")
         parts.append(
-            _indented(
+            indented(
                 f"prompt {worst.prompt}, sample {worst.sample}, token {worst.at}: sampler "
                 f"{worst.sampler_logprobs[worst.at]:.3f}, learner "
                 f"{worst.learner_logprobs[worst.at]:.3f} nats"
             )
         )
         parts.append(text)
-    return [_indented("Where they differ most:"), *parts] if parts else []
+    return [indented("Where they differ most:"), *parts] if parts else []
 
 
 def _controls(cell: Cell, *, failed: bool = False) -> list[RenderableType]:

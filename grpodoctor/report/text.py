@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +11,7 @@ from grpodoctor.remedies.spelling import Spelled
 from grpodoctor.report.dossier import Dossier
 from grpodoctor.report.escape import plain
 from grpodoctor.report.model import Advice, Report, ReportedFinding, TreatmentEntry
+from grpodoctor.report.printed import indented, printed
 from grpodoctor.report.vitals import Vital, number
 from grpodoctor.report.words import (
     NOTHING_TO_CHANGE,
@@ -37,21 +36,7 @@ def render(dossier: Dossier, *, width: int = 80, colour: bool = False) -> str:
         width: columns to wrap at; lines that one would copy are never wrapped.
         colour: write terminal colours.
     """
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=max(width, 40),
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(dossier):
-        console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return printed(_parts(dossier), width=width, colour=colour)
 
 
 def summary_lines(dossier: Dossier) -> list[str]:
@@ -87,22 +72,18 @@ def _heading(title: str) -> Text:
     return Text(title, style="bold underline")
 
 
-def _indented(text: str, columns: int, style: str = "") -> Padding:
-    return Padding(Text(text, style=style), (0, 0, 0, columns))
-
-
 def _finding(finding: ReportedFinding, explained: set[str]) -> list[RenderableType]:
     style = SEVERITY_STYLES[finding.severity]
     title = Text.assemble(
         (finding.severity.upper(), style), "  ", (f"{finding.code} {finding.name}", "bold")
     )
     title.append(f"  {lasting(finding)}", style="dim")
-    parts: list[RenderableType] = [title, _indented(plain(finding.summary), 2)]
+    parts: list[RenderableType] = [title, indented(plain(finding.summary))]
     if finding.evidence:
         parts.append(Padding(_evidence(finding.evidence), (0, 0, 0, 2)))
     for advice in finding.remedies:
         parts += _advice(advice, explained)
-    parts += [_indented(f"see: {plain(each)}", 2, "dim") for each in finding.references]
+    parts += [indented(f"see: {plain(each)}", "dim") for each in finding.references]
     return parts
 
 
@@ -126,17 +107,17 @@ def _evidence(evidence: tuple[Evidence, ...]) -> Table:
 def _advice(advice: Advice, explained: set[str]) -> list[RenderableType]:
     head = f"remedy: {advice.id} ({advice.applicability}) {advice.title}"
     if advice.id in explained:
-        return [_indented(plain(f"{head}, as above"), 2)]
+        return [indented(plain(f"{head}, as above"))]
     explained.add(advice.id)
     if not advice.spelling:
-        return [_indented(plain(f"{head}; {NOTHING_TO_CHANGE}"), 2)]
-    return [_indented(plain(head), 2), *(_setting(each) for each in advice.spelling)]
+        return [indented(plain(f"{head}; {NOTHING_TO_CHANGE}"))]
+    return [indented(plain(head)), *(_setting(each) for each in advice.spelling)]
 
 
 def _setting(setting: Spelled) -> RenderableType:
     text = plain(setting_line(setting))
     # A setting is to be copied, so it stays on its line; words for a person are wrapped.
-    return Text(f"    {text}", "cyan", no_wrap=True) if setting.key else _indented(text, 4, "cyan")
+    return Text(f"    {text}", "cyan", no_wrap=True) if setting.key else indented(text, "cyan", 4)
 
 
 def _vitals(vitals: tuple[Vital, ...]) -> Table:
@@ -156,7 +137,7 @@ def _vitals(vitals: tuple[Vital, ...]) -> Table:
 def _treatments(report: Report) -> list[RenderableType]:
     if not report.treatments:
         return []
-    lines = [_indented(_treatment(each), 2) for each in report.treatments]
+    lines = [indented(_treatment(each)) for each in report.treatments]
     return ["", _heading("Treatments"), Group(*lines)]
 
 
@@ -169,16 +150,16 @@ def _unseen(report: Report) -> list[RenderableType]:
     if report.skipped:
         parts += ["", _heading("Skipped, for want of data")]
         for skipped in report.skipped:
-            parts.append(_indented(f"{skipped.code} needs {plain(', '.join(skipped.missing))}", 2))
+            parts.append(indented(f"{skipped.code} needs {plain(', '.join(skipped.missing))}"))
             if skipped.how:
-                parts.append(_indented(plain(skipped.how), 4, "dim"))
+                parts.append(indented(plain(skipped.how), "dim", 4))
     if report.not_applicable:
         parts += ["", _heading("Not applicable")]
-        parts += [_indented(f"{each.code}: {plain(each.why)}", 2) for each in report.not_applicable]
+        parts += [indented(f"{each.code}: {plain(each.why)}") for each in report.not_applicable]
     if report.notes:
         parts += ["", _heading("How the log was read")]
-        parts += [_indented(plain(note), 2) for note in report.notes]
+        parts += [indented(plain(note)) for note in report.notes]
     if report.unmapped:
         parts += ["", _heading("Keys that no metric is known for")]
-        parts.append(_indented(plain(", ".join(report.unmapped)), 2))
+        parts.append(indented(plain(", ".join(report.unmapped))))
     return parts
