@@ -414,6 +414,8 @@ def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[s
         settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
     if on_cpu:
         settings.setdefault("enforce_eager", True)  # compiling takes a CPU minutes
+        # vLLM's own default asks for nearly all memory, and does not start where some is taken.
+        settings.setdefault("gpu_memory_utilization", 0.5)
         if "max_num_batched_tokens" not in settings:  # fewer than the context need the pieces
             # A prompt in pieces turns back the generator of a seeded request: a CPU's cannot.
             settings.setdefault("enable_chunked_prefill", False)
