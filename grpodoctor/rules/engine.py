@@ -103,6 +103,8 @@ class _Case:
 
     rule: Rule
     needs: tuple[tuple[str, ...], ...]
+    names: frozenset[str]
+    """All of them: of a step that has none of these there is nothing to look at."""
     recent: deque[int]
     """Ranks of the latest sightings of the unbroken row, `persistence` of them at most."""
     examined: bool = False
@@ -122,7 +124,8 @@ class _Case:
 
 def _case(rule: Rule) -> _Case:
     needs = tuple(_alternatives(need) for need in rule.inputs)
-    return _Case(rule, needs, deque(maxlen=rule.persistence), clearance=rule.clearance)
+    names = frozenset(name for need in needs for name in need)
+    return _Case(rule, needs, names, deque(maxlen=rule.persistence), clearance=rule.clearance)
 
 
 def _alternatives(need: Need) -> tuple[str, ...]:
@@ -151,7 +154,8 @@ class Engine:
         self.chart.observe(record)
         self._note_names(record)
         for case in self._cases:
-            changes.extend(self._examine(case))
+            if not case.names.isdisjoint(record.values):
+                changes.extend(self._examine(case))
         return sorted(changes, key=lambda each: (each.kind == "resolved", *_rank(each.finding)))
 
     def _note_names(self, record: StepRecord) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from operator import sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,5 +113,5 @@ def step_noise(values: Sequence[float]) -> float:
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return math.nan
-    jumps = sum(abs(after - before) for before, after in pairwise(finite))
+    jumps: float = sum(map(abs, map(sub, finite[1:], finite)))
     return jumps / (len(finite) - 1) * math.sqrt(math.pi) / 2
