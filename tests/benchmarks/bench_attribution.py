@@ -142,10 +142,12 @@ def weight_plants(at: Models) -> Iterator[Plant]:
     yield Plant("rms_norm_eps 0.01, bf16", "model-config", plain(norm, dtype="bfloat16"), fine)
     mixed = at.variant("router", at.moe, perturb=0.3, only=r"mlp\.gate\.")
     hidden = {"weights": str(mixed), "weights_only": r"mlp\.gate\."}
-    yield Plant("router perturbed", "router-flips", faulty(at.moe, "none", **hidden), plain(at.moe),
+    yield Plant("router perturbed", "stale-weights", faulty(at.moe, "none", **hidden),
+                plain(at.moe), experts=True)  # fmt: skip
+    yield Plant("router chooses otherwise", "router-flips", faulty(at.moe, "flips"), plain(at.moe),
                 experts=True)  # fmt: skip
     one = {**hidden, "weights_only": r"layers\.1\.mlp\.gate\."}
-    yield Plant("router of a layer perturbed", "router-flips", faulty(at.moe, "none", **one),
+    yield Plant("router of a layer perturbed", "stale-weights", faulty(at.moe, "none", **one),
                 plain(at.moe), experts=True)  # fmt: skip
 
 

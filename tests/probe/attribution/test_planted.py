@@ -187,15 +187,15 @@ def test_a_few_prompts_that_carry_the_gap(at: Directories, asked: Investigate) -
     assert named.details[0] == "prompt 0 sample 0"
 
 
-def test_routers_that_choose_otherwise(at: Directories, asked: Investigate) -> None:
+def test_routers_of_other_weights_are_not_taken_for_flips(
+    at: Directories, asked: Investigate
+) -> None:
     gates = r"mlp\.gate\."
     mixed = at.variant("mixed", at.moe, perturb=0.3, only=gates)
     sampler = faulty(at.moe, "none", weights=str(mixed), weights_only=gates)
     _, found = asked(sampler, plain(at.moe), experts=True)
-    assert found.causes[0].cause == "router-flips"
-    assert found.causes[0].confidence == "likely"
-    # The same experts, weighed otherwise, are not the same: a replay does not close this gap.
-    assert found.causes[0].figures["replay_closes"] < 0.5
+    # The same experts weighed otherwise are not the same: a replay does not close this gap.
+    assert {each.cause: each.confidence for each in found.causes} == {"stale-weights": "possible"}
 
 
 def test_flips_alone_are_proven_by_replaying(at: Directories, asked: Investigate) -> None:

@@ -14,6 +14,8 @@ _TIMES = 3.0
 """How many times the gap of tokens routed alike that of the others must be."""
 _FEWEST = 20
 _LEAST = 0.25
+_COVERED = 0.9
+"""Share of the tokens whose experts must be told for a replay to judge."""
 
 
 class RouterFlips(Cause):
@@ -60,17 +62,15 @@ class RouterFlips(Cause):
         )
         details = tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst)
         figures = {"flipped": rate, "times": times}
-        held = _replayed(bench, scene)
-        closed = 0.0
+        coverage = float(_told(tokens).mean())
+        held = _replayed(bench, scene) if coverage >= _COVERED else None
         if held is not None:
+            # Where it takes little away, other experts are a symptom: of other weights, say.
             closed = 1 - held.gap / scene.gap
-            figures |= {"coverage": float(_told(tokens).mean()), "replay_closes": closed}
             told += f"; with the sampler's experts replayed in the learner {closed:.0%} of it goes"
-        if held is not None and closed >= self.least:
+            figures |= {"coverage": coverage, "replay_closes": closed}
             return Outcome(told=told, after=held, details=details, figures=figures)
         without = Scene(scene.setup, tokens.where(~flipped_N))
-        if held is not None:
-            details += ("what the routers weigh their experts by differs, beyond the choice",)
         return Outcome(
             told=told, after=without, confidence="likely", details=details, figures=figures
         )
