@@ -41,6 +41,18 @@ def written(form: str, answer: str) -> str:
     return form.replace("{answer}", answer)
 
 
+def is_in_form(form: str, text: str) -> bool:
+    r"""Whether a response has an answer in a form, right or wrong.
+
+    Only what stands next to the answer counts (`\boxed{…}`, `<answer>…</answer>`); where nothing
+    does, the words before it on its line; where there are none, any text at all.
+    """
+    before, _, after = form.partition("{answer}")
+    line = before.rpartition("\n")[2]
+    left, right = line.rpartition(" ")[2] or line, re.split(r"\s", after)[0].rstrip(".")
+    return re.search(f"{re.escape(left)}.*?\\S.*?{re.escape(right)}", text, re.DOTALL) is not None
+
+
 def wrong_answer(row: Row, rows: Sequence[Row]) -> str:
     """An answer that looks like this row's and is not: a neighbour's, or another number."""
     answer = (row.answer or "").strip()

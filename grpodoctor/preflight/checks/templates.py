@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from grpodoctor.preflight.answers import is_in_form
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
 from grpodoctor.preflight.checks.pass_rates import NEEDS_BENCH
 from grpodoctor.preflight.patient import Patient
@@ -17,8 +18,8 @@ class PromptTemplates(Check):
 
     What it sees:
         The prompts are asked in each candidate template and in the tokenizer's own; for each, the
-        share of responses that end by themselves, the share that is paid anything (an answer in a
-        form that the reward reads) and the pass rate.
+        share of responses that end by themselves, the share with an answer, right or wrong, in the
+        form that the reward pays for, and the pass rate.
 
     Why it matters:
         A template can be worth more than a hundred steps: base models solve twice as many problems
@@ -46,6 +47,7 @@ class PromptTemplates(Check):
             return Skipped("no candidate templates were given", "give --template NAME=FILE")
         if patient.bench is None or patient.judge is None:
             return NEEDS_BENCH
+        form = patient.gold.form if patient.gold else "{answer}"
         rates: dict[str, tuple[float, float]] = {}
         table = []
         for name, template in {"the tokenizer's own": "", **patient.templates}.items():
@@ -56,11 +58,11 @@ class PromptTemplates(Check):
             mean = float(solved.mean())
             error = float(solved.mean(axis=1).std() / np.sqrt(len(solved)))
             rates[name] = (mean, error)
-            paid = np.mean([each.reward is not None and each.reward > 0 for each in drawn])
+            formed = np.mean([is_in_form(form, each.text) for each in drawn])
             ended = np.mean([each.ended for each in drawn])
             table.append(
-                f"{name}: pass rate {mean:.1%} ± {1.96 * error:.1%}, paid anything {paid:.1%}, "
-                f"ended {ended:.1%}"
+                f"{name}: pass rate {mean:.1%} ± {1.96 * error:.1%}, answer in its form "
+                f"{formed:.1%}, ended {ended:.1%}"
             )
         own, best = rates["the tokenizer's own"], max(rates, key=lambda name: rates[name][0])
         ahead = rates[best][0] - own[0]
