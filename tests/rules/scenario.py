@@ -90,31 +90,39 @@ def steps(
     return records
 
 
-def healthy(seed: int, length: int = 120) -> dict[str, Curve]:
+_ACCURACY = ramp(0.47, 0.71, 70)
+_Noisy = Callable[..., Callable[[int], Point]]
+"""A level, its scatter, the number of its noise, and a bound below."""
+
+
+def healthy(seed: int) -> dict[str, Curve]:
     """A run that goes well: entropy falls while accuracy rises, and groups thin out with success.
 
     Levels and scatter are those of the reference run without any fault: four updates on each batch,
     sampled by the learner itself in another precision.
     """
-    accuracy = ramp(0.47, 0.71, 70)
-
-    def easy(step: int) -> float:
-        return 0.08 + 0.29 * (accuracy(step) - 0.47) / 0.24
-
-    def hard(step: int) -> float:
-        return 0.053 * (0.71 - accuracy(step)) / 0.24
 
     def curve(base: Curve, scale: float, number: int, low: float = 0.0) -> Callable[[int], Point]:
         return noisy(base, scale, 1000 * seed + number, low=low)
 
+    return {**_of_responses(curve), **_of_policies(curve)}
+
+
+def _of_responses(curve: _Noisy) -> dict[str, Curve]:
+    def easy(step: int) -> float:
+        return 0.08 + 0.29 * (_ACCURACY(step) - 0.47) / 0.24
+
+    def hard(step: int) -> float:
+        return 0.053 * (0.71 - _ACCURACY(step)) / 0.24
+
     right = curve(easy, 0.05, 1)
     wrong = curve(hard, 0.02, 2)
     return {
-        "reward/mean": curve(accuracy, 0.065, 3),
+        "reward/mean": curve(_ACCURACY, 0.065, 3),
         "reward/std": curve(0.46, 0.02, 4),
-        "accuracy/train": curve(accuracy, 0.065, 3),
+        "accuracy/train": curve(_ACCURACY, 0.065, 3),
         "accuracy/heldout": every(10, curve(ramp(0.5, 0.74, 70), 0.03, 5)),
-        "reward/component/task/mean": curve(accuracy, 0.065, 3),
+        "reward/component/task/mean": curve(_ACCURACY, 0.065, 3),
         "reward/component/task/std": curve(0.46, 0.02, 4),
         "length/mean": curve(12.3, 0.6, 6),
         "length/correct": curve(12.0, 0.6, 7),
@@ -133,6 +141,11 @@ def healthy(seed: int, length: int = 120) -> dict[str, Curve]:
         "groups/cancelled_rate": 0,
         "groups/duplicate_rate": curve(ramp(0.15, 0.48, 80), 0.04, 14),
         "groups/reward_std": curve(0.33, 0.03, 15),
+    }
+
+
+def _of_policies(curve: _Noisy) -> dict[str, Curve]:
+    return {
         "clip/low_rate": curve(0.003, 0.001, 16),
         "clip/high_rate": curve(0.001, 0.0005, 17),
         "clip/dual_rate": 0,
