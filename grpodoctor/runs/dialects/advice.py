@@ -9,6 +9,8 @@ from grpodoctor.runs.dialects.semantics import Framework, Meaning
 
 _PLAIN = "generic"
 _FROM_DUMPS = "/recomputed"
+_OF_ANY_DUMP = "groups/zero_variance_rate"
+"""What every dump tells: all have rewards by prompt."""
 
 
 def feeding(framework: str, metrics: Sequence[str]) -> str:
@@ -28,11 +30,18 @@ def feeding(framework: str, metrics: Sequence[str]) -> str:
     title = known[framework].title
     rows = [row for name in metrics for row in known[framework].meanings if row.metric == name]
     if all(name.endswith(_FROM_DUMPS) for name in metrics):
-        return "it is made of a rollout dump beside the log"
+        return f"it is made of a rollout dump beside the log{_dumped(known[framework])}"
+    if not rows and _OF_ANY_DUMP in metrics and known[framework].dumps:
+        told = _dumped(known[framework])
+        return f"no key of {title} says it, but a rollout dump beside the log does{told}"
     if not rows:
         return f"no key of {title} says it"
     # What is logged as things are by default goes first, then the better metric.
     return _told(known[framework], min(rows, key=lambda row: len(_needed(known[framework], row))))
+
+
+def _dumped(framework: Framework) -> str:
+    return f": {framework.dumps}" if framework.dumps else ""
 
 
 def _told(framework: Framework, row: Meaning) -> str:

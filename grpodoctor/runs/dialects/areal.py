@@ -27,6 +27,7 @@ def _loss(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
 FRAMEWORK = Framework(
     name="areal",
     title="AReaL",
+    dumps="set rollout.dump_to_file=True",
     row_keys=Keys(step=("global_step", "step", "_step")),
     signature=(
         "ppo_actor/task_reward/avg",

@@ -26,6 +26,7 @@ def _high(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
 FRAMEWORK = Framework(
     name="ms-swift",
     title="ms-swift",
+    dumps="set log_completions=True",
     family=("swift",),
     builds_on=("trl",),
     prefixes=("train/", "eval/"),

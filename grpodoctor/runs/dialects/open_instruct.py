@@ -22,6 +22,7 @@ def _correction(setting: Setting, others: Mapping[str, Setting]) -> Setting | No
 FRAMEWORK = Framework(
     name="open-instruct",
     title="open-instruct",
+    dumps="set save_traces=True",
     family=("olmo",),
     row_keys=Keys(step=("training_step", "step", "global_step", "_step")),
     signature=(

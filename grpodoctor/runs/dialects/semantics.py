@@ -120,6 +120,8 @@ class Framework:
     """What the framework calls its first training step."""
     hints: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
     """Settings that the first rows give away by their numbers, keys bare."""
+    dumps: str = ""
+    """How it is told to dump its rollouts; empty where it does so by itself, or cannot."""
     builds_on: tuple[str, ...] = ()
     """Frameworks whose keys it logs as well: where its own stand beside theirs, it is this one."""
     family: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ def _kl(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
 FRAMEWORK = Framework(
     name="slime",
     title="slime",
+    dumps="set --dump-details",
     row_keys=Keys(step=("rollout/step", "train/step", "step", "_step")),
     first_step=0,
     signature=(

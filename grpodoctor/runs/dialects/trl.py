@@ -185,6 +185,7 @@ _KNOBS = (
 FRAMEWORK = Framework(
     name="trl",
     title="TRL GRPOTrainer",
+    dumps="set log_completions=True",
     family=("unsloth", "axolotl"),
     prefixes=("train/",),
     row_keys=Keys(step=("step", "global_step", "train/global_step", "_step")),

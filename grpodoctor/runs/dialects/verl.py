@@ -222,6 +222,7 @@ def _kl(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
 FRAMEWORK = Framework(
     name="verl",
     title="verl",
+    dumps="set trainer.rollout_data_dir",
     family=("volcengine-verl",),
     row_keys=Keys(step=("step", "training/global_step", "_step")),
     signature=(

@@ -28,6 +28,10 @@ from grpodoctor.runs.dialects.advice import feeding
         ("skyrl", "REW003", "trainer.eval_interval above 0"),
         ("nemo-rl", "REW003", "set grpo.val_period above 0"),
         ("tinker-cookbook", "KLD001", "kl_pre_post_v1: set compute_post_kl=True"),
+        ("verl", "GRP001", "but a rollout dump beside the log does: set trainer.rollout_data_dir"),
+        ("verl", "INS001", "a rollout dump beside the log: set trainer.rollout_data_dir"),
+        ("trl", "INS001", "a rollout dump beside the log: set log_completions=True"),
+        ("slime", "INS001", "a rollout dump beside the log: set --dump-details"),
         ("tinker-cookbook", "ENT001", "logs it as optim/entropy"),
     ],
 )
