@@ -37,6 +37,8 @@ from grpodoctor.vocabulary.values import NotApplicable
 RESOLVED_KEPT = 100
 """Resolved findings remembered; older ones stand in the run's journal."""
 
+_OTHERS_TOLD = 3
+"""Alternatives of an input that are named before the rest is counted, the input itself included."""
 _UNMAPPED_KEPT = 1000
 """Unknown metric names remembered: a log may invent a new one at every step."""
 
@@ -317,7 +319,9 @@ class Engine:
         """How to have one of these metrics recorded, in the words of the run's own framework."""
         metric = metric_of(names[0])
         advice = metric.how if metric is not None and metric.how else f"record {names[0]}"
-        others = f" ({' or '.join(names[1:])} will do)" if names[1:] else ""
+        more = [*names[1:_OTHERS_TOLD], f"{len(names) - _OTHERS_TOLD} others"]
+        told = names[1:] if len(names) <= _OTHERS_TOLD + 1 else more
+        others = f" ({' or '.join(told)} will do)" if told else ""
         key = feeding(self.chart.manifest.framework, names)
         return f"{advice}{others}" + (f"; {key}" if key else "")
 
