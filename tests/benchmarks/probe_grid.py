@@ -26,6 +26,7 @@ _FIGURES = (
     "mismatch/prob_diff_max/worst_sequence",
     "mismatch/kl_k3",
 )
+_SHARED = ("enforce_eager=True", "gpu_memory_utilization=0.2", "max_model_len=512", "processes=2")
 _GRID = """
 model = "{model}"
 prompts = "{prompts}"
@@ -132,14 +133,24 @@ def _probe(name: str, folder: Path, limit: int, tokens: int) -> None:
 
 
 def _line(cell: Cell) -> str:
+    pair = f"| {_short(cell.sampler)} | {_short(cell.learner)} |"
     if cell.status != "done":
-        return f"| {cell.sampler} | {cell.learner} | {cell.status} | | {cell.told[:200]} |"
+        return f"{pair} {cell.status} | | {cell.told[:200]} |"
     mean, most, worst, k3 = (figure_of(cell, metric) or 0.0 for metric in _FIGURES)
     causes = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)
     return (
-        f"| {cell.sampler} | {cell.learner} | {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | "
-        f"{causes or 'none'} |"
+        f"{pair} {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | {causes or 'rounding alone'} |"
     )
+
+
+def _short(label: str) -> str:
+    """A label without the options that all engines here share."""
+    for option in _SHARED:
+        label = label.replace(f"&{option}", "")
+    engine, _, rest = label.partition(":")
+    checkpoint, _, options = rest.partition("?")
+    words = [engine, *(["int8"] if checkpoint.endswith("int8") else []), *options.split("&")]
+    return " ".join(word.removeprefix("dtype=") for word in words)
 
 
 if __name__ == "__main__":
