@@ -138,9 +138,7 @@ def _line(cell: Cell) -> str:
         return f"{pair} {cell.status} | | {cell.told[:200]} |"
     mean, most, worst, k3 = (figure_of(cell, metric) or 0.0 for metric in _FIGURES)
     causes = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)
-    return (
-        f"{pair} {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | {causes or 'rounding alone'} |"
-    )
+    return f"{pair} {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | {causes or cell.verdict} |"
 
 
 def _short(label: str) -> str:
