@@ -137,8 +137,9 @@ def _line(cell: Cell) -> str:
     if cell.status != "done":
         return f"{pair} {cell.status} | | {cell.told[:200]} |"
     mean, most, worst, k3 = (figure_of(cell, metric) or 0.0 for metric in _FIGURES)
+    verdict = "rounding" if cell.verdict.startswith("The engines agree") else cell.verdict
     causes = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)
-    return f"{pair} {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | {causes or cell.verdict} |"
+    return f"{pair} {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | {causes or verdict} |"
 
 
 def _short(label: str) -> str:
