@@ -9,13 +9,16 @@ PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test venv venv-vllm check bench probe-grid docs large-dump constraints clean
+.PHONY: demo test test-slow venv venv-vllm check bench probe-grid docs large-dump constraints clean
 
 demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
 	$(BIN)/grpodoctor demo --dir demo --again
 
-test: venv venv-vllm  ## every test
+test: venv venv-vllm  ## every test but the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
+
+test-slow: venv venv-vllm  ## what takes a minute or more of real engines
+	$(BIN)/python -m pytest -m slow -n 0
 
 venv: $(VENV)/.installed  ## the environment alone
 

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from grpodoctor.probe.results_json import read_result
 from tests.probes.models import variant
 
 
+@pytest.mark.slow
 def test_the_churn_between_two_checkpoints_is_measured(moe_model: Path, tmp_path: Path) -> None:
     older = variant(tmp_path / "older", moe_model, perturb=0.05)
     output = tmp_path / "probe"

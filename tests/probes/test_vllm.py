@@ -229,6 +229,7 @@ def test_a_whole_sync_arrives_and_the_stock_one_leaves_the_head_behind(
     assert np.abs(partial - by_transformers(dense_model, synced)).max() > 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(550)  # two ranks load one after the other where there are few cores
 def test_int8_on_two_ranks_scores_its_own_tokens_exactly(
     dense_model: Path, prompts: Path, tmp_path: Path
@@ -244,6 +245,7 @@ def test_int8_on_two_ranks_scores_its_own_tokens_exactly(
     assert 2e-4 < gaps.mean() < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "what", "remedy"),
     [
