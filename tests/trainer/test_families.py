@@ -218,7 +218,9 @@ def test_matrices_are_multiplied_in_what_the_configuration_says(tmp_path: Path) 
     seen = []
     layer = model.get_submodule("model.layers.0.mlp.up_proj")
     layer.register_forward_hook(lambda *parts: seen.append(parts[2].dtype))
-    samples = Trainer(config, tmp_path / "run").engine.generate([[5, 6]], torch.Generator())
+    trainer = Trainer(config, tmp_path / "run")
+    samples = trainer.engine.generate([[5, 6]], torch.Generator())
+    trainer.journal.close(finished=False)
     score(model, samples, 1.0)
     assert seen == [torch.bfloat16]
 

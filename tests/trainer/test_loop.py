@@ -231,6 +231,7 @@ def test_masking_a_batch_by_off_policy_limit_changes_its_gradient(tmp_path: Path
     split = gradient(
         trainer.learner, batch, small("loss.off_policy_limit=1e-6", "optimiser.micro_batch=3")
     )
+    trainer.journal.close(finished=False)
     assert not torch.allclose(plain, masked)
     torch.testing.assert_close(split, masked, rtol=1e-4, atol=1e-7)
 
