@@ -160,6 +160,7 @@ def test_a_bad_prompt_is_the_worst_prompt(tmp_path: Path) -> None:
     assert gap.prob_diff_mean == pytest.approx(np.mean(diffs), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_responses() -> None:
     def peak(shards: int) -> tuple[int, Comparison]:
         tracemalloc.start()

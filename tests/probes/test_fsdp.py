@@ -151,6 +151,7 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
     assert 'engine_fsdp.py", line' not in log, "a refusal has no traceback"
 
 
+@pytest.mark.slow
 def test_both_at_once_are_four_ranks(dense_model: Path, tmp_path: Path) -> None:
     inputs, scored = tmp_path / "inputs", tmp_path / "scored"
     shards = draw(dense_model, inputs)

@@ -61,6 +61,7 @@ def vllm_server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         end(process)
 
 
+@pytest.mark.slow
 def test_a_real_vllm_server_samples_scores_and_tokenises(
     vllm_server: str, prompts: Path, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_real_vllm_server_samples_scores_and_tokenises(
     assert (engine["logprobs"], engine["vocab_size"], engine["end_ids"]) == ("raw", 64, [1])
 
 
+@pytest.mark.slow
 def test_a_server_of_completions_alone_scores_what_it_echoes(
     vllm_server: str, prompts: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_server_of_completions_alone_scores_what_it_echoes(
     assert np.abs(drawn["logprobs_N"] - scored["logprobs_N"]).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_another_model_is_refused_with_the_names_of_those_served(
     vllm_server: str, tmp_path: Path
 ) -> None:
@@ -105,6 +108,7 @@ def test_another_model_is_refused_with_the_names_of_those_served(
     assert "model=" in error["remedy"]
 
 
+@pytest.mark.slow
 def test_a_prompt_beyond_the_context_is_told_in_the_servers_words(
     vllm_server: str, tmp_path: Path
 ) -> None:
@@ -114,6 +118,7 @@ def test_a_prompt_beyond_the_context_is_told_in_the_servers_words(
     assert "512" in error["what"]
 
 
+@pytest.mark.slow
 def test_a_server_is_not_asked_for_what_it_does_not_do(
     vllm_server: str, prompts: Path, tmp_path: Path
 ) -> None:

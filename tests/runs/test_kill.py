@@ -77,7 +77,7 @@ def test_a_hundred_killed_writers_lose_at_most_the_step_in_flight(
         directory = tmp_path / f"run-{number}"
         for attempt in range(KILLS_PER_RUN):
             acks = tmp_path / f"acks-{number}-{attempt}"
-            moment = moments.uniform(0, 0.06) if attempt % 2 else -moments.uniform(0, 0.5)
+            moment = moments.uniform(0, 0.15) if attempt % 2 else -moments.uniform(0, 0.5)
             _kill_one(crowd, directory, acks, moment)
             if not (directory / MANIFEST).exists():
                 continue  # killed before there was a run
