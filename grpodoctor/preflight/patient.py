@@ -203,7 +203,7 @@ def load_tokenizer(model: Path) -> PreTrainedTokenizerBase:
     except ImportError as error:
         raise MissingExtraError("grpodoctor preflight", "torch") from error
     try:
-        return AutoTokenizer.from_pretrained(model, local_files_only=True)
+        return AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
     # What a damaged file makes of transformers: its parsers raise what they like.
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ModelError(

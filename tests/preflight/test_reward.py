@@ -1,12 +1,14 @@
 """Holes are planted in reward functions; sound ones are told nothing of."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.base import Remark
+from grpodoctor.preflight.base import Remark, Skipped
+from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.preflight.judge import UserJudge
 from grpodoctor.preflight.patient import Patient, Plan, Row
 from tests.preflight.conftest import ROWS
@@ -181,3 +183,12 @@ def test_whatever_it_does_the_error_is_one_line(body: str, told: str, judge_of: 
 def test_a_function_that_is_not_there_is_refused(spec: str, told: str) -> None:
     with pytest.raises(DataError, match=told):
         UserJudge(spec)
+
+
+def test_a_reward_without_prompts_is_skipped(
+    dense_model: Path, patient_of: Make, judge_of: Judges
+) -> None:
+    patient = replace(patient_of(dense_model, judge=judge_of(SOUND)), rows=())
+    for code in ("REW101", "REW102", "REW103"):
+        (check,) = (each for each in all_checks() if each.code == code)
+        assert isinstance(check.examine(patient), Skipped), code

@@ -176,3 +176,13 @@ def test_an_engine_that_fails_leaves_the_other_checks(place: Path) -> None:
     assert {"LEN101", ""} <= {each["code"] for each in report["failed"]}
     assert "DAT101" not in {each["code"] for each in report["failed"]}
     assert report["passed"]
+
+
+def test_too_few_prompts_to_compare_rounds_are_told(place: Path) -> None:
+    done = _run(
+        place, "--model", "model", "--prompts", "prompts.jsonl", "--sampler", "transformers:model",
+        "--learner", "transformers:model", "--max-tokens", "4", "--samples", "2", "--limit", "3",
+        "--select", "MIS102", "--work", "few",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "too few prompts" in done.stdout

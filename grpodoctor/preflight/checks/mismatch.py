@@ -74,6 +74,8 @@ class MismatchAtStepZero(Check):
         if broken > 0:
             severity = "critical"
             told += f"; {broken:.1%} of the tokens are not finite on one side"
-        command = f"grpodoctor probe --sampler '{patient.bench.sampler.label}' --learner …"
-        advice = (f"find out why: {command}", "cap importance weights (TIS) until it is mended")
+        advice = (
+            "find out why: grpodoctor probe with the same --sampler and --learner",
+            "cap importance weights (TIS) until it is mended",
+        )
         return (Remark(severity, told, advice if severity != "info" else (), figures=figures),)

@@ -69,10 +69,12 @@ class StillControl(Check):
             return self._of_run(patient.control)
         if patient.bench is None or patient.learner is None:
             return Skipped(NEEDS_PAIR.why, _HOW)
-        intervals = [
-            patient.bench.mismatch(patient.learner, round_=number).intervals[K3]
-            for number in range(self.rounds)
+        rounds = [
+            patient.bench.mismatch(patient.learner, round_=number) for number in range(self.rounds)
         ]
+        intervals = [each.intervals[K3] for each in rounds if K3 in each.intervals]
+        if len(intervals) < self.rounds:
+            return Skipped("too few prompts to tell chance from a difference", "raise --limit")
         told = ", ".join(f"{each.value:.1e}" for each in intervals)
         apart = max(each.low for each in intervals) > min(each.high for each in intervals)
         if not apart:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers import written
-from grpodoctor.preflight.base import Check, Outcome, Remark
+from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
 from grpodoctor.preflight.gold import NEEDS_REWARD
 from grpodoctor.preflight.patient import Judge, Patient, Row
 
@@ -17,9 +17,7 @@ _ODD = {
     "an open box": "\\boxed{",
     "an open thought": "<think>\nand so on",
     "a long repetition": "so " * 2000,
-    "characters of many kinds": "\u0000\u202e\ud83d\ude00 \u00bd \u221a2 \uff11\uff12".encode(
-        "utf-16", "surrogatepass"
-    ).decode("utf-16"),
+    "characters of many kinds": "\u0000\u202e\U0001f600 \u00bd \u221a2 \uff11\uff12",
     "a number too large": "9" * 400,
     "not a number": "nan",
     "a hostile expression": "9**9**9**9",
@@ -58,6 +56,8 @@ class UnsteadyReward(Check):
         """Reward odd responses, and the same ones twice."""
         if patient.judge is None:
             return NEEDS_REWARD
+        if not patient.rows:
+            return Skipped("no prompts were given", "give --prompts")
         row = patient.rows[0]
         failures = tuple(self._failures(patient.judge, row))
         return failures or tuple(self._changes(patient))
