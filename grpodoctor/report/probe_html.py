@@ -64,8 +64,8 @@ def render(result: ProbeResult, framework: str | None = None) -> str:
             _overview(result),
             _grid(result, pictures),
             *(
-                _cell(index, cell, pictures if index in pictured else None, framework)
-                for index, cell in enumerate(result.cells)
+                _cell(result, index, pictures if index in pictured else None, framework)
+                for index in range(len(result.cells))
             ),
             _engines(result),
         )
@@ -110,7 +110,10 @@ def _grid(result: ProbeResult, pictures: Pictures) -> str:
     return f"<section><h2>The grid</h2>{places}</section>" if places else ""
 
 
-def _cell(index: int, cell: Cell, pictures: Pictures | None, framework: str | None) -> str:
+def _cell(
+    result: ProbeResult, index: int, pictures: Pictures | None, framework: str | None
+) -> str:
+    cell = result.cells[index]
     title = f'<section id="cell-{index}"><h2>{safe(pair(cell))}</h2>'
     if cell.comparison is None:
         return f'{title}<p class="damage">{safe(cell.told, limit=2000)}</p></section>'
@@ -121,7 +124,7 @@ def _cell(index: int, cell: Cell, pictures: Pictures | None, framework: str | No
         f'{title}<p class="sentence">{safe(cell.verdict)}</p>'
         + "".join(_cause(each) for each in cell.causes)
         + (f"<h3>What to do</h3><ul>{advice}</ul>" if advice else "")
-        + (_settings(cell, framework) if framework else "")
+        + (_settings(result, cell, framework) if framework else "")
         + _controls(cell)
         + drawn
         + f'<div class="halves"><div>{_figures(cell.comparison)}</div>'
@@ -152,11 +155,11 @@ def _cause(cause: NamedCause) -> str:
     )
 
 
-def _settings(cell: Cell, framework: str) -> str:
+def _settings(result: ProbeResult, cell: Cell, framework: str) -> str:
     cards = "".join(
         f"<div class='advice'><p>{safe(each.title)}</p>"
         f"<pre>{safe(chr(10).join(each.lines), lines=True)}</pre></div>"
-        for each in advised(cell, framework)
+        for each in advised(result, cell, framework)
     )
     return f"<h3>In {safe(framework)}</h3>{cards}" if cards else ""
 

@@ -70,7 +70,7 @@ def _parts(result: ProbeResult, framework: str | None) -> list[RenderableType]:
     if len(result.cells) > 1:
         parts += ["", _overview(result)]
     for cell in result.cells:
-        parts += ["", *_cell(cell, framework, brief=len(result.cells) > _MOST_WHOLE)]
+        parts += ["", *_cell(result, cell, framework)]
     return [*parts, "", Text(tally(result), style="bold")]
 
 
@@ -94,7 +94,7 @@ def _state(cell: Cell) -> str:
     return "" if cell.status == "done" else cell.status.replace("_", " ")
 
 
-def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableType]:
+def _cell(result: ProbeResult, cell: Cell, framework: str | None) -> list[RenderableType]:
     title = Text(plain(pair(cell)), style="bold underline")
     if cell.comparison is None:
         return [title, indented(plain(f"{_state(cell)}: {cell.told}"), "bold red")]
@@ -103,8 +103,8 @@ def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableT
         parts += _cause(cause)
     again = told_again(cell)
     parts += [indented(plain(f"do: {each}"), "cyan") for each in cell.remedies if each not in again]
-    parts += _settings(cell, framework)
-    if brief:
+    parts += _settings(result, cell, framework)
+    if len(result.cells) > _MOST_WHOLE:
         return parts + _controls(cell, failed=True)
     parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
     parts += _effects(cell.comparison) + _experts(cell.comparison)
@@ -114,9 +114,9 @@ def _cell(cell: Cell, framework: str | None, *, brief: bool) -> list[RenderableT
     return parts + _controls(cell)
 
 
-def _settings(cell: Cell, framework: str | None) -> list[RenderableType]:
+def _settings(result: ProbeResult, cell: Cell, framework: str | None) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    for each in advised(cell, framework) if framework else ():
+    for each in advised(result, cell, framework) if framework else ():
         parts.append(indented(f"in {framework}: {each.title}", "cyan"))
         # A setting is to be copied, so it stays on its line.
         parts += [Text(f"    {plain(line)}", "cyan", no_wrap=True) for line in each.lines]

@@ -7,7 +7,7 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
-from grpodoctor.remedies.spelling import FRAMEWORKS, Spelled, framework_of, spell
+from grpodoctor.remedies.spelling import ENGINE_SETTINGS, FRAMEWORKS, Spelled, framework_of, spell
 from grpodoctor.remedies.spelling.bundled import KEYS
 from grpodoctor.trainer.config import known_keys, load_config
 from grpodoctor.trainer.knobs import knobs_of
@@ -42,6 +42,68 @@ def test_every_framework_answers_for_every_knob(framework: str, knob: str) -> No
                 assert each.key or each.note, "neither a key nor a reason"
                 assert each.line.isprintable()
                 assert "{" not in each.note
+
+
+ENGINE_VALUES: dict[str, tuple[Setting, ...]] = {
+    "sampler_dtype": ("float32", "bfloat16", "float16"),
+    "learner_dtype": ("float32", "bfloat16", "float16"),
+    "sampler_tensor_parallel": (1, 2),
+}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("name", ENGINE_SETTINGS)
+def test_every_framework_answers_for_every_setting_of_its_engines(
+    framework: str, name: str
+) -> None:
+    for setting in ENGINE_VALUES.get(name, (True,)):
+        lines = spell({name: setting}, framework)
+        assert lines
+        for each in lines:
+            assert each.key or each.note, "neither a key nor a reason"
+            assert each.line.isprintable()
+            assert "True" not in each.value or framework == "verl", "the switch is no value"
+
+
+@pytest.mark.parametrize(
+    ("framework", "dtype", "degree"),
+    [
+        ("grpodoctor", "engine.precision=learner", "engine.tensor_parallel=1"),
+        ("trl", "trl vllm-serve --dtype=float16", "vllm_tensor_parallel_size=1"),
+        (
+            "verl",
+            "actor_rollout_ref.rollout.dtype=float16",
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        ),
+        ("openrlhf", None, "--vllm.tensor_parallel_size 1"),
+        ("slime", "--sglang-dtype float16", "--rollout-num-gpus-per-engine 1"),
+        ("prime-rl", "inference.vllm.dtype=float16", "inference.vllm.tensor_parallel_size=1"),
+        (
+            "nemo-rl",
+            "policy.generation.vllm_cfg.precision=float16",
+            "policy.generation.vllm_cfg.tensor_parallel_size=1",
+        ),
+        ("open-instruct", None, "--vllm_tensor_parallel_size 1"),
+        (
+            "skyrl",
+            "generator.inference_engine.model_dtype=float16",
+            "generator.inference_engine.tensor_parallel_size=1",
+        ),
+        ("ms-swift", "--torch_dtype float16", "--vllm_tensor_parallel_size 1"),
+        ("areal", "vllm.dtype=float16", "rollout.backend=vllm:d<replicas>t1"),
+        ("tinker-cookbook", None, None),
+    ],
+)
+def test_what_aligns_two_engines_everywhere(
+    framework: str, dtype: str | None, degree: str | None
+) -> None:
+    wanted: list[tuple[dict[str, Setting], str | None]] = [
+        ({"sampler_dtype": "float16"}, dtype),
+        ({"sampler_tensor_parallel": 1}, degree),
+    ]
+    for change, expected in wanted:
+        (only,) = line(change, framework)
+        assert only == expected if expected else "has no such setting" in only
 
 
 def line(changes: dict[str, Setting], framework: str) -> list[str]:
@@ -79,7 +141,7 @@ def test_clip_higher_everywhere(framework: str, expected: str) -> None:
         (
             "verl",
             "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
-            "actor_rollout_ref.rollout.enable_rollout_routing_replay=True",
+            "actor_rollout_ref.actor.megatron.router_replay.mode=R3",
         ),
         ("openrlhf", "--actor.policy_loss_type gspo", None),
         ("slime", "--advantage-estimator gspo", "--use-rollout-routing-replay"),
@@ -93,7 +155,7 @@ def test_clip_higher_everywhere(framework: str, expected: str) -> None:
             "trainer.algorithm.policy_loss_type=gspo",
             "trainer.policy.megatron_config.moe_enable_routing_replay=true",
         ),
-        ("ms-swift", "--importance_sampling_level sequence", None),
+        ("ms-swift", "--importance_sampling_level sequence", "--router_replay_mode R3"),
         (
             "areal",
             "actor.importance_sampling_level=sequence",
@@ -182,6 +244,11 @@ def test_trl_keys_are_arguments_of_the_installed_trl() -> None:
         for setting in some_settings(knob):
             for each in spell({knob: setting}, "trl", IN_FORCE):
                 assert not each.key or each.key in fields | elsewhere, each
+    for name in ENGINE_SETTINGS:
+        for setting in ENGINE_VALUES.get(name, (True,)):
+            for each in spell({name: setting}, "trl"):
+                served = each.key.startswith("trl vllm-serve --")
+                assert not each.key or served or each.key in fields, each
 
 
 def grpo_config_fields() -> set[str]:

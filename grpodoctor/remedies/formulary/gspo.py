@@ -10,7 +10,7 @@ from grpodoctor.vocabulary.knobs import Setting
 CLIP_LOW, CLIP_HIGH = 3e-4, 4e-4
 """The paper's: the geometric mean of many ratios is close to 1."""
 
-_SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, Setting] = {
     "loss": "gspo",
     "clip_low": CLIP_LOW,
     "clip_high": CLIP_HIGH,
@@ -58,10 +58,10 @@ class Gspo(Remedy):
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the loss, its clips and its denominator, where PPO's clip of tokens is in force."""
-        known = all(name in knobs for name in _SETTINGS)
+        known = all(name in knobs for name in SETTINGS)
         replayed = knobs.get("routing_replay", "none") != "none"
         if not known or replayed or knobs["loss"] != "ppo_clip":
             return {}
         by_token = knobs.get("correction") in _TOKEN_WEIGHTS
-        wanted = {**_SETTINGS, "loss": "gspo_token"} if by_token else _SETTINGS
+        wanted = {**SETTINGS, "loss": "gspo_token"} if by_token else SETTINGS
         return {name: value for name, value in wanted.items() if knobs[name] != value}

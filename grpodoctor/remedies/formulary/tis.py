@@ -10,7 +10,7 @@ from grpodoctor.vocabulary.knobs import Setting
 CAP = 2.0
 """The cap that Yao et al. use for their GSM8K runs."""
 
-_SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, Setting] = {
     "old_logprobs": "recompute",
     "correction": "tis_token",
     "correction_cap": CAP,
@@ -53,7 +53,7 @@ class Tis(Remedy):
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the correction, its cap and whose log-probabilities are old, where none acts yet."""
-        known = all(name in knobs for name in _SETTINGS)
+        known = all(name in knobs for name in SETTINGS)
         if not known or knobs["correction"] != "none":
             return {}
-        return {name: wanted for name, wanted in _SETTINGS.items() if knobs[name] != wanted}
+        return {name: wanted for name, wanted in SETTINGS.items() if knobs[name] != wanted}

@@ -11,7 +11,21 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.remedies.spelling.table import Spelled, Table
 from grpodoctor.vocabulary.knobs import Setting
 
-__all__ = ["FRAMEWORKS", "Spelled", "framework_of", "spell"]
+__all__ = ["ENGINE_SETTINGS", "FRAMEWORKS", "Spelled", "framework_of", "spell"]
+
+ENGINE_SETTINGS: Mapping[str, str] = {
+    "sampler_dtype": "What the sampler computes in, as torch names it.",
+    "learner_dtype": "What the learner computes in.",
+    "float32_head": "The sampler's output head in float32.",
+    "sampler_tensor_parallel": "Devices that share a layer of the sampler.",
+    "unquantised_sampler": "The sampler's weights as the learner has them.",
+    "unquantised_cache": "The sampler's key-value cache in the model's precision.",
+    "whole_distribution": "Sample with neither top-p, top-k nor min-p.",
+    "processed_logprobs": "Log-probabilities of what is drawn from: after the temperature.",
+    "no_prefix_cache": "No cache of prompts.",
+}
+"""What a probe asks of the two engines, beside the knobs: no log tells them, and they take a
+restart. A row for each stands in every framework's `ENGINES`."""
 
 _MODULES = {
     "grpodoctor": "bundled",
@@ -49,10 +63,11 @@ def framework_of(name: str) -> str:
 def spell(
     changes: Mapping[str, Setting], framework: str, knobs: Mapping[str, Setting] | None = None
 ) -> list[Spelled]:
-    """Write a change of knobs as the framework's own settings.
+    """Write a change of knobs or of `ENGINE_SETTINGS` as the framework's own settings.
 
     Args:
-        changes: canonical knobs and what to set them to.
+        changes: canonical knobs and what to set them to; an engine setting that is no dtype and no
+            degree is set to True.
         framework: one of `FRAMEWORKS`. For any other name, which may come from a log, each knob
             is answered with a note.
         knobs: the other knobs in force, for settings that are spelled relative to them.
@@ -77,5 +92,5 @@ def spell(
 @lru_cache(maxsize=len(_MODULES))
 def _table(framework: str) -> Table:
     module = importlib.import_module(f"{__name__}.{_MODULES[framework]}")
-    table: Table = module.TABLE
+    table: Table = {**module.TABLE, **module.ENGINES}
     return table

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.spelling.table import Spelled, Table, choice, fixed, known, lacks, same
+from grpodoctor.remedies.spelling.table import (
+    Spelled,
+    Table,
+    always,
+    choice,
+    fixed,
+    known,
+    lacks,
+    same,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _NAME = "AReaL"
@@ -126,5 +135,27 @@ TABLE: Table = {
     ),
     "sampler_sync_every": fixed(
         "weights are synced at every step; bound staleness with rollout.max_head_offpolicyness=0"
+    ),
+}
+
+
+def _layout(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+    note = "or sglang; d is the number of replicas"
+    return (Spelled("rollout.backend", f"vllm:d<replicas>t{setting}", note),)
+
+
+ENGINES: Table = {
+    "sampler_dtype": same("vllm.dtype", "or sglang.dtype"),
+    "learner_dtype": same("actor.dtype"),
+    "float32_head": lacks(_NAME, "the head computes in vllm.dtype or sglang.dtype"),
+    "sampler_tensor_parallel": _layout,
+    "unquantised_sampler": fixed("give the sampler a checkpoint that is not quantised"),
+    "unquantised_cache": always(Spelled("sglang.kv_cache_dtype", "auto", "vLLM's is always so")),
+    "whole_distribution": always(
+        Spelled("gconfig.top_p", "1.0"), Spelled("gconfig.top_k", "100000000")
+    ),
+    "processed_logprobs": fixed("SGLang gives processed log-probabilities by default"),
+    "no_prefix_cache": always(
+        Spelled("vllm.no_enable_prefix_caching", "true", "or sglang.disable_radix_cache=true")
     ),
 }

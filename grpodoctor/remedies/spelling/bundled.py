@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.spelling.table import Table, same
+from grpodoctor.remedies.spelling.table import (
+    Spelled,
+    Table,
+    always,
+    choice,
+    fixed,
+    lacks,
+    same,
+)
 from grpodoctor.vocabulary.knobs import KNOBS
 
 KEYS: Mapping[str, str] = {
@@ -39,3 +47,18 @@ KEYS: Mapping[str, str] = {
 _RESTART = "not in flight: restart the run with it"
 
 TABLE: Table = {knob: same(key, "" if KNOBS[knob].live else _RESTART) for knob, key in KEYS.items()}
+
+ENGINES: Table = {
+    "sampler_dtype": always(Spelled("engine.precision", "learner", _RESTART)),
+    "learner_dtype": choice(
+        {dtype: same("model.dtype", _RESTART) for dtype in ("float32", "bfloat16")},
+        lacks("the bundled trainer", "model.dtype takes float32 or bfloat16"),
+    ),
+    "float32_head": fixed("with engine.precision=learner the head is the learner's own"),
+    "sampler_tensor_parallel": same("engine.tensor_parallel", _RESTART),
+    "unquantised_sampler": always(Spelled("engine.precision", "learner", _RESTART)),
+    "unquantised_cache": fixed("the bundled trainer never quantises the cache"),
+    "whole_distribution": fixed("the bundled trainer always samples from all tokens"),
+    "processed_logprobs": fixed("it always asks for processed log-probabilities"),
+    "no_prefix_cache": fixed("the bundled trainer empties the cache at every weight sync"),
+}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from grpodoctor.remedies.spelling.table import (
     Spelled,
     Table,
+    always,
     choice,
     fixed,
     known,
@@ -18,6 +19,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 _NAME = "ms-swift"
 _MODE = "--rollout_importance_sampling_mode"
+_MEGATRON = "of megatron rlhf, with megatron-core 0.16 or newer"
 
 
 def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
@@ -106,10 +108,26 @@ TABLE: Table = {
     ),
     "max_length": same("--max_completion_length"),
     "routing_replay": choice(
-        {"none": fixed("ms-swift never replays any routing")},
-        lacks(_NAME, "a ratio of whole responses needs none: --importance_sampling_level sequence"),
+        {
+            "none": (Spelled("--router_replay_mode", "disabled"),),
+            "R2": (Spelled("--router_replay_mode", "R2", _MEGATRON),),
+            "R3": (Spelled("--router_replay_mode", "R3", f"{_MEGATRON}, vLLM 0.14 or newer"),),
+        },
+        lacks(_NAME, "see --router_replay_mode"),
     ),
     "sampler_sync_every": fixed(
         "weights are synced before every generation; --async_generate samples one step behind"
     ),
+}
+
+ENGINES: Table = {
+    "sampler_dtype": same("--torch_dtype", "of both sides"),
+    "learner_dtype": same("--torch_dtype", "of both sides"),
+    "float32_head": lacks(_NAME, "vLLM's head computes in --torch_dtype"),
+    "sampler_tensor_parallel": same("--vllm_tensor_parallel_size"),
+    "unquantised_sampler": fixed("leave out --vllm_quantization"),
+    "unquantised_cache": always(Spelled("--vllm_engine_kwargs", '\'{"kv_cache_dtype": "auto"}\'')),
+    "whole_distribution": always(Spelled("--top_p", "1.0"), Spelled("--top_k", "-1")),
+    "processed_logprobs": fixed("ms-swift always asks vLLM for processed log-probabilities"),
+    "no_prefix_cache": always(Spelled("--vllm_enable_prefix_caching", "false")),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from grpodoctor.remedies.spelling.table import (
     Spelled,
     Table,
+    always,
     choice,
     fixed,
     known,
@@ -128,4 +129,24 @@ TABLE: Table = {
         "weights are synced at every step; with asynchronous training bound staleness with "
         "grpo.async_grpo.max_trajectory_age_steps"
     ),
+}
+
+_GENERATION = "policy.generation"
+
+ENGINES: Table = {
+    "sampler_dtype": same(f"{_GENERATION}.vllm_cfg.precision"),
+    "learner_dtype": same("policy.precision", "the sampler follows unless it has its own"),
+    "float32_head": lacks(_NAME, "vLLM's head computes in policy.generation.vllm_cfg.precision"),
+    "sampler_tensor_parallel": same(f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
+    "unquantised_sampler": always(
+        Spelled(f"{_GENERATION}.vllm_cfg.precision", "${policy.precision}")
+    ),
+    "unquantised_cache": always(Spelled(f"{_GENERATION}.vllm_cfg.kv_cache_dtype", "auto")),
+    "whole_distribution": always(
+        Spelled(f"{_GENERATION}.top_p", "1.0"), Spelled(f"{_GENERATION}.top_k", "null")
+    ),
+    "processed_logprobs": always(
+        Spelled(f"{_GENERATION}.vllm_cfg.logprobs_mode", "processed_logprobs")
+    ),
+    "no_prefix_cache": always(Spelled(f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", "false")),
 }

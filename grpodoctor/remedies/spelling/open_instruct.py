@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.spelling.table import Spelled, Table, choice, fixed, lacks, same
+from grpodoctor.remedies.spelling.table import (
+    Spelled,
+    Table,
+    always,
+    choice,
+    fixed,
+    lacks,
+    same,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _NAME = "open-instruct"
@@ -95,4 +103,23 @@ TABLE: Table = {
     "sampler_sync_every": fixed(
         "weights are synced after every step; bound staleness with --async_steps"
     ),
+}
+
+ENGINES: Table = {
+    "sampler_dtype": choice(
+        {"bfloat16": fixed("open-instruct always samples in bfloat16")},
+        lacks(_NAME, "vLLM's dtype is bfloat16, in open_instruct/vllm_utils.py"),
+    ),
+    "learner_dtype": same(
+        "--model_dtype", "bfloat16 or float32, in grpo.py; grpo_fast.py takes bfloat16"
+    ),
+    "float32_head": lacks(_NAME, "vLLM's head computes in bfloat16"),
+    "sampler_tensor_parallel": same("--vllm_tensor_parallel_size"),
+    "unquantised_sampler": fixed(
+        "open-instruct quantises no sampler: name a checkpoint that is not quantised"
+    ),
+    "unquantised_cache": fixed("open-instruct never quantises the cache"),
+    "whole_distribution": always(Spelled("--vllm_top_p", "1.0")),
+    "processed_logprobs": fixed("open-instruct always asks for processed log-probabilities"),
+    "no_prefix_cache": always(Spelled("--vllm_enable_prefix_caching", "False")),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from grpodoctor.remedies.spelling.table import (
     Spelled,
     Table,
+    always,
     choice,
     fixed,
     known,
@@ -120,4 +121,31 @@ TABLE: Table = {
         "weights are synced before every rollout; with asynchronous training keep "
         "--train.async_queue_size at 1"
     ),
+}
+
+ENGINES: Table = {
+    "sampler_dtype": choice(
+        {"bfloat16": fixed("OpenRLHF always samples in bfloat16")},
+        lacks("OpenRLHF", "vLLM's dtype is bfloat16, in openrlhf/trainer/ray/vllm_engine.py"),
+    ),
+    "learner_dtype": choice(
+        {
+            "bfloat16": (Spelled("--ds.param_dtype", "bf16"),),
+            "float16": (Spelled("--ds.param_dtype", "fp16"),),
+        },
+        lacks("OpenRLHF", "--ds.param_dtype takes bf16 or fp16"),
+    ),
+    "float32_head": lacks("OpenRLHF", "vLLM's head computes in bfloat16"),
+    "sampler_tensor_parallel": same("--vllm.tensor_parallel_size"),
+    "unquantised_sampler": fixed(
+        "OpenRLHF quantises no sampler: name a checkpoint that is not quantised"
+    ),
+    "unquantised_cache": fixed("OpenRLHF never quantises the cache"),
+    "whole_distribution": always(Spelled("--rollout.top_p", "1.0")),
+    "processed_logprobs": always(
+        Spelled(
+            f"{_IS}_enable", "", "asks vLLM for processed log-probabilities, and weighs by them"
+        )
+    ),
+    "no_prefix_cache": fixed("leave out --vllm.enable_prefix_caching"),
 }

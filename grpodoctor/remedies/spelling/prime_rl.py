@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.spelling.table import Spelled, Table, choice, fixed, lacks, same, times
+from grpodoctor.remedies.spelling.table import (
+    Spelled,
+    Table,
+    always,
+    choice,
+    fixed,
+    lacks,
+    same,
+    times,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _NAME = "prime-rl"
@@ -77,7 +86,11 @@ TABLE: Table = {
             "none": (Spelled("trainer.enable_router_replay", "false"),),
             "R3": (
                 Spelled("trainer.enable_router_replay", "true"),
-                Spelled("inference.enable_return_routed_experts", "true"),
+                Spelled(
+                    "inference.vllm.enable_return_routed_experts",
+                    "true",
+                    "inference.enable_return_routed_experts up to 0.8.0",
+                ),
             ),
         },
         lacks(_NAME, "trainer.enable_router_replay replays the sampler's routing, R3"),
@@ -86,4 +99,29 @@ TABLE: Table = {
         _NAME,
         "weights go out after every step; bound staleness with orchestrator.max_off_policy_steps",
     ),
+}
+
+_OLDER = "inference.model.dtype up to 0.8.0"
+
+ENGINES: Table = {
+    "sampler_dtype": same("inference.vllm.dtype", _OLDER),
+    "learner_dtype": choice(
+        {"bfloat16": fixed("prime-rl's trainer always computes in bfloat16")},
+        lacks(_NAME, "the trainer always computes in bfloat16"),
+    ),
+    "float32_head": always(Spelled("inference.enable_fp32_lm_head", "true", "the default")),
+    "sampler_tensor_parallel": same(
+        "inference.vllm.tensor_parallel_size", "inference.parallel.tp up to 0.8.0"
+    ),
+    "unquantised_sampler": fixed(
+        "leave out inference.vllm.quantization, and serve a checkpoint that is not quantised"
+    ),
+    "unquantised_cache": always(Spelled("inference.vllm.kv_cache_dtype", '"auto"')),
+    "whole_distribution": fixed(
+        "prime-rl sends top_p 1: look for top_k and min_p in orchestrator.train.sampling.extra_body"
+    ),
+    "processed_logprobs": always(
+        Spelled("inference.vllm.logprobs_mode", '"processed_logprobs"', "the default")
+    ),
+    "no_prefix_cache": always(Spelled("inference.vllm.enable_prefix_caching", "false")),
 }

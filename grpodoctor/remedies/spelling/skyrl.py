@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.spelling.table import Spelled, Table, choice, fixed, lacks, quotient, same
+from grpodoctor.remedies.spelling.table import (
+    Spelled,
+    Table,
+    always,
+    choice,
+    fixed,
+    lacks,
+    quotient,
+    same,
+    short_dtype,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _NAME = "SkyRL"
@@ -118,4 +128,27 @@ TABLE: Table = {
         "weights are synced at every step; with fully asynchronous training bound staleness with "
         "fully_async.max_staleness_steps"
     ),
+}
+
+_ENGINE = "generator.inference_engine"
+_SAMPLING = "generator.sampling_params"
+
+ENGINES: Table = {
+    "sampler_dtype": same(f"{_ENGINE}.model_dtype"),
+    "learner_dtype": short_dtype("trainer.policy.fsdp_config.mixed_precision.param_dtype"),
+    "float32_head": lacks(_NAME, "vLLM's head computes in the model's dtype"),
+    "sampler_tensor_parallel": same(f"{_ENGINE}.tensor_parallel_size"),
+    "unquantised_sampler": fixed(
+        f"leave out {_ENGINE}.engine_init_kwargs.quantization, and serve what is not quantised"
+    ),
+    "unquantised_cache": always(Spelled(f"{_ENGINE}.engine_init_kwargs.kv_cache_dtype", "auto")),
+    "whole_distribution": always(
+        Spelled(f"{_SAMPLING}.top_p", "1.0"),
+        Spelled(f"{_SAMPLING}.top_k", "-1"),
+        Spelled(f"{_SAMPLING}.min_p", "0.0"),
+    ),
+    "processed_logprobs": always(
+        Spelled(f"{_ENGINE}.engine_init_kwargs.logprobs_mode", "processed_logprobs")
+    ),
+    "no_prefix_cache": always(Spelled(f"{_ENGINE}.enable_prefix_caching", "false")),
 }

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.spelling.table import Spelled, Table, choice, fixed, lacks, same
+from grpodoctor.remedies.spelling.table import (
+    Spelled,
+    Table,
+    always,
+    choice,
+    fixed,
+    lacks,
+    same,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _NAME = "slime"
@@ -96,4 +104,24 @@ TABLE: Table = {
     "sampler_sync_every": same(
         "--update-weights-interval", "matters with train_async.py; train.py syncs at every step"
     ),
+}
+
+ENGINES: Table = {
+    "sampler_dtype": same("--sglang-dtype", "--fp16 sets float16 on both sides"),
+    "learner_dtype": choice(
+        {
+            "bfloat16": fixed("leave out --fp16"),
+            "float16": (Spelled("--fp16", "", "of both sides"),),
+        },
+        lacks(_NAME, "Megatron computes in bfloat16, or in float16 with --fp16"),
+    ),
+    "float32_head": always(Spelled("--sglang-enable-fp32-lm-head", "")),
+    "sampler_tensor_parallel": same("--rollout-num-gpus-per-engine"),
+    "unquantised_sampler": fixed("give --hf-checkpoint a checkpoint that is not quantised"),
+    "unquantised_cache": always(Spelled("--sglang-kv-cache-dtype", "auto")),
+    "whole_distribution": always(
+        Spelled("--rollout-top-p", "1.0"), Spelled("--rollout-top-k", "-1")
+    ),
+    "processed_logprobs": fixed("SGLang gives processed log-probabilities by default"),
+    "no_prefix_cache": always(Spelled("--sglang-disable-radix-cache", "")),
 }

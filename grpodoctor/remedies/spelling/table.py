@@ -28,6 +28,8 @@ class Spelled:
         return f"{self.key}{separator}{self.value}" if self.value else self.key
 
 
+_SHORT: Mapping[Setting, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
 Row = Callable[[Setting, Mapping[str, Setting]], tuple[Spelled, ...]]
 """Writes a setting, given every knob known to be in force once the change is made."""
 
@@ -58,6 +60,11 @@ def fixed(note: str) -> Row:
     return lambda *_: (Spelled("", "", note),)
 
 
+def always(*lines: Spelled) -> Row:
+    """The same lines, whatever the setting."""
+    return lambda *_: lines
+
+
 def choice(rows: Mapping[Setting, Row | tuple[Spelled, ...]], otherwise: Row) -> Row:
     """A setting that is spelled case by case."""
 
@@ -71,6 +78,11 @@ def choice(rows: Mapping[Setting, Row | tuple[Spelled, ...]], otherwise: Row) ->
 def known(knobs: Mapping[str, Setting], name: str, default: str) -> str:
     """The setting of another knob, or `default` where it is not known."""
     return written(knobs[name]) if name in knobs else default
+
+
+def short_dtype(key: str, note: str = "") -> Row:
+    """A dtype by its short name: `bf16`, `fp16`, `fp32`."""
+    return lambda setting, _: (Spelled(key, _SHORT.get(setting, written(setting)), note),)
 
 
 def quotient(

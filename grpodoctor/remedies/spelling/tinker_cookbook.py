@@ -75,3 +75,17 @@ TABLE: Table = {
         "async_config.max_steps_off_policy"
     ),
 }
+
+_SERVED = "the server runs both sides, and the client cannot change that"
+
+ENGINES: Table = {
+    "sampler_dtype": lacks(_NAME, _SERVED),
+    "learner_dtype": lacks(_NAME, _SERVED),
+    "float32_head": lacks(_NAME, _SERVED),
+    "sampler_tensor_parallel": lacks(_NAME, _SERVED),
+    "unquantised_sampler": lacks(_NAME, _SERVED),
+    "unquantised_cache": lacks(_NAME, _SERVED),
+    "whole_distribution": fixed("its recipes sample with neither top-p nor top-k"),
+    "processed_logprobs": lacks(_NAME, "sample at temperature=1.0, where both are the same"),
+    "no_prefix_cache": lacks(_NAME, _SERVED),
+}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from grpodoctor.remedies.spelling.table import (
     Spelled,
     Table,
+    always,
     choice,
     fixed,
     known,
@@ -123,4 +124,35 @@ TABLE: Table = {
         lacks("TRL", 'a ratio of whole responses needs none: importance_sampling_level="sequence"'),
     ),
     "sampler_sync_every": fixed("TRL syncs the weights before every generation"),
+}
+
+
+def _learner_dtype(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+    dtype = f'{{"dtype": "{setting}"}}'
+    note = "bf16 and fp16 switch autocast on: set both to False for float32"
+    return (Spelled("model_init_kwargs", dtype, note),)
+
+
+_SERVER = "trl vllm-serve"
+
+ENGINES: Table = {
+    "sampler_dtype": same(
+        f"{_SERVER} --dtype", 'vllm_mode="colocate" takes the dtype of the checkpoint'
+    ),
+    "learner_dtype": _learner_dtype,
+    "float32_head": lacks("TRL", "vLLM's head computes in the model's dtype"),
+    "sampler_tensor_parallel": same(
+        "vllm_tensor_parallel_size", f"of a server: {_SERVER} --tensor_parallel_size"
+    ),
+    "unquantised_sampler": fixed(
+        "TRL quantises the sampler where the model is: load it without quantization_config"
+    ),
+    "unquantised_cache": always(
+        Spelled(f"{_SERVER} --kv_cache_dtype", "auto", "colocated it is always so")
+    ),
+    "whole_distribution": always(
+        Spelled("top_p", "1.0"), Spelled("top_k", "0"), Spelled("min_p", "None")
+    ),
+    "processed_logprobs": fixed("TRL always asks vLLM for processed log-probabilities"),
+    "no_prefix_cache": always(Spelled(f"{_SERVER} --enable_prefix_caching", "False")),
 }

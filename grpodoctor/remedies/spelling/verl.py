@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from grpodoctor.remedies.spelling.table import (
     Spelled,
     Table,
+    always,
     choice,
     fixed,
     known,
     lacks,
     quotient,
     same,
+    short_dtype,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -55,9 +57,9 @@ def _truncated(level: str) -> tuple[Spelled, ...]:
 def _replay(mode: str, of_rollout: str) -> tuple[Spelled, ...]:
     return (
         Spelled(
-            f"{_ACTOR}.router_replay.mode",
+            f"{_ACTOR}.megatron.router_replay.mode",
             mode,
-            "under actor.megatron or .veomni in newer versions",
+            "actor.veomni with VeOmni, actor.router_replay up to v0.7; FSDP cannot",
         ),
         Spelled(f"{_ROLLOUT}.enable_rollout_routing_replay", of_rollout),
     )
@@ -163,10 +165,31 @@ TABLE: Table = {
             "R2": _replay("R2", "False"),
             "R3": _replay("R3", "True"),
         },
-        lacks("verl", f"see {_ACTOR}.router_replay.mode"),
+        lacks("verl", f"see {_ACTOR}.megatron.router_replay.mode"),
     ),
     "sampler_sync_every": fixed(
         "the synchronous trainer syncs before every rollout; for the asynchronous one bound the "
         "staleness with trainer.v1.sampler.max_off_policy_threshold"
     ),
+}
+
+ENGINES: Table = {
+    "sampler_dtype": same(f"{_ROLLOUT}.dtype"),
+    "learner_dtype": short_dtype(
+        f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype",
+        "with Megatron actor.megatron.dtype, which has no float32",
+    ),
+    "float32_head": always(
+        Spelled(f"+{_ROLLOUT}.engine_kwargs.sglang.enable_fp32_lm_head", "True", "SGLang alone")
+    ),
+    "sampler_tensor_parallel": same(f"{_ROLLOUT}.tensor_model_parallel_size"),
+    "unquantised_sampler": always(Spelled(f"{_ROLLOUT}.quantization", "null")),
+    "unquantised_cache": always(
+        Spelled(f"+{_ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype", "auto", "or .sglang")
+    ),
+    "whole_distribution": always(
+        Spelled(f"{_ROLLOUT}.top_p", "1.0"), Spelled(f"{_ROLLOUT}.top_k", "-1")
+    ),
+    "processed_logprobs": always(Spelled(f"{_ROLLOUT}.logprobs_mode", "processed_logprobs")),
+    "no_prefix_cache": always(Spelled(f"{_ROLLOUT}.enable_prefix_caching", "False")),
 }
