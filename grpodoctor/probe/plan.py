@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.probe.checksums import HUB_NAME
 from grpodoctor.probe.lab import Sampling
 from grpodoctor.probe.spec import ENGINES, EngineSpec
 
@@ -110,6 +111,18 @@ class EnginePlan(_Section):
             raise ValueError(f"there is no such engine; use one of {', '.join(ENGINES)}")
         return value
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        for name, each in value.items() if isinstance(value, dict) else ():
+            entries = each if isinstance(each, list) else [each]
+            if not all(isinstance(entry, str | int | float) for entry in entries):
+                raise ValueError(
+                    f"{name[:60]} is no text, number, true or false, nor a list of these; "
+                    "a structure is written as JSON, in a text"
+                )
+        return value
+
     def specs(self, model: str, folder: Path) -> Iterator[EngineSpec]:
         """Every engine that is meant.
 
@@ -118,13 +131,13 @@ class EnginePlan(_Section):
             folder: where the file stands; paths that exist below it are meant.
 
         Raises:
-            ConfigError: if there is no model.
+            ConfigError: if there is no model, or a list is empty.
         """
-        axes = {name: _several(value) for name, value in self.options.items()}
-        axes |= {"processes": _several(self.processes)}
+        axes = {name: _several(name, value) for name, value in self.options.items()}
+        axes |= {"processes": _several("processes", self.processes)}
         python = _placed(self.python, folder)
         ours = {"python": python, "launcher": self.launcher, "timeout": self.timeout}
-        for named in _several(self.model or model):
+        for named in _several("model", model if self.model == "" else self.model):
             if not named:
                 raise ConfigError(
                     f"an engine of the kind {self.engine} has no model",
@@ -140,10 +153,19 @@ class EnginePlan(_Section):
 
 def _placed(text: Any, folder: Path) -> Any:
     """A path as seen from here, where it exists beside the file; everything else as it is."""
-    return str(folder / text) if text and (folder / text).exists() else text
+    try:
+        return str(folder / text) if text and (folder / text).exists() else text
+    except (OSError, ValueError):  # too long for a path, or a zero byte in it
+        return text
 
 
-def _several(value: Any) -> tuple[Any, ...]:
+def _file(text: str, folder: Path) -> Path | None:
+    return Path(_placed(text, folder)).expanduser() if text else None
+
+
+def _several(name: str, value: Any) -> tuple[Any, ...]:
+    if value == ():
+        raise ConfigError(f"{name} is an empty list", remedy="give it a value, or leave it out")
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -197,6 +219,13 @@ class Plan(_Section):
             raise ValueError("there is none")
         return tuple({spec.key: spec for spec in value}.values())
 
+    @field_validator("stale")
+    @classmethod
+    def _there(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.exists() and not HUB_NAME.fullmatch(str(value)):
+            raise ValueError("there is no such checkpoint")
+        return value
+
     @property
     def cells(self) -> int:
         """Samplers times learners times lengths."""
@@ -249,15 +278,17 @@ def read_plan(file: Path) -> Plan:
             samplers=_expanded(told.sampler, told.model, folder),
             learners=_expanded(told.learner, told.model, folder),
             sampling=told.sampling,
-            prompts=folder / told.prompts if told.prompts else None,
+            prompts=_file(told.prompts, folder),
             limit=told.limit,
-            stale=folder / told.stale if told.stale else None,
+            stale=_file(told.stale, folder),
             attribution=told.attribution,
             budget=told.budget,
             experts=told.experts,
         )
     except ConfigError as error:
         raise ConfigError(error.what, where=str(file), remedy=error.remedy) from None
+    except ValidationError as error:
+        raise _explained(error.errors()[0], str(file)) from None
     if plan.cells > _MOST_CELLS:
         raise ConfigError(
             f"the grid has {plan.cells} cells", where=str(file), remedy=f"at most {_MOST_CELLS} go"
@@ -279,7 +310,7 @@ def _read_toml(file: Path) -> Mapping[str, Any]:
         raise ConfigError(
             f"the plan cannot be read: {error.strerror}", where=str(file), remedy="check the path"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8 and numbers of 5,000 digits too
         raise ConfigError(f"not TOML: {error}", where=str(file)) from None
 
 

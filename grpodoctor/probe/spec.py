@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,7 +56,8 @@ class EngineSpec:
         """Read `engine:model?option=value&…`.
 
         Raises:
-            ConfigError: if it has no known engine, no model, or an option without a value.
+            ConfigError: if it has no known engine, no model, an option without a value, or one
+                twice.
         """
         name, colon, rest = text.partition(":")
         if not colon or name not in ENGINES:
@@ -65,23 +68,23 @@ class EngineSpec:
         model, _, query = rest.partition("?")
         if not model:
             raise ConfigError(f"{text[:60]!r} names no model", remedy=f"write {name}:MODEL")
-        return cls.of(name, model, dict(_pairs(text, query)))
+        return cls.of(name, model, _read_options(text, query))
 
     @classmethod
     def of(
         cls, engine: str, model: str, options: Mapping[str, str | int | float | bool]
     ) -> EngineSpec:
-        """A spec from options that hold those of the launch as well.
+        """A spec from options that hold those of the launch as well; `~` is the user's home.
 
         Raises:
             ConfigError: if one of these has a value that cannot be.
         """
         ours = {name: options[name] for name in _OURS if name in options}
-        theirs = {name: options[name] for name in sorted(options) if name not in _OURS}
+        theirs = {name: _at_home(options[name]) for name in sorted(options) if name not in _OURS}
         try:
             timeout = float(ours.get("timeout", _TIMEOUT_SECONDS))
             processes = int(ours.get("processes", 1))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ConfigError(
                 f"timeout and processes are numbers: {error}", where=f"{engine}:{model}"
             ) from error
@@ -89,7 +92,7 @@ class EngineSpec:
             raise ConfigError("timeout and processes are above zero", where=f"{engine}:{model}")
         return cls(
             engine,
-            model,
+            _at_home(model),
             theirs,
             str(ours.get("python", "")),
             timeout,
@@ -131,15 +134,30 @@ class EngineSpec:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _pairs(text: str, query: str) -> list[tuple[str, str | int | float | bool]]:
+def _read_options(text: str, query: str) -> dict[str, str | int | float | bool]:
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        # A plus is a plus: it stands in paths, and nobody writes a blank as one here.
+        kept = query.replace("+", "%2B")
+        pairs = parse_qsl(kept, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
         raise ConfigError(
             f"the options of {text[:60]!r} cannot be read: {error}",
             remedy="write them as ?name=value&name=value",
         ) from error
-    return [(name, _typed(value)) for name, value in pairs]
+    options = {name: _typed(value) for name, value in pairs}
+    if len(options) < len(pairs):
+        often, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ConfigError(
+            f"{often[:60]}= stands twice in {text[:60]!r}",
+            remedy="for several engines give --sampler or --learner several times, or a TOML file",
+        )
+    return options
+
+
+def _at_home(value: Any) -> Any:
+    """A text that begins with `~` as the path that is meant: quoted, no shell has seen to it."""
+    is_home = isinstance(value, str) and value.startswith("~")
+    return os.path.expanduser(value) if is_home else value  # noqa: PTH111 - a Path drops "./"
 
 
 def _typed(value: str) -> str | int | float | bool:

@@ -75,6 +75,12 @@ BAD = {
     "nothing = 1": "there is no setting nothing",
     "budget = -1": "budget cannot be '-1'",
     "= 1": "not TOML",
+    f"limit = {'9' * 5000}": "not TOML",
+    "[[sampler]]\nengine = 'vllm'\noptions = { dtype = [] }": "dtype is an empty list",
+    "[[sampler]]\nengine = 'vllm'\nmodel = []": "model is an empty list",
+    "[[sampler]]\nengine = 'vllm'\noptions = { a = [['x'], 1] }": "a is no text, .*nor a list",
+    "[[sampler]]\nengine = 'vllm'\noptions = { a = { b = 1 } }": "is written as JSON",
+    "stale = 'no/such/folder'": "stale cannot be 'no/such/folder': there is no such checkpoint",
 }
 
 
@@ -82,12 +88,28 @@ BAD = {
 def test_a_bad_key_is_named(tmp_path: Path, text: str) -> None:
     before, after = ("", GRID) if not text.startswith("[[") else (GRID, "")
     grid = f"{before}\n{text}\n{after}"
+    if text.startswith("stale"):
+        grid = GRID.replace('stale = "old"', text)
     if text.startswith("[sampling]"):
         grid = GRID.replace("[sampling]\nsamples = 4\nmax_tokens = [128, 512]", text)
         grid = grid.replace("temperature = 0.7", "") if "temperature" in text else grid
     with pytest.raises(ConfigError, match=BAD[text]) as caught:
         read_plan(written(tmp_path, grid))
     assert "grid.toml" in str(caught.value)
+
+
+def test_paths_are_those_beside_the_file_or_else_those_from_here(tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("x")
+    long = '{"a/b": "' + "x" * 5000 + '"}'
+    options = "{ hf_overrides = '" + long + "' }"
+    grid = f"[[sampler]]\nengine='vllm'\nmodel='m'\noptions = {options}\n"
+    grid += "[[learner]]\nengine='vllm'\nmodel='m'\n"
+    plan = read_plan(written(tmp_path, f"prompts = 'prompts.txt'\nstale = 'org/name'\n{grid}"))
+    assert plan.prompts == tmp_path / "prompts.txt"
+    assert plan.stale == Path("org/name"), "a name on the hub"
+    assert plan.samplers[0].options["hf_overrides"] == long
+    plan = read_plan(written(tmp_path, f"prompts = '~/elsewhere.txt'\n{grid}"))
+    assert plan.prompts == Path.home() / "elsewhere.txt"
 
 
 def test_a_grid_without_engines_or_a_model(tmp_path: Path) -> None:
