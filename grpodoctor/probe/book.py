@@ -48,6 +48,11 @@ class Pair:
         return Processing(temperature=self.sampling.temperature)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it was sampled, and nothing has failed."""
+        return self.rollouts is not None and self.cell.status != "failed"
+
+    @property
     def is_open(self) -> bool:
         """Whether it was measured by this probe and has not failed since."""
         return self.measured is not None and self.cell.status == "done"

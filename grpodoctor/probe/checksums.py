@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from grpodoctor.errors import ModelError
 from grpodoctor.probe.spec import EngineSpec
 
+HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+"""What may be the name of a model on the hub; `./here` and `/there` are not."""
 _MOST_HEADER_BYTES = 100_000_000
 """The format's own bound."""
 _MOST_CONFIG_BYTES = 4 << 20
@@ -130,7 +132,7 @@ def local_model(model: str) -> Path | None:
         path = Path(model).expanduser()
         if path.is_dir():
             return path
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
+    if not HUB_NAME.fullmatch(model):
         return None
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))

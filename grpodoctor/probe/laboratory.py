@@ -32,6 +32,7 @@ from grpodoctor.probe.store import (
     JOB,
     Store,
     engine_key,
+    files_of,
     read_json,
     read_json_list,
     write_json,
@@ -96,6 +97,7 @@ class Laboratory:
         """Whether a job was refused or cut off because the time was over."""
         self._failed: dict[str, EngineError] = {}
         self._keys: dict[str, str] = {}
+        self._files: dict[str, dict[str, object]] = {}
         # Names are not used twice: an answer of an earlier probe must not be taken for a new one.
         self._launches = sum(1 for _ in (self.store.folder / "logs").glob("*.log"))
         self.use_prompts(prompts)
@@ -140,8 +142,8 @@ class Laboratory:
     def attempt(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Outcome]:
         """As `run`, but with the error of each job that failed in its place.
 
-        An engine that fails at one job is started again for the others. What has failed is not
-        tried again in this probe.
+        An engine that fails at one job is started again for the others, unless it hangs. What has
+        failed is not tried again in this probe.
 
         Raises:
             BudgetSpentError: if there is no time left.
@@ -163,8 +165,20 @@ class Laboratory:
     def key(self, engine: EngineSpec) -> str:
         """The engine's key in the store; the files of its model are looked at once a probe."""
         if engine.key not in self._keys:
-            self._keys[engine.key] = engine_key(engine)
+            self._files[engine.key] = files_of(engine)
+            key = engine_key(engine)
+            told = read_json(self._alias_path(key)).get("key")
+            self._keys[engine.key] = told if isinstance(told, str) else key
         return self._keys[engine.key]
+
+    def _alias_path(self, key: str) -> Path:
+        return self.store.folder / "engines" / f"{key}.alias.json"
+
+    def _note_download(self, engine: EngineSpec) -> None:
+        """Have the next probe know an engine again that has fetched its model from the hub."""
+        before, now = self._files[engine.key], files_of(engine)
+        if before != now and before.items() <= now.items():
+            write_json(self._alias_path(engine_key(engine)), {"key": self.key(engine)})
 
     def _task(self, engine: EngineSpec, number: int, job: Job) -> Task:
         output = self.store.folder_of(self.key(engine), job, self._prompts)
@@ -208,7 +222,9 @@ class Laboratory:
             self._spend()
         missing = [task for task in tasks if task not in answered]
         if missing or not is_known:
-            blamed = missing[0].output.name if is_known else self.key(engine)
+            # Who was silent for so long once is not waited for again.
+            is_its = is_known and ended.how == "ended"
+            blamed = missing[0].output.name if is_its else self.key(engine)
             self._failed.setdefault(blamed, failure(engine, errand.log, ended, answer))
 
     def _errand(self, engine: EngineSpec, tasks: Sequence[Task]) -> _Errand:
@@ -270,6 +286,7 @@ class Laboratory:
             )
             return False
         write_json(self._facts_path(errand.engine), told)
+        self._note_download(errand.engine)
         return True
 
     def _accept(self, errand: _Errand, answer: Mapping[str, Any]) -> list[Task]:

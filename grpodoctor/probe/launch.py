@@ -15,15 +15,15 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from grpodoctor.errors import EngineError
+from grpodoctor.probe.checksums import HUB_NAME, local_model
+from grpodoctor.probe.pythons import check_installed, python_of
 from grpodoctor.probe.spec import EngineSpec
 from grpodoctor.programs import program
 from grpodoctor.treatment.requests import printable
@@ -98,20 +98,52 @@ def command_of(spec: EngineSpec, request: Path) -> tuple[str, ...]:
     """
     path = _program_of(spec)
     if spec.launcher:
-        first, *others = shlex.split(spec.launcher)
-        if shutil.which(first) is None:
-            raise EngineError(
-                f"there is no program {printable(first)}",
-                where=f"launcher= of {spec.label}",
-                remedy="name one that is on the PATH",
-            )
-        return first, *others, str(path), str(request)
-    python = _python_of(spec)
+        return *_launcher_of(spec), str(path), str(request)
+    python = python_of(spec)
     ranks = _ranks(spec)
     if spec.engine == "fsdp" or ranks > 1:
         torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
         return python, *torchrun, str(path), str(request)
     return python, str(path), str(request)
+
+
+def check_start(spec: EngineSpec) -> None:
+    """Refuse what cannot start, as far as that can be seen without starting anything.
+
+    Raises:
+        EngineError: if its Python, program or launcher does not exist, its Python lacks the
+            engine, or there is no such model.
+    """
+    command_of(spec, Path("request.json"))
+    if spec.launcher:  # on other machines, perhaps
+        return
+    if spec.engine != "program":
+        check_installed(spec)
+    if spec.engine in ("openai_server", "program") or Path(spec.model).exists():
+        return
+    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    is_name = spec.engine not in ("llama_cpp", "recorded") and HUB_NAME.fullmatch(spec.model)
+    if not is_name or (is_offline and local_model(spec.model) is None):
+        cached = ", nor in the hub's cache, and HF_HUB_OFFLINE is set" if is_name else ""
+        raise EngineError(
+            f"there is nothing at {printable(spec.model, 200)}{cached}",
+            where=spec.label,
+            remedy="check the path" + (", or download the model first" if is_name else ""),
+        )
+
+
+def _launcher_of(spec: EngineSpec) -> list[str]:
+    try:
+        words = shlex.split(spec.launcher)
+    except ValueError:  # a quote that is not closed
+        words = []
+    if not words or shutil.which(words[0]) is None:
+        raise EngineError(
+            f"there is no program {printable(words[0] if words else spec.launcher, 200)}",
+            where=f"launcher= of {spec.label}",
+            remedy="name one that is on the PATH",
+        )
+    return words
 
 
 def _program_of(spec: EngineSpec) -> Path:
@@ -142,54 +174,6 @@ def _ranks(spec: EngineSpec) -> int:
     return max(1, product)
 
 
-def _python_of(spec: EngineSpec) -> str:
-    python = spec.python or sys.executable
-    found = shutil.which(os.path.expanduser(python))  # noqa: PTH111 - "~" alone; a Path drops "./"
-    if found is None:
-        raise EngineError(
-            f"there is no Python {printable(python, 200)}",
-            where=f"python= of {spec.label}",
-            remedy="give the path of the Python that has the engine, such as .venv-vllm/bin/python",
-        )
-    if not spec.python:
-        return found
-    complaint = _not_a_python(found)
-    if complaint:
-        raise EngineError(
-            f"{printable(python, 200)} is not a Python that can run engines: {complaint}",
-            where=f"python= of {spec.label}",
-            remedy="give the path of the Python that has the engine",
-        )
-    return found
-
-
-_QUESTION = (
-    "import sys; from importlib.util import find_spec; "
-    "print('python', sys.version_info[:2] >= (3, 9), find_spec('numpy') is not None)"
-)
-
-
-@cache
-def _not_a_python(path: str) -> str:
-    """Why it cannot run an engine program; empty if it can."""
-    try:
-        answer = subprocess.run(  # noqa: S603 - what the user has named
-            [path, "-c", _QUESTION],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return printable(str(error), 120)
-    words = answer.stdout[:100].split()
-    if answer.returncode != 0 or len(words) != 3 or words[0] != b"python":
-        return "it does not answer as one"
-    if words[1] != b"True":
-        return "it is older than 3.9"
-    return "" if words[2] == b"True" else "it has no numpy"
-
-
 def launch(order: Launch, watch: Callable[[], None] = lambda: None) -> Ended:
     """Start a program and wait for its end; nothing that it has started is left afterwards.
 
@@ -201,9 +185,24 @@ def launch(order: Launch, watch: Callable[[], None] = lambda: None) -> Ended:
         EngineError: if it cannot be started.
     """
     order.log.parent.mkdir(parents=True, exist_ok=True)
+    process = None
+    try:
+        process = _started(order)
+        how = _wait(process, order, watch)
+    finally:
+        # An interruption may come in the middle of any of it, more than once.
+        try:
+            if process is not None:
+                _end(process)
+        finally:
+            end_marked(order.mark)
+    return Ended(how, process.returncode)
+
+
+def _started(order: Launch) -> subprocess.Popen[bytes]:
     with order.log.open("ab") as log:
         try:
-            process = subprocess.Popen(  # noqa: S603 - the user's own engine
+            return subprocess.Popen(  # noqa: S603 - the user's own engine
                 order.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -215,12 +214,6 @@ def launch(order: Launch, watch: Callable[[], None] = lambda: None) -> Ended:
             raise EngineError(
                 f"the engine cannot be started: {error.strerror}", where=order.command[0]
             ) from error
-    try:
-        how = _wait(process, order, watch)
-    finally:
-        _end(process)
-        end_marked(order.mark)
-    return Ended(how, process.returncode)
 
 
 def _wait(process: subprocess.Popen[bytes], order: Launch, watch: Callable[[], None]) -> Ending:
@@ -250,14 +243,18 @@ def _signs(order: Launch) -> tuple[int, int]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the program and its group, gently first."""
-    for number, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+    try:
+        _signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-            break
+            process.wait(_GRACE_SECONDS)
+    finally:  # those of the group too that have outlived the first
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # those of the group that have outlived the first
+        os.killpg(process.pid, number)
 
 
 def end_marked(mark: str) -> int:

@@ -19,6 +19,7 @@ from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.book import Book, Measured, Pair
 from grpodoctor.probe.checking import read_ids
+from grpodoctor.probe.checksums import local_model
 from grpodoctor.probe.compare import compare
 from grpodoctor.probe.controlling import (
     Rollouts,
@@ -40,6 +41,7 @@ from grpodoctor.probe.lab import (
     Want,
 )
 from grpodoctor.probe.laboratory import Laboratory, Outcome, Work
+from grpodoctor.probe.launch import check_start
 from grpodoctor.probe.pieces import with_pieces
 from grpodoctor.probe.plan import Plan
 from grpodoctor.probe.prompts import Prompt, read_prompts, shown
@@ -48,7 +50,7 @@ from grpodoctor.probe.replaying import can_replay, replay_job, replayed_of, tell
 from grpodoctor.probe.results import ProbeResult
 from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.probe.spec import EngineSpec
-from grpodoctor.probe.store import content_key
+from grpodoctor.probe.store import content_key, fingerprint, read_json, write_json
 
 _CONTROL_RESPONSES = 256
 """Responses that controls look at: one shard."""
@@ -73,13 +75,16 @@ def probe(plan: Plan, folder: Path, listener: Listener) -> ProbeResult:
 
     Raises:
         RunError: if the folder is in use or cannot be written to.
-        DataError: if the prompts cannot be read, or none fits.
+        DataError: if the prompts cannot be read.
     """
-    prompts = _prompts_of(plan)
+    given = read_prompts(plan.prompts, plan.limit) if plan.prompts is not None else []
     deadline = time.monotonic() + plan.budget if plan.budget else float("inf")
-    with Laboratory(folder, prompts, deadline=deadline, watch=listener.work) as lab:
+    with Laboratory(folder, given, deadline=deadline, watch=listener.work) as lab:
+        if plan.prompts is None:
+            lab.use_prompts(_built_in(plan, lab.store.folder))
         run = _Run(plan, lab, listener)
         try:
+            run.look()
             run.sample()
             run.measure()
             run.control()
@@ -90,11 +95,14 @@ def probe(plan: Plan, folder: Path, listener: Listener) -> ProbeResult:
         return run.book.write()
 
 
-def _prompts_of(plan: Plan) -> list[Prompt]:
-    if plan.prompts is not None:
-        return read_prompts(plan.prompts, plan.limit)
-    chat = all(has_chat_template(spec.model) for spec in (*plan.samplers, *plan.learners))
-    return builtin_prompts(plan.limit, chat=chat, seed=plan.sampling.seed)
+def _built_in(plan: Plan, folder: Path) -> list[Prompt]:
+    """Prompts for who gives none, as conversations too where all models have a template."""
+    models = sorted({spec.model for spec in (*plan.samplers, *plan.learners)})
+    path = folder / "prompts" / f"{content_key(models)}.chat.json"
+    # A model that is not here yet is not known to have one; a probe that goes on asks the same.
+    chat = read_json(path).get("chat", all(map(has_chat_template, models)))
+    write_json(path, {"chat": chat})
+    return builtin_prompts(plan.limit, chat=chat is True, seed=plan.sampling.seed)
 
 
 class _Run:
@@ -105,6 +113,17 @@ class _Run:
         self.book = Book(plan, lab.store.folder, prompts=len(lab.prompts))
         self.weights = Weights()
 
+    def look(self) -> None:
+        """Fail at once what cannot start, lest others work for minutes for nothing."""
+        for spec in (*self.plan.samplers, *self.plan.learners):
+            try:
+                check_start(spec)
+            except EngineError as error:
+                for pair in self.book.pairs:
+                    is_its = spec.key in (pair.sampler.key, pair.learner.key)
+                    if is_its and pair.cell.status != "failed":
+                        self.book.fail(pair, error)
+
     def sample(self) -> None:
         """Have every sampler sample; begin anew if prompts turn out to be too long for one."""
         while not all(self._sample(sampler) for sampler in self.plan.samplers):
@@ -112,6 +131,17 @@ class _Run:
 
     def _sample(self, sampler: EngineSpec) -> bool:
         """Have one draw all lengths and score its own tokens; whether all prompts fit."""
+        pairs = [pair for pair in self.book.pairs if pair.sampler.key == sampler.key]
+        if all(pair.cell.status == "failed" for pair in pairs):
+            return True
+        try:
+            return self._draw(sampler, pairs)
+        except DataError as error:
+            for pair in pairs:
+                self.book.fail(pair, error)
+            return True
+
+    def _draw(self, sampler: EngineSpec, pairs: Sequence[Pair]) -> bool:
         self._stage(f"{self.book.label(sampler)} samples")
         (known,) = self.lab.finished(sampler, [TokeniseJob()])
         if known and self._leave_out_long(sampler, known):  # as an earlier probe has found
@@ -129,11 +159,7 @@ class _Run:
         if isinstance(ids, Path) and self._leave_out_long(sampler, ids):
             return False
         for draw, outcome in zip(draws, outcomes, strict=False):
-            mine = [
-                pair
-                for pair in self.book.pairs
-                if pair.sampler.key == sampler.key and pair.sampling == draw.sampling
-            ]
+            mine = [pair for pair in pairs if pair.sampling == draw.sampling]
             self._note_sampled(sampler, draw, outcome, mine)
         return True
 
@@ -200,7 +226,7 @@ class _Run:
             pairs = [
                 pair
                 for pair in self.book.pairs
-                if pair.learner.key == learner.key and pair.rollouts and not self._is_kept(pair)
+                if pair.learner.key == learner.key and pair.is_ready and not self._is_kept(pair)
             ]
             if pairs:
                 self._measure(learner, pairs)
@@ -287,6 +313,7 @@ class _Run:
         verdict = measured_verdict(found)
         pair.update(status="done", told="", comparison=found, controls=controls, verdict=verdict)
         self._note_vocabularies(pair, rollouts.facts, facts)
+        self._stage(f"{self.book.label(pair.learner)} scores")  # with one pair more
         self.book.write()
 
     def _prompts(self, pair: Pair) -> tuple[Prompt, ...]:
@@ -395,7 +422,9 @@ class _Run:
 
     def _cell_path(self, pair: Pair) -> Path:
         rollouts = _sampled(pair).path.name
-        settings = (self.plan.attribution, str(self.plan.stale), self.plan.experts)
+        stale = self.plan.stale
+        older = (str(stale), fingerprint(local_model(str(stale)) or stale)) if stale else None
+        settings = (self.plan.attribution, older, self.plan.experts)
         key = content_key(self.lab.key(pair.learner), rollouts, settings)
         return self.lab.store.folder / "cells" / f"{key}.json"
 

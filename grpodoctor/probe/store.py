@@ -3,8 +3,9 @@
     FOLDER/
       probe.json                 the result, replaced after every cell
       lock                       held by the probe that works here
-      prompts/<hash>.json        the prompts as the engines get them
+      prompts/<hash>.json        the prompts as the engines get them; .chat.json: of which kind
       engines/<key>.json         what an engine has said of itself
+      engines/<key>.alias.json   the key it had before its model was downloaded
       tokenised/<hash>/ids.json
       sampled/<hash>/shard-*.npz, job.json, done.json
       scored/<hash>/…            the same
@@ -13,9 +14,9 @@
       requests/, logs/           what programs were told, and what they printed
 
 A hash is over all that bears on the content: the engine with its options, the files of its model,
-the job, the prompts or the responses it works on. So what is there under a key need not be done
-again, whichever probe has done it, and another model under the same name is not taken for it. What
-lies behind a URL is taken to be what it was.
+the packages of its Python, the job, the prompts or the responses it works on. So what is there
+under a key need not be done again, whichever probe has done it, and another model under the same
+name is not taken for it. What lies behind a URL is taken to be what it was.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from grpodoctor import __version__
 from grpodoctor.errors import RunError
 from grpodoctor.probe.checksums import local_model
 from grpodoctor.probe.lab import Job, SampleJob, ScoreJob
+from grpodoctor.probe.pythons import installed_for
 from grpodoctor.probe.spec import EngineSpec
 from grpodoctor.runs.lock import Lock, LockHeldError
 
@@ -41,6 +43,8 @@ DONE = "done.json"
 RESULT = "probe.json"
 _MOST_FILES = 20_000
 """Of a model's directory; a checkpoint has hundreds."""
+_BEARING = ("VLLM_", "TORCH_", "CUBLAS_", "NVIDIA_TF32")
+"""Beginnings of variables that change what engines compute."""
 _HASH_DIGITS = 20
 
 
@@ -59,13 +63,24 @@ def fingerprint(path: Path) -> list[tuple[str, int, int]]:
     return sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in present)
 
 
+def files_of(spec: EngineSpec) -> dict[str, object]:
+    """What is on this machine of all that an engine names: files, of the hub's cache a revision."""
+    texts = [spec.model, *(each for each in spec.options.values() if isinstance(each, str))]
+    places = {text: _place(text) for text in texts}
+    files: dict[str, object] = {text: fingerprint(path) for text, path in places.items() if path}
+    cached = {text: local_model(text) for text, path in places.items() if path is None}
+    # What has the name of a revision does not change, though files of it may be fetched later.
+    return files | {text: path.name for text, path in cached.items() if path}
+
+
 def engine_key(spec: EngineSpec) -> str:
-    """The key of an engine: its spec, and every file or directory on this machine that it names."""
-    options = [value for value in spec.options.values() if isinstance(value, str)]
-    places = {text: _place(text) for text in options}
-    places[spec.model] = local_model(spec.model) or _place(spec.model)
-    files = {text: fingerprint(path) for text, path in places.items() if path is not None}
-    return content_key(__version__, spec.key, files)
+    """The key of an engine: its spec, all on this machine that it names, what it runs in."""
+    return content_key(__version__, spec.key, files_of(spec), installed_for(spec), _settings())
+
+
+def _settings() -> dict[str, str]:
+    """What engines read of the environment that bears on their numbers."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_BEARING)}
 
 
 def _place(text: str) -> Path | None:

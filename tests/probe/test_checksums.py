@@ -136,7 +136,10 @@ def test_a_name_of_the_hub_is_found_in_its_cache(
     assert local_model("http://127.0.0.1:1/v1") is None
     assert local_model("~nobody-has-this-home/model") is None
     before = engine_key(EngineSpec.parse("vllm:org/name"))
-    (folder / "snapshots" / "abc" / "config.json").write_text("{}")
+    (folder / "snapshots" / "abc" / "tokenizer.json").write_text("{}")  # another engine's wish
+    assert engine_key(EngineSpec.parse("vllm:org/name")) == before
+    (folder / "refs" / "main").write_text("def\n")
+    (folder / "snapshots" / "def").mkdir()
     assert engine_key(EngineSpec.parse("vllm:org/name")) != before
 
 

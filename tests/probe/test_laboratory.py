@@ -86,6 +86,24 @@ def test_what_a_killed_engine_has_finished_is_not_done_again(lab: Laboratory) ->
     assert {path.name: path.read_bytes() for path in shard_paths(whole)}.keys() == kept.keys()
 
 
+def test_a_model_that_the_engine_has_downloaded_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    cache = tmp_path / "hub" / "models--org--name"
+    engine = spec(model="org/name", downloads=str(cache))
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        (first,) = lab.run(engine, [SAMPLE])
+    assert (cache / "snapshots" / "abc").is_dir()
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        assert lab.finished(engine, [SAMPLE]) == [first]
+    (cache / "snapshots" / "def").mkdir()
+    (cache / "refs" / "main").write_text("def")
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        assert lab.finished(engine, [SAMPLE]) == [None]
+
+
 def test_a_folder_takes_one_probe_at_a_time(lab: Laboratory) -> None:
     with pytest.raises(RunError, match="another probe works in this folder: process"):
         Laboratory(lab.store.folder, PROMPTS)
@@ -155,6 +173,14 @@ def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(lab: Labor
 def test_an_engine_without_a_sign_of_life_is_ended(lab: Laboratory) -> None:
     with pytest.raises(EngineError, match=r"gave no sign of life.*last lines: loaded.*timeout="):
         lab.run(spec(fault="hang", timeout=1.5), [SAMPLE])
+    engine = spec(fault="hang", at="score", timeout=1.5)
+    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
+    first, second, third = lab.attempt(engine, [SAMPLE, own, longer])
+    assert isinstance(first, Path)
+    assert isinstance(second, EngineError)
+    assert isinstance(third, EngineError)
+    assert len(logs(lab)) == 2, "nobody waits for it twice"
 
 
 def test_the_budget_ends_an_engine_and_keeps_what_is_done(lab: Laboratory) -> None:
@@ -201,14 +227,14 @@ def test_a_launcher_stands_before_the_program(lab: Laboratory) -> None:
     lab.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
 
 
-def begin_to_hang(folder: Path) -> subprocess.Popen[bytes]:
+def begin_to_hang(folder: Path, options: str = "") -> subprocess.Popen[bytes]:
     """A probe whose engine hangs already."""
     program = (
         "import sys; from pathlib import Path\n"
         "from grpodoctor.probe.laboratory import Laboratory\n"
         "from grpodoctor.probe.spec import EngineSpec\n"
         "from grpodoctor.probe.lab import TokeniseJob\n"
-        f"spec = EngineSpec.parse('program:{ENGINE}?model=x&fault=hang')\n"
+        f"spec = EngineSpec.parse('program:{ENGINE}?model=x&fault=hang{options}')\n"
         f"with Laboratory(Path({str(folder)!r}), [{{'text': 'x'}}]) as lab:\n"
         "    lab.run(spec, [TokeniseJob()])\n"
     )
@@ -230,6 +256,19 @@ def test_an_interrupted_probe_ends_its_engine(tmp_path: Path) -> None:
     probe.send_signal(signal.SIGINT)
     _, complaint = probe.communicate(timeout=60)
     assert b"KeyboardInterrupt" in complaint
+    assert not alive(tmp_path / "lab")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
+def test_an_engine_that_does_not_want_to_end_is_ended_by_a_second_interruption(
+    tmp_path: Path,
+) -> None:
+    probe = begin_to_hang(tmp_path / "lab", "&stubborn=true")
+    probe.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert probe.poll() is None, "it is given time to end"
+    probe.send_signal(signal.SIGINT)
+    probe.communicate(timeout=60)
     assert not alive(tmp_path / "lab")
 
 
