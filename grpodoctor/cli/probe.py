@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpodoctor.cli.options import FailOn
-from grpodoctor.errors import ConfigError, EngineError
+from grpodoctor.errors import ConfigError, EngineError, RunError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -131,6 +131,10 @@ def probe(
         from grpodoctor.remedies.spelling import framework_of
 
         framework = framework_of(framework)
+    if attach is not None:
+        from grpodoctor.runs.attached import check_run
+
+        check_run(attach)
     sampling = {
         "samples": samples, "max_tokens": max_tokens, "temperature": temperature,
         "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed,
@@ -141,10 +145,10 @@ def probe(
     plan = plan.model_copy(update=_given(changes))
     folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")
     result = _run(plan, folder)
+    _write_html(result, folder, framework)  # first: whoever reads what is printed may stop
     _print(result, output_format, framework)
-    _write_html(result, folder, framework)
     _tell_end(result, folder)
-    if attach is not None:
+    if attach is not None and any(cell.comparison for cell in result.cells):
         _attach(result, attach)
     _exit(result, fail_on)
 
@@ -185,18 +189,23 @@ def _run(plan: Plan, folder: Path) -> ProbeResult:
             done = f"{listener.done} of {listener.total} pairs are measured"
             _say(f"ended; {done}; go on with the same command and --output {folder}")
             raise
+        except OSError as error:
+            what = f"the folder cannot be used: {error.strerror or error}"
+            remedy = f"go on with the same command and --output {folder} when it can"
+            raise RunError(what, where=str(error.filename or folder), remedy=remedy) from error
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the probe as Ctrl-C does, with all engines."""
-    watched = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in watched}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What is ignored was ignored on purpose, as nohup does.
+    before = {number: one for number, one in handlers.items() if one is not signal.SIG_IGN}
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    for number in watched:
+    for number in before:
         signal.signal(number, end)
     try:
         yield

@@ -56,20 +56,6 @@ def read_rows(
     Raises:
         DataError: if it is missing, damaged, too large, has no prompt, or a row is none.
     """
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise DataError(
-            f"the prompts cannot be read: {error.strerror}",
-            where=str(path),
-            remedy="check --prompts",
-        ) from None
-    if size > _MOST_BYTES and path.suffix != ".parquet":
-        raise DataError(
-            f"{size >> 20} MiB of prompts are more than a probe reads",
-            where=str(path),
-            remedy="give a file with fewer",
-        )
     rows = [
         (place, row, _prompt(row, f"{path}, {place}"))
         for place, row in islice(_rows(path, every_column=every_column), limit)
@@ -101,9 +87,23 @@ def _rows(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        with path.open("rb") as file:  # a device has no size and no end
+            content = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise DataError(f"the prompts cannot be read: {error.strerror}", where=str(path)) from None
+        raise _unreadable(path, error) from None
+    if len(content) > _MOST_BYTES:
+        raise DataError(
+            f"more than {_MOST_BYTES >> 20} MiB of prompts are more than a probe reads",
+            where=str(path),
+            remedy="give a file with fewer",
+        )
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"the prompts cannot be read: {error.strerror}", where=str(path), remedy="check --prompts"
+    )
 
 
 def _text_lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
@@ -153,6 +153,8 @@ def _parquet(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield f"row {number}", row
+    except FileNotFoundError as error:
+        raise _unreadable(path, error) from None
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"not a Parquet file: {str(error)[:120]}", where=str(path)) from None
 

@@ -73,14 +73,23 @@ def folder_of(run: Path) -> Path:
     return (run if run.is_dir() else run.parent) / FOLDER
 
 
+def check_run(run: Path) -> None:
+    """Look whether there is a run that something could be attached to.
+
+    Raises:
+        RunError: if there is none.
+    """
+    if not run.exists():
+        raise RunError("no such file or directory", where=str(run), remedy="check --attach")
+
+
 def attach(run: Path, probe: AttachedProbe) -> Path:
     """Put a probe beside a run; returns the file.
 
     Raises:
         RunError: if there is no run, or it cannot be written to.
     """
-    if not run.exists():
-        raise RunError("no such file or directory", where=str(run), remedy="check --attach")
+    check_run(run)
     stamp = "".join(each for each in probe.created if each.isalnum())[:20]
     path = folder_of(run) / f"{stamp or 'probe'}.json"
     aside = path.with_name(f".{path.name}{ASIDE}")

@@ -24,7 +24,7 @@ def spec(**options: object) -> str:
 
 def probe(*arguments: object, output: Path, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "grpodoctor", "probe", *map(str, arguments), "--output", output],
+        [sys.executable, "-m", "grpodoctor", "probe", "--output", output, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -78,6 +78,20 @@ def test_a_broken_engine_takes_its_own_pairs_alone(tmp_path: Path) -> None:
     assert "1 pair measured, 3 failed" in done.stdout
 
 
+def test_what_cannot_start_is_seen_before_others_have_worked(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    missing = spec(python="/nowhere/python")
+    done = pair(spec(), missing, out)
+    assert done.returncode == 2
+    assert "there is no Python /nowhere/python" in done.stderr
+    assert launches(out) == 0, "no sampler works for a learner that cannot start"
+    arguments = ["--sampler", spec(), "--sampler", missing, "--learner", spec()]
+    grid = probe(*arguments, *SMALL, output=out)
+    assert grid.returncode == 2
+    cells = read_result(out / "probe.json").cells
+    assert [cell.status for cell in cells] == ["done", "failed"]
+
+
 def test_a_vocabulary_that_differs(tmp_path: Path) -> None:
     done = pair(spec(), spec(vocabulary=8, fault="raise", at="score"), tmp_path / "out")
     assert done.returncode == 2
@@ -99,9 +113,11 @@ def test_prompts_that_are_too_long(tmp_path: Path) -> None:
     again = pair(spec(), spec(), out, "--prompts", prompts)
     assert again.returncode == 0
     assert launches(out) == before, "that prompts are too long is known by now"
-    none = pair(spec(context=4), spec(), out, "--prompts", prompts)
+    arguments = ["--sampler", spec(), "--sampler", spec(context=4), "--learner", spec()]
+    none = probe(*arguments, *SMALL, "--prompts", prompts, output=out)
     assert none.returncode == 2
-    assert "2 of 2 prompts are longer" in none.stderr
+    assert "1 of 1 prompts are longer" in none.stderr
+    assert [cell.status for cell in read_result(out / "probe.json").cells] == ["done", "failed"]
 
 
 def test_a_grid(tmp_path: Path) -> None:
@@ -156,6 +172,33 @@ def test_an_interruption_leaves_what_is_finished(tmp_path: Path, number: int) ->
     assert not _alive(out)
 
 
+def test_who_ignores_a_hangup_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["--sampler", spec(), "--learner", spec(fault="hang", timeout=3), *SMALL]
+    command = [sys.executable, "-m", "grpodoctor", "probe", *arguments, "--output", out]
+    running = subprocess.Popen(
+        ["/usr/bin/env", "nohup", *command], stderr=subprocess.PIPE, stdout=-1, text=True
+    )
+    deadline = time.monotonic() + 60
+    while launches(out) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGHUP)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 2
+    assert "gave no sign of life" in told
+
+
+def test_the_report_is_written_though_nobody_reads_what_is_printed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "grpodoctor", "probe", "--output", out]
+    command += ["--sampler", spec(), "--learner", spec(), *SMALL]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    running.stdout.close()
+    assert running.wait(120) == 141
+    assert "<html" in (out / "probe.html").read_text()
+
+
 def _alive(out: Path) -> list[str]:
     mark = f"GRPODOCTOR_PROBE={out}".encode()
     found = []
@@ -186,6 +229,18 @@ BAD = {
         ["--sampler", spec(), "--learner", spec(), "--framework", "nobody"],
         "there is no spelling table for 'nobody'",
     ),
+    "no run": (
+        ["--sampler", spec(), "--learner", spec(), "--attach", "/nowhere/run"],
+        "no such file or directory (/nowhere/run); check --attach",
+    ),
+    "no older checkpoint": (
+        ["--sampler", spec(), "--learner", spec(), "--stale", "/nowhere/old"],
+        "stale cannot be '/nowhere/old': there is no such checkpoint",
+    ),
+    "no folder": (
+        ["--sampler", spec(), "--learner", spec(), "--output", "/proc/probe"],
+        "the folder cannot be used",
+    ),
     "no grid": (["/nowhere.toml"], "the plan cannot be read"),
 }
 
@@ -197,6 +252,14 @@ def test_bad_input_is_told_in_a_line(tmp_path: Path, case: str) -> None:
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("out/logs/*.log")), "before anything was started"
+
+
+def test_a_run_is_not_what_hides_why_an_engine_failed(tmp_path: Path) -> None:
+    done = pair(spec(fault="raise"), spec(), tmp_path / "out", "--attach", tmp_path)
+    assert done.returncode == 2
+    assert "ValueError: no such kernel" in done.stderr
+    assert not (tmp_path / "probe").exists()
 
 
 def test_an_engine_that_is_not_installed(tmp_path: Path) -> None:
