@@ -30,6 +30,9 @@ is seen in a bucket is not selected by the difference itself."""
 FAR = math.log(2)
 """|log p - log p'| from which on a token counts as far off: one side thinks it twice as likely."""
 
+_ROUNDING = 1e-15
+"""Deviation of a probability from its mean that is the arithmetic's own."""
+
 _POSITION_NAMES = tuple(
     f"position/{low}-{high}"
     for low, high in zip(
@@ -181,12 +184,13 @@ class PairMoments:
         """`mismatch/ess` and `mismatch/pearson` of all these tokens."""
         # (sum w)^2 / (N sum w^2) of the weights as they are, without a cap.
         share = self.weights**2 / (self.count * self.squares)
-        norm = math.sqrt(self.learner_spread * self.sampler_spread)
-        flat = NotApplicable("the probabilities of one side are all equal")
-        return {
-            "mismatch/ess": Mean.of([share]),
-            "mismatch/pearson": Mean.of([self.both / norm]) if norm else flat,
-        }
+        spreads = (self.learner_spread, self.sampler_spread)
+        readings: dict[str, Reading] = {"mismatch/ess": Mean.of([share])}
+        if min(spreads) <= self.count * _ROUNDING**2:
+            why = NotApplicable("the probabilities of one side are all equal")
+            return readings | {"mismatch/pearson": why}
+        correlation = self.both / math.sqrt(spreads[0] * spreads[1])
+        return readings | {"mismatch/pearson": Mean.of([correlation])}
 
 
 @np.errstate(invalid="ignore")

@@ -24,7 +24,7 @@ from grpodoctor.probe.effects import EffectTally
 from grpodoctor.probe.experts import ExpertTally
 from grpodoctor.probe.results import Comparison, Interval
 from grpodoctor.probe.shards import Shard, read_pairs
-from grpodoctor.vocabulary.values import Mean, Quantiles, Reading, merge_all, scalar
+from grpodoctor.vocabulary.values import Mean, Quantiles, Rate, Reading, merge_all, scalar
 
 _QUANTILES = (0.5, 0.9, 0.99)
 _NLL_GAP = "mismatch/nll_gap"
@@ -146,9 +146,12 @@ class _Tally:
         if self._prompts.prompts < FEWEST_PROMPTS:
             return {}
         found = {}
-        for figure, (low, high) in self._bootstrap.intervals().items():
-            value = scalar(readings[f"mismatch/{figure}"])
-            if value is not None:
+        for figure, (low, high) in self._bootstrap.intervals(self._prompts.prompts).items():
+            reading = readings[f"mismatch/{figure}"]
+            value = scalar(reading)
+            # What was never seen is never drawn either: "0 to 0" would claim what nobody knows.
+            unseen = isinstance(reading, Rate) and not reading.hits
+            if value is not None and not unseen:
                 found[f"mismatch/{figure}"] = Interval(value, low, high)
         return found
 

@@ -8,8 +8,11 @@ beforehand nor any of them again.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 from grpodoctor.measure.batch import Integers
 from grpodoctor.measure.divergence import k3
@@ -57,13 +60,23 @@ class Bootstrap:
             per_prompt = np.bincount(of_row[rows], finite, len(prompts))
             self._sums[name] = self._sums.get(name, np.zeros(REPLICATES)) + weights_RP @ per_prompt
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """The 2.5 % and the 97.5 % quantile of the replicates, for each of `FIGURES`."""
+    def intervals(self, prompts: int) -> dict[str, tuple[float, float]]:
+        """The interval of 95 % for each of `FIGURES`: quantiles of the replicates.
+
+        Those of 2.5 and 97.5 % are too narrow for few prompts. They are moved outwards to where a
+        mean's interval by Student's t would lie (Hesterberg 2015, What Teachers Should Know About
+        the Bootstrap: expanded percentiles).
+
+        Args:
+            prompts: how many were taken, two or more.
+        """
         found = {}
+        outer = stdtrit(prompts - 1, 0.025) * math.sqrt(prompts / (prompts - 1))
+        share = float(ndtr(outer))
         for name, values_R in self._figures().items():
             finite = values_R[np.isfinite(values_R)]
             if finite.size > REPLICATES / 2:
-                low, high = np.quantile(finite, [0.025, 0.975])
+                low, high = np.quantile(finite, [share, 1 - share])
                 found[name] = (float(low), float(high))
         return found
 

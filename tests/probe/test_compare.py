@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from grpodoctor.errors import EngineError
 from grpodoctor.measure.batch import RolloutBatch
@@ -219,6 +220,43 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         interval = found.intervals["mismatch/bias"]
         covered += interval.low <= 0 <= interval.high
     assert 50 <= covered <= 60
+
+
+def test_few_prompts_get_intervals_as_wide_as_students() -> None:
+    """Plain percentiles would be a third narrower with six prompts."""
+    ratios = []
+    for seed in range(30):
+        responses = random_responses(6, seed, samples=1, gap=0.3, longest=60)
+        found = compare_shards([(shard(responses, "sampler"), shard(responses, "learner"))], "")
+        interval = found.intervals["mismatch/logprob_diff_mean"]
+        own = [np.abs(each.learner - each.sampler).mean() for each in responses]
+        students = 2 * stats.t.ppf(0.975, 5) * stats.sem(own)
+        ratios.append((interval.high - interval.low) / students)
+    assert np.median(ratios) == pytest.approx(1, abs=0.15)
+
+
+def test_a_rate_of_what_was_never_seen_gets_no_interval() -> None:
+    """Resampling never draws what is not there; "0 to 0" would be a claim."""
+    calm, far = random_responses(80, 15, gap=0.01), random_responses(80, 15, gap=0.01)
+    far[30].learner[0] -= 1.0
+    rates = []
+    for responses in (calm, far):
+        pair = (shard(responses, "sampler"), shard(responses, "learner"))
+        rates.append(compare_shards([pair], "").intervals.get("mismatch/far_rate"))
+    assert rates[0] is None
+    assert rates[1] is not None
+    assert rates[1].low == 0 < rates[1].value < rates[1].high
+
+
+def test_a_side_that_says_the_same_of_all_tokens_has_no_correlation(tmp_path: Path) -> None:
+    """Whose mean is rounded, so that its deviations are of the arithmetic."""
+    responses = random_responses(64, 14)
+    for each in responses:
+        each.sampler[:] = -1.0
+    for per_shard in (7, 64):
+        found = compared(tmp_path, responses, per_shard)
+        assert isinstance(found.readings["mismatch/pearson"], NotApplicable)
+        assert "mismatch/pearson" not in found.intervals
 
 
 def test_a_handful_of_prompts_gets_no_interval(tmp_path: Path) -> None:
