@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grpodoctor.preflight.patient import Plan, Row
+from grpodoctor.preflight.patient import Plan
 
 FORMATS: Mapping[str, str] = {
     "plain": "{answer}",
     "boxed": "The answer is \\boxed{{answer}}.",
     "hashes": "#### {answer}",
     "tags": "<think>\nI think.\n</think>\n<answer>{answer}</answer>",
+    "tags on lines": "<think>\nI think.\n</think>\n<answer>\n{answer}\n</answer>",
     "boxed after thoughts": "<think>\nI think.\n</think>\nThe answer is \\boxed{{answer}}.",
     "sentence": "The final answer is: {answer}",
     "answer line": "Answer: {answer}",
@@ -21,6 +22,9 @@ FORMATS: Mapping[str, str] = {
 """Ways in which right answers are written, by the trainers' own examples."""
 
 _NUMBER = re.compile(r"-?\d+")
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_THOUGHT = "I think."
+_LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +57,29 @@ def is_in_form(form: str, text: str) -> bool:
     return re.search(f"{re.escape(left)}.*?\\S.*?{re.escape(right)}", text, re.DOTALL) is not None
 
 
-def wrong_answer(row: Row, rows: Sequence[Row]) -> str:
-    """An answer that looks like this row's and is not: a neighbour's, or another number."""
-    answer = (row.answer or "").strip()
-    for other in rows:
-        text = (other.answer or "").strip()
-        if text and text.casefold() != answer.casefold() and _alike(text, answer):
-            return text
+def final_answer(solution: str) -> str:
+    """The answer at a solution's end: behind ####, in the last box or in tags; else all of it."""
+    marked = solution.rpartition("####")[2].strip() if "####" in solution else ""
+    tagged = _TAGGED.findall(solution)
+    return marked or (tagged[-1].strip() if tagged else "") or _boxed(solution) or solution.strip()
+
+
+def _boxed(solution: str) -> str:
+    """What stands in the last box, whose braces may hold braces."""
+    inside, found, _ = solution.rpartition("\\boxed{")[::-1]
+    depth = 1
+    for place, letter in enumerate(inside if found else ""):
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if not depth:
+            return inside[:place].strip()
+    return ""
+
+
+def wrong_answer(answer: str, answers: Sequence[str]) -> str:
+    """An answer that looks like this one and is not: another row's, or another number."""
+    for other in answers:
+        if other and other.casefold() != answer.casefold() and _alike(other, answer):
+            return other
     numbers = list(_NUMBER.finditer(answer))
     if numbers:
         last = numbers[-1]
@@ -71,24 +91,34 @@ def _alike(one: str, other: str) -> bool:
     return bool(_NUMBER.fullmatch(one)) == bool(_NUMBER.fullmatch(other))
 
 
-def hedged(row: Row, rows: Sequence[Row], form: str, most: int = 8) -> str:
-    """Several answers at once, the right one last."""
-    others = []
-    for each in rows:
-        text = (each.answer or "").strip()
-        if text and text != (row.answer or "").strip() and text not in others:
-            others.append(text)
-        if len(others) == most - 1:
-            break
-    return " ".join(written(form, text) for text in [*others, row.answer or ""])
+def hedged(answer: str, answers: Sequence[str], form: str, most: int = 8) -> str:
+    """Several answers at once, the right one in the middle.
+
+    Neither who takes the first nor who takes the last is cheated by it.
+    """
+    others = list(dict.fromkeys(each for each in answers if each and each != answer))[: most - 1]
+    others = others if len(others) > 1 else [wrong_answer(answer, answers)] * 2
+    half = len(others) // 2
+    return " ".join(written(form, each) for each in [*others[:half], answer, *others[half:]])
 
 
-def bad_cases(row: Row, rows: Sequence[Row], form: str) -> list[Case]:
-    """What must not be worth as much as the right answer."""
+def bad_cases(prompt: str, answer: str, answers: Sequence[str], form: str) -> list[Case]:
+    """What must not be worth as much as the right answer.
+
+    Args:
+        prompt: the row's.
+        answer: the right one.
+        answers: of all rows.
+        form: how an answer is written.
+    """
+    wrong = wrong_answer(answer, answers)
+    is_thought = _THOUGHT in form
+    long = form.replace(_THOUGHT, _LONG_THOUGHT) if is_thought else _LONG_THOUGHT + form
     return [
-        Case("wrong", written(form, wrong_answer(row, rows))),
+        Case("wrong", written(form, wrong)),
+        Case("wrong at great length", written(long, wrong)),
         Case("empty", ""),
         Case("form without an answer", written(form, "")),
-        Case("the prompt again", row.prompt),
-        Case("all answers at once", hedged(row, rows, form)),
+        Case("the prompt again", prompt),
+        Case("all answers at once", hedged(answer, answers, form)),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
-from grpodoctor.preflight.patient import Judge, Plan, Row
+from grpodoctor.preflight.patient import Judge, Plan, Row, Verdict
 from grpodoctor.probe.compare import compare
 from grpodoctor.probe.lab import Processing, SampleJob, Sampling, ScoreJob
 from grpodoctor.probe.laboratory import Laboratory
@@ -50,10 +49,11 @@ class Bench:
     Args:
         lab: runs it.
         sampler: the engine.
-        rows: all prompts; the first `plan.limit` of a seeded order are asked.
+        rows: the prompts to ask.
         tokenizer: turns ids into texts.
         judge: the reward function, where there is one.
-        threshold: reward from which on a response is right, where the judge does not say so.
+        threshold: reward from which on a response is right, where the judge does not say so; None
+            for any reward above zero.
         plan: how the run is going to be trained.
     """
 
@@ -64,14 +64,12 @@ class Bench:
         rows: Sequence[Row],
         tokenizer: PreTrainedTokenizerBase,
         judge: Judge | None,
-        threshold: float,
+        threshold: float | None,
         plan: Plan,
     ) -> None:
         self.lab, self.sampler, self.plan = lab, sampler, plan
         self._tokenizer, self._judge, self._threshold = tokenizer, judge, threshold
-        order = list(rows)
-        random.Random(plan.seed).shuffle(order)  # noqa: S311 - a choice of prompts
-        self.rows = tuple(order[: plan.limit])
+        self.rows = tuple(rows)
         self._drawn: dict[tuple[float, str], list[Drawn]] = {}
 
     def sampling(self, temperature: float) -> Sampling:
@@ -192,10 +190,23 @@ class Bench:
                 each.text,
                 each.ended,
                 verdict.reward,
-                verdict.reward >= self._threshold if verdict.correct is None else verdict.correct,
+                self._is_right(verdict),
             )
             for each, verdict in zip(drawn, verdicts, strict=True)
         ]
+
+    def _is_right(self, verdict: Verdict) -> bool:
+        if verdict.correct is not None:
+            return verdict.correct
+        least = self._threshold
+        return verdict.reward > 0 if least is None else verdict.reward >= least
+
+    @property
+    def right(self) -> str:
+        """What counts as a right response, in words."""
+        least = self._threshold
+        told = "a reward above 0" if least is None else f"a reward of {least:.3g} or more"
+        return f"right is {told}, unless the function says itself which are"
 
     def solved(
         self, temperature: float | None = None, template: str = ""

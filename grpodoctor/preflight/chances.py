@@ -35,13 +35,16 @@ def beta_of(solved_PS: NDArray[np.bool_]) -> tuple[float, float]:
     can never be solved, and taken for one it would make every group size look useless.
     """
     from scipy.optimize import minimize
-    from scipy.stats import betabinom
+    from scipy.special import betaln
 
-    counts, samples = solved_PS.sum(axis=1), solved_PS.shape[1]
+    samples = solved_PS.shape[1]
+    right_K = np.arange(samples + 1)
+    prompts_K = np.bincount(solved_PS.sum(axis=1), minlength=samples + 1)
 
     def unlikelihood(logs: NDArray[np.float64]) -> float:
         alpha, beta = np.exp(np.clip(logs, -6, 6))
-        return -float(betabinom.logpmf(counts, samples, alpha, beta).sum())
+        logs_K = betaln(right_K + alpha, samples - right_K + beta) - betaln(alpha, beta)
+        return -float(prompts_K @ logs_K)
 
     rate = float(np.clip(solved_PS.mean(), 0.02, 0.98))
     starts = [np.log([rate * mass, (1 - rate) * mass]) for mass in (0.5, 2.0, 10.0)]
@@ -56,3 +59,34 @@ def signal_rate(alpha: float, beta: float, group_size: int) -> float:
 
     none, all_ = betabinom.pmf([0, group_size], group_size, alpha, beta)
     return float(1 - none - all_)
+
+
+def outside_rate(alpha: float, beta: float, low: float, high: float) -> float:
+    """Expected share of prompts whose rate is below one bound or above the other."""
+    from scipy.stats import beta as distribution
+
+    return float(distribution.cdf(low, alpha, beta) + distribution.sf(high, alpha, beta))
+
+
+def signal_of(solved_PS: NDArray[np.bool_], group_size: int) -> float:
+    """Expected share of groups with both right and wrong responses, from a few responses a prompt.
+
+    Up to as many responses as there are, it is unbiased whatever the rates are: the chance that
+    some of a choice of them are right, and some wrong. Beyond, the fit has to say.
+    """
+    if group_size <= solved_PS.shape[1]:
+        return pass_at_k(solved_PS, group_size) + pass_at_k(~solved_PS, group_size) - 1
+    return signal_rate(*beta_of(solved_PS), group_size)
+
+
+def signal_interval(
+    solved_PS: NDArray[np.bool_], group_size: int, *, seed: int, draws: int = 100
+) -> tuple[float, float]:
+    """Bounds of nine tenths for `signal_of`: prompts are drawn anew."""
+    rng = np.random.default_rng(seed)
+    prompts = len(solved_PS)
+    rates = [
+        signal_of(solved_PS[rng.integers(0, prompts, prompts)], group_size) for _ in range(draws)
+    ]
+    low, high = np.quantile(rates, (0.05, 0.95))
+    return float(low), float(high)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers import formats_of, written
+from grpodoctor.preflight.answers import final_answer, formats_of, written, wrong_answer
 from grpodoctor.preflight.base import Skipped
 from grpodoctor.preflight.patient import Judge, Plan, Row
 
@@ -25,13 +26,17 @@ class Gold:
     """Rows with an answer, and the form in which most of their answers are paid."""
 
     rows: tuple[Row, ...]
+    answers: tuple[str, ...]
+    """As they are put into the form."""
     name: str
     """Of the form."""
     form: str
     rewards: tuple[float, ...]
     """Of the right answers in that form."""
+    wrong: tuple[float, ...]
+    """Of wrong answers in that form; minus infinity where the function fails on them."""
     nothing: tuple[float, ...]
-    """Of an empty completion."""
+    """Of an empty completion, likewise."""
 
     @property
     def paid(self) -> tuple[bool, ...]:
@@ -39,9 +44,39 @@ class Gold:
         pairs = zip(self.rewards, self.nothing, strict=True)
         return tuple(right > empty for right, empty in pairs)
 
+    @property
+    def missed(self) -> tuple[bool, ...]:
+        """Which right answers the function does not know for right.
+
+        They are worth no more than nothing; or, where it tells most right answers from wrong ones,
+        no more than a wrong one: the form alone is paid then.
+        """
+        known = [right > wrong for right, wrong in zip(self.rewards, self.wrong, strict=True)]
+        tells = sum(known) > len(known) / 2
+        return tuple(
+            not (paid and (knows or not tells))
+            for paid, knows in zip(self.paid, known, strict=True)
+        )
+
+    @property
+    def threshold(self) -> float | None:
+        """Reward from which on a response is taken for right; None if no right answer is paid.
+
+        Half-way between what right and wrong answers are worth, so that neither a bonus for the
+        form nor one for the length decides.
+        """
+        right = [each for each, miss in zip(self.rewards, self.missed, strict=True) if not miss]
+        if not right:
+            return None
+        others = [max(wrong, empty) for wrong, empty in zip(self.wrong, self.nothing, strict=True)]
+        worth, base = statistics.median(right), statistics.median(others)
+        return (worth + base) / 2 if -math.inf < base < worth else worth
+
 
 def try_gold(judge: Judge, rows: Sequence[Row], plan: Plan) -> Gold | None:
     """Reward the data's answers in every form; None without answers.
+
+    An answer that is a whole solution is tried as it is, and by what it comes to.
 
     Raises:
         DataError: if the reward function fails.
@@ -51,24 +86,43 @@ def try_gold(judge: Judge, rows: Sequence[Row], plan: Plan) -> Gold | None:
         return None
     if len(known) > _MOST_ROWS:
         known = random.Random(plan.seed).sample(known, _MOST_ROWS)  # noqa: S311 - a choice of rows
-    nothing = _nothing(judge, known)
-    tried = [
-        Gold(
-            tuple(known),
-            name,
-            form,
-            _rewards(judge, known, [written(form, row.answer or "") for row in known]),
-            nothing,
-        )
-        for name, form in formats_of(plan).items()
+    whole = [row.answer or "" for row in known]
+    final = [final_answer(each) for each in whole]
+    tried = [(name, form, final) for name, form in formats_of(plan).items()]
+    if final != [each.strip() for each in whole]:
+        tried.append(("the data's own solutions", "{answer}", whole))
+    paid = [
+        (name, form, answers, _rewards(judge, known, _in_form(form, answers)))
+        for name, form, answers in tried
     ]
-    return max(tried, key=lambda gold: sum(gold.paid))
+    nothing = _or_nothing(judge, known, [""] * len(known))
+    name, form, answers, rewards = max(
+        paid, key=lambda each: (_count(each[3], nothing), statistics.fmean(each[3]))
+    )
+    wrong = _in_form(form, [wrong_answer(each, answers) for each in answers])
+    return Gold(
+        rows=tuple(known),
+        answers=tuple(answers),
+        name=name,
+        form=form,
+        rewards=rewards,
+        wrong=_or_nothing(judge, known, wrong),
+        nothing=nothing,
+    )
 
 
-def _nothing(judge: Judge, rows: Sequence[Row]) -> tuple[float, ...]:
-    """What empty completions are worth; a function that fails on them pays nothing for them."""
+def _in_form(form: str, answers: Sequence[str]) -> list[str]:
+    return [written(form, each) for each in answers]
+
+
+def _count(rewards: Sequence[float], nothing: Sequence[float]) -> int:
+    return sum(right > empty for right, empty in zip(rewards, nothing, strict=True))
+
+
+def _or_nothing(judge: Judge, rows: Sequence[Row], texts: Sequence[str]) -> tuple[float, ...]:
+    """What completions are worth; a function that fails on them pays nothing for them."""
     try:
-        return _rewards(judge, rows, [""] * len(rows))
+        return _rewards(judge, rows, texts)
     except DataError:
         return (-math.inf,) * len(rows)
 

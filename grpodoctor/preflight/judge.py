@@ -6,15 +6,18 @@ takes too long.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
 import math
+import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +28,8 @@ from grpodoctor.preflight.patient import Row, Verdict
 _ANYTHING = (Exception, SystemExit)
 """What a user's code may raise."""
 _REMEDY = "make it return a finite number for any text"
+_MOST_HANGS = 2
+"""After which it is not asked again: each has cost the user the whole wait."""
 _WHERE = "--reward"
 
 Returned = list[tuple[float, bool | None]]
@@ -37,8 +42,9 @@ class UserJudge:
     Args:
         spec: `FILE.py:function` or `module:function`. How it is called depends on the names of its
             parameters: `completions` as TRL calls it, with the data's columns by name;
-            `solution_str` as verl calls it, one at a time; else with three lists, of prompts,
-            completions and answers, as grpodoctor's own trainer does.
+            `solution_str` as verl calls it, one at a time, `solution_strs` a batch at once; else
+            with three lists, of prompts, completions and answers, as grpodoctor's own trainer does.
+            What it returns may be awaitable.
         seconds: that it may take for one batch.
 
     Raises:
@@ -48,6 +54,7 @@ class UserJudge:
     def __init__(self, spec: str, seconds: float = 60.0) -> None:
         self.spec, self._seconds = spec, seconds
         self._pool: ProcessPoolExecutor | None = None
+        self._hangs = 0
         self.style = self._ask(_style, spec)
 
     def __call__(self, rows: Sequence[Row], texts: Sequence[str]) -> list[Verdict]:
@@ -69,23 +76,46 @@ class UserJudge:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, what: Callable[..., Any], *arguments: Any) -> Any:
+        if self._hangs >= _MOST_HANGS:
+            raise self._too_long(f" {self._hangs} times and is not asked again")
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                1, mp_context=get_context("spawn"), initializer=_settle_in
+            )
         try:
             outcome = self._pool.submit(what, *arguments).result(self._seconds)
         except TimeoutError:
             self.close()
-            raise _refusal(
-                self.spec,
-                f"took longer than {self._seconds:g} seconds",
-                "bound what it does, or give it more with --reward-seconds",
-            ) from None
+            self._hangs += 1
+            raise self._too_long() from None
         except BrokenProcessPool:
             self.close()
             raise _refusal(self.spec, "ended its process", _REMEDY) from None
         if isinstance(outcome, DataError):
             raise outcome
         return outcome
+
+    def _too_long(self, more: str = "") -> DataError:
+        return _refusal(
+            self.spec,
+            f"took longer than {self._seconds:g} seconds{more}",
+            "bound what it does, or give it more with --reward-seconds",
+        )
+
+
+def _settle_in() -> None:
+    """In the function's process: let nothing that it prints into the report, and end with ours."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -114,13 +144,30 @@ def _judge(
 ) -> Returned | DataError:
     try:
         function = _load(spec)
-        returned = _CALLS[_style_of(function)](function, rows, texts)
+        style = _style_of(function)
+        returned = _settled(_CALLS[style](function, rows, texts))
         return _verdicts(spec, returned, len(texts))
     except DataError as error:
         return error
     except _ANYTHING as error:
         told = " ".join(str(error).split())[:200]
-        return _refusal(spec, f"raised {type(error).__name__}: {told}")
+        remedy = _REMEDY
+        if told.startswith(f"{getattr(function, '__qualname__', '?')}()"):  # it cannot be called
+            remedy = f"it is called with {_GIVEN[style]}"
+        return _refusal(spec, f"raised {type(error).__name__}: {told}", remedy)
+
+
+def _settled(returned: Any) -> Any:
+    """What an awaitable comes to, or each of several; anything else as it is."""
+    if inspect.isawaitable(returned):
+        return asyncio.run(_awaited([returned]))[0]
+    if isinstance(returned, list) and returned and all(map(inspect.isawaitable, returned)):
+        return asyncio.run(_awaited(returned))
+    return returned
+
+
+async def _awaited(several: Sequence[Any]) -> list[Any]:
+    return list(await asyncio.gather(*several))
 
 
 def _load(spec: str) -> Callable[..., Any]:
@@ -154,8 +201,12 @@ def _from_file(path: Path) -> ModuleType:
     if found is None or found.loader is None:
         raise ImportError("not a Python file")
     module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    sys.modules[found.name] = module
+    sys.modules[found.name] = module  # first: dataclasses look their module up
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[found.name]
+        raise
     return module
 
 
@@ -168,12 +219,16 @@ def _by_name(name: str) -> ModuleType:
 
 def _style_of(function: Callable[..., Any]) -> str:
     try:
-        names = set(inspect.signature(function).parameters)
+        names = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return "own"
+    if "solution_strs" in names:
+        return "verl batch"
     if "solution_str" in names:
         return "verl"
-    return "trl" if names & {"completions", "kwargs"} and "answers" not in names else "own"
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in names.values())
+    named = "completions" in names and "answers" not in names
+    return "trl" if named or takes_any else "own"
 
 
 def _as_trl(
@@ -199,11 +254,30 @@ def _as_verl(
         function(
             data_source=row["columns"].get("data_source", ""),
             solution_str=text,
-            ground_truth=row["answer"],
-            extra_info=row["columns"].get("extra_info"),
+            ground_truth=_truth(row),
+            extra_info=row["columns"].get("extra_info") or {},
         )
         for row, text in zip(rows, texts, strict=True)
     ]
+
+
+def _as_verl_batch(
+    function: Callable[..., Any], rows: Sequence[Mapping[str, Any]], texts: Sequence[str]
+) -> Any:
+    return function(
+        data_sources=[row["columns"].get("data_source", "") for row in rows],
+        solution_strs=list(texts),
+        ground_truths=[_truth(row) for row in rows],
+        extra_infos=[row["columns"].get("extra_info") or {} for row in rows],
+    )
+
+
+def _truth(row: Mapping[str, Any]) -> Any:
+    """The ground truth as verl's data has it, which may be more than a text."""
+    nested = row["columns"].get("reward_model")
+    if isinstance(nested, Mapping) and "ground_truth" in nested:
+        return nested["ground_truth"]
+    return row["answer"]
 
 
 def _as_own(
@@ -212,7 +286,19 @@ def _as_own(
     return function([row["prompt"] for row in rows], list(texts), [row["answer"] for row in rows])
 
 
-_CALLS: dict[str, _Call] = {"trl": _as_trl, "verl": _as_verl, "own": _as_own}
+_CALLS: dict[str, _Call] = {
+    "trl": _as_trl,
+    "verl": _as_verl,
+    "verl batch": _as_verl_batch,
+    "own": _as_own,
+}
+_GIVEN = {
+    "trl": "prompts, completions and the columns of the data, by name, as TRL does",
+    "verl": "data_source, solution_str, ground_truth and extra_info, as verl does",
+    "verl batch": "data_sources, solution_strs, ground_truths and extra_infos, as verl does",
+    "own": "three lists: prompts, completions, answers; name a parameter completions (TRL) or "
+    "solution_str (verl) to be called as these do",
+}
 
 
 def _verdicts(spec: str, returned: Any, count: int) -> Returned:
@@ -246,7 +332,9 @@ def _verdict(spec: str, entry: Any, index: int) -> tuple[float, bool | None]:
     if isinstance(value, Mapping):  # as verl's functions return it
         acc = value.get("acc", value.get("correct"))
         correct = bool(acc) if isinstance(acc, bool | int | float) else None
-        value = value.get("score")
+        if "score" not in value:
+            raise _refusal(spec, f"returned a dict without score for completion {index}")
+        value = value["score"]
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise _refusal(spec, f"returned {str(value)[:40]!r} for completion {index}")
     return float(value), correct

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grpodoctor.errors import MissingExtraError, ModelError
+from grpodoctor.errors import DataError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from grpodoctor.probe.spec import EngineSpec
 
 _MOST_BYTES = 64 << 20
+_LANGUAGE_PARTS = ("text_config", "llm_config", "language_config")
+"""Where models of several kinds of input keep the settings of their language model."""
+_MARK, _NEXT = "grpodoctor", "nextquestion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +110,10 @@ class Patient:
     """generation_config.json; empty where there is none."""
 
     def with_bench(self, bench: Bench) -> Patient:
-        """The same, with an engine that answers."""
-        return replace(self, bench=bench)
+        """The same, with an engine that answers; the reward function is not asked anew."""
+        changed = replace(self, bench=bench)
+        vars(changed).update({name: each for name, each in vars(self).items() if name == "_gold"})
+        return changed
 
     def render(self, row: Row) -> list[int]:
         """The ids of a prompt: in the chat template, where the tokenizer has one."""
@@ -115,23 +121,46 @@ class Patient:
             return ids_of(self.tokenizer, row.conversation(), generation=True)
         return list(self.tokenizer(row.prompt)["input_ids"])
 
-    @cached_property
+    @property
     def gold(self) -> Gold | None:
         """What the reward function pays for right answers; None without it or without answers.
 
         Raises:
             DataError: if the reward function fails.
         """
+        if isinstance(self._gold, DataError):
+            raise self._gold
+        return self._gold
+
+    @cached_property
+    def _gold(self) -> Gold | DataError | None:
+        """Kept if it is an error, too: a function that hangs is not to be waited for again."""
         from grpodoctor.preflight.gold import try_gold
 
-        return try_gold(self.judge, self.rows, self.plan) if self.judge else None
+        try:
+            return try_gold(self.judge, self.rows, self.plan) if self.judge else None
+        except DataError as error:
+            return error
+
+    def setting(self, name: str) -> Any:
+        """An entry of config.json, or of the language model's part of it; None if it has none."""
+        nested = (self.config.get(part) for part in _LANGUAGE_PARTS)
+        for entries in (self.config, *nested):
+            if isinstance(entries, Mapping) and entries.get(name) is not None:
+                return entries[name]
+        return None
+
+    def count(self, name: str) -> int | None:
+        """An entry of config.json that is a positive whole number."""
+        value = self.setting(name)
+        return value if type(value) is int and value > 0 else None
 
     @property
     def declared_ends(self) -> dict[str, tuple[int, ...]]:
         """The end tokens that each file declares."""
         return {
             "tokenizer": _ids(self.tokenizer.eos_token_id),
-            "config.json": _ids(self.config.get("eos_token_id")),
+            "config.json": _ids(self.setting("eos_token_id")),
             "generation_config.json": _ids(self.generation.get("eos_token_id")),
         }
 
@@ -140,15 +169,66 @@ class Patient:
         """All declared end tokens."""
         return frozenset(each for ids in self.declared_ends.values() for each in ids)
 
+    @cached_property
+    def closing(self) -> tuple[str, tuple[int, ...]] | None:
+        """Text and tokens between an answer and what follows it; None without a chat template.
+
+        Some templates write nothing there, and end an answer by the next turn's beginning.
+        """
+        if not self.tokenizer.chat_template:
+            return None
+        turns = [_turn("user", "1"), _turn("assistant", _MARK), _turn("user", _NEXT)]
+        after = text_of(self.tokenizer, turns[:2]).rpartition(_MARK)[2]
+        if after.strip():
+            return after, self._encoded(after)
+        with suppress(ModelError):  # a template of single turns
+            after = text_of(self.tokenizer, turns).rpartition(_MARK)[2].partition(_NEXT)[0]
+        ids = self._encoded(after)
+        return (after, ids) if self.ends.intersection(ids) else ("", ())
+
+    def _encoded(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @cached_property
+    def specials(self) -> frozenset[int]:
+        """Tokens that no text is encoded to by chance: special ones and added ones."""
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        return frozenset(self.tokenizer.all_special_ids) | frozenset(added)
+
+    @property
+    def written_end(self) -> int | None:
+        """The declared end token with which an answer of the model's is rendered to end.
+
+        The tokenizer's own without a template.
+        """
+        if self.closing is None:
+            own: int | None = self.tokenizer.eos_token_id
+            return own
+        return next((each for each in self.closing[1] if each in self.ends), None)
+
     @property
     def context(self) -> int | None:
-        """The longest sequence that the model takes."""
-        value = self.config.get("max_position_embeddings")
-        return value if isinstance(value, int) and value > 0 else None
+        """The longest sequence that the model takes, or the engine if it was told of less."""
+        return self.context_with(self.bench.sampler if self.bench else None)
+
+    def context_with(self, sampler: EngineSpec | None) -> int | None:
+        """The same with an engine that may be asked for responses."""
+        told = sampler.options.get("max_model_len") if sampler else None
+        given = (self.setting("max_position_embeddings"), told)
+        return min((each for each in given if isinstance(each, int) and each > 0), default=None)
+
+    def token_text(self, token: int) -> str | None:
+        """A token's text; None if the tokenizer has no such token."""
+        try:
+            text = self.tokenizer.convert_ids_to_tokens(token)
+        except (IndexError, OverflowError, TypeError, ValueError):
+            return None
+        return str(text) if text else None
 
     def shown(self, token: int) -> str:
         """A token for a person: its id and its text."""
-        return f"{token} {self.tokenizer.convert_ids_to_tokens(token)!r}"
+        text = self.token_text(token)
+        return f"{token} {text!r}" if text else f"{token} (no token of the tokenizer's)"
 
 
 def _ids(entry: object) -> tuple[int, ...]:
@@ -167,22 +247,42 @@ def ids_of(
     Raises:
         ModelError: if the template refuses it.
     """
+    text = text_of(tokenizer, messages, generation=generation)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def text_of(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    generation: bool = False,
+    **more: Any,
+) -> str:
+    """A conversation in the tokenizer's chat template; `more` is for `apply_chat_template`.
+
+    Raises:
+        ModelError: if the template refuses it.
+    """
     from jinja2 import TemplateError
 
     try:
-        ids = tokenizer.apply_chat_template(
+        text = tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             add_generation_prompt=generation,
-            tokenize=True,
-            return_dict=False,
+            tokenize=False,
+            **more,
         )
-    except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
+    except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ModelError(
             f"the chat template fails: {' '.join(str(error).split())[:200]}",
             where=str(tokenizer.name_or_path),
             remedy="mend chat_template in tokenizer_config.json",
         ) from error
-    return list(ids)
+    return str(text)
+
+
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
 def load_tokenizer(model: Path) -> PreTrainedTokenizerBase:

@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 
-from grpodoctor.errors import DataError
+from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.preflight.patient import Row
 from grpodoctor.probe.prompts import read_rows
 
 ANSWER_COLUMNS = ("answer", "solution", "ground_truth", "gold", "label", "target", "reference")
 """Where a row's answer is looked for, in this order; then in `reward_model`, as verl keeps it."""
+_WRITTEN = (".jsonl", ".parquet")
 MOST_ROWS = 20_000
 """That are looked at: enough for every figure of a preflight."""
 
@@ -55,22 +56,57 @@ def _answer(columns: Mapping[str, Any]) -> str | None:
     return None
 
 
-def write_rows(rows: list[Row], path: Path) -> None:
-    """Write rows as JSON lines, aside and renamed; what JSON cannot hold becomes text.
+def check_target(path: Path, source: Path | None) -> None:
+    """Refuse at once a file that filtered prompts cannot be written to.
 
     Raises:
-        DataError: if it cannot be written.
+        ConfigError: if it is that of the prompts, of another kind, or in no directory.
     """
+    why = ""
+    if source is not None and path.resolve() == source.resolve():
+        why = "the filtered prompts would take the place of all prompts"
+    elif path.suffix.lower() not in _WRITTEN:
+        why = f"prompts are written to {' and '.join(_WRITTEN)}, not to {path.suffix or 'no'!r}"
+    elif not path.parent.is_dir() or path.is_dir():
+        why = "there is no such directory, or it is one itself"
+    if why:
+        raise ConfigError(why, where=f"--write-filtered {path}", remedy="name another file")
+
+
+def write_rows(rows: list[Row], path: Path) -> None:
+    """Write rows as JSON lines or Parquet, aside and renamed.
+
+    What JSON cannot hold becomes text.
+
+    Raises:
+        DataError: if they cannot be written.
+    """
+    columns = [row.columns or {"prompt": row.prompt, "answer": row.answer} for row in rows]
     aside = path.with_name(f".{path.name}.tmp")
     try:
-        with aside.open("wb") as file:
-            for row in rows:
-                columns = row.columns or {"prompt": row.prompt, "answer": row.answer}
-                file.write(orjson.dumps(columns, default=str) + b"\n")
+        if path.suffix.lower() == ".parquet":
+            _write_parquet(columns, aside)
+        else:
+            lines = (orjson.dumps(each, default=str) + b"\n" for each in columns)
+            aside.write_bytes(b"".join(lines))
         aside.replace(path)
     except OSError as error:
         raise DataError(
             f"the filtered prompts cannot be written: {error.strerror}",
             where=str(path),
             remedy="name a file in a directory that you can write to",
+        ) from error
+
+
+def _write_parquet(columns: list[Mapping[str, Any]], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.write_table(pa.Table.from_pylist([dict(each) for each in columns]), path)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"the filtered prompts do not fit a table: {' '.join(str(error).split())[:120]}",
+            where=str(path),
+            remedy="name a file that ends in .jsonl",
         ) from error

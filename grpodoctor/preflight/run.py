@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -9,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.errors import ConfigError, DataError, GrpodoctorError
+from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError
 from grpodoctor.preflight.base import Check, Remark, Skipped
 from grpodoctor.preflight.bench import Bench
 from grpodoctor.preflight.checks.pass_rates import PassRates
 from grpodoctor.preflight.checks.still_control import StillControl
 from grpodoctor.preflight.judge import UserJudge
 from grpodoctor.preflight.patient import Judge, Patient, Plan, Row, load_tokenizer, read_settings
-from grpodoctor.preflight.rows import training_rows, write_rows
+from grpodoctor.preflight.rows import check_target, training_rows, write_rows
 from grpodoctor.probe.lab import BudgetSpentError
 from grpodoctor.probe.laboratory import Laboratory, Work
 from grpodoctor.probe.spec import EngineSpec
@@ -85,8 +86,10 @@ class Preflight:
     failed: tuple[NotMade, ...]
     """Checks that an engine or a reward function has ended."""
     seconds: float
+    asked: int = 0
+    """Prompts that an engine was asked."""
     filtered: int | None = None
-    """Prompts that were written."""
+    """Of these, those that were written."""
 
     def reaches(self, severity: str) -> bool:
         """Whether anything is at least as bad; `never` is never reached."""
@@ -101,6 +104,7 @@ class Preflight:
             "schema_version": SCHEMA_VERSION,
             "model": self.model,
             "rows": self.rows,
+            "asked": self.asked,
             "findings": [
                 {
                     "code": each.code,
@@ -168,6 +172,8 @@ def preflight(
         written = None
         try:
             written = _write_filtered(request, patient)
+        except BudgetSpentError as error:
+            skipped.append(NotMade("", "--write-filtered", error.what, error.remedy))
         except GrpodoctorError as error:
             failed.append(NotMade("", "--write-filtered", str(error)))
     return Preflight(
@@ -178,6 +184,7 @@ def preflight(
         skipped=tuple(skipped),
         failed=tuple(failed),
         seconds=time.monotonic() - began,
+        asked=len(patient.bench.rows) if patient.bench else 0,
         filtered=written,
     )
 
@@ -240,6 +247,8 @@ def _refuse_halves(request: Request) -> None:
             where="--write-filtered",
             remedy="give --sampler, --prompts and --reward",
         )
+    if request.filtered is not None:
+        check_target(request.filtered, request.prompts)
 
 
 def _bench(patient: Patient, lab: Laboratory, sampler: EngineSpec, judge: Judge | None) -> Bench:
@@ -247,10 +256,36 @@ def _bench(patient: Patient, lab: Laboratory, sampler: EngineSpec, judge: Judge 
         gold = patient.gold
     except DataError:  # which REW103 tells
         gold = None
-    paid = [right for right, ok in zip(gold.rewards, gold.paid, strict=True) if ok] if gold else []
-    # What the right answer is worth is right; without one, whatever is paid anything.
-    threshold = min(paid) if paid else 1e-9
-    return Bench(lab, sampler, patient.rows, patient.tokenizer, judge, threshold, patient.plan)
+    threshold = gold.threshold if gold else None
+    return Bench(
+        lab, sampler, _asked(patient, sampler), patient.tokenizer, judge, threshold, patient.plan
+    )
+
+
+def _asked(patient: Patient, sampler: EngineSpec) -> list[Row]:
+    """A seeded choice of the prompts, in the order of the file.
+
+    Prompts that are as long as the engine's context are not asked, which it would refuse them all
+    for; DAT106 tells of them.
+    """
+    order = list(range(len(patient.rows)))
+    random.Random(patient.plan.seed).shuffle(order)  # noqa: S311 - a choice of prompts
+    context = patient.context_with(sampler)
+    chosen: list[int] = []
+    for index in order:
+        if len(chosen) == patient.plan.limit:
+            break
+        if context is None or _length(patient, patient.rows[index]) + 2 <= context:
+            chosen.append(index)
+    kept = chosen or order[: patient.plan.limit]  # if none fits, the engine is to say so
+    return [patient.rows[index] for index in sorted(kept)]
+
+
+def _length(patient: Patient, row: Row) -> int:
+    try:
+        return len(patient.render(row))
+    except ModelError:  # which the checks of the template tell
+        return 0
 
 
 def _write_filtered(request: Request, patient: Patient) -> int | None:

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.special import comb
 
-from grpodoctor.preflight.chances import beta_of, pass_at_k, signal_rate
+from grpodoctor.preflight.chances import (
+    beta_of,
+    outside_rate,
+    pass_at_k,
+    signal_interval,
+    signal_of,
+    signal_rate,
+)
 
 
 def test_pass_at_k_is_the_unbiased_estimate() -> None:
@@ -33,6 +40,36 @@ def test_groups_with_a_signal_are_counted_as_they_come() -> None:
     groups = rng.random((20_000, 6)) < rates[:, None]
     mixed = np.mean(groups.any(axis=1) & ~groups.all(axis=1))
     assert signal_rate(0.8, 1.2, 6) == pytest.approx(mixed, abs=0.01)
+
+
+def test_groups_up_to_the_samples_are_told_without_a_model() -> None:
+    rng = np.random.default_rng(9)
+    rates = np.repeat([0.0, 0.5], 2000)  # as no beta distribution spreads them
+    solved = rng.random((4000, 8)) < rates[:, None]
+    for size in (2, 4, 8):
+        assert signal_of(solved, size) == pytest.approx((1 - 2 * 0.5**size) / 2, abs=0.01)
+    assert signal_of(solved, 16) == pytest.approx(0.62, abs=0.02)  # the fit, as its page says
+    wide = rng.random((4000, 8)) < rng.beta(0.8, 1.2, 4000)[:, None]
+    assert signal_of(wide, 32) == pytest.approx(signal_rate(0.8, 1.2, 32), abs=0.02)
+
+
+def test_nine_in_ten_intervals_hold_the_share() -> None:
+    rng = np.random.default_rng(10)
+    truth = signal_rate(0.5, 1.0, 8)
+    held = 0
+    for seed in range(100):
+        solved = rng.random((64, 8)) < rng.beta(0.5, 1.0, 64)[:, None]
+        low, high = signal_interval(solved, 8, seed=seed)
+        held += low <= truth <= high
+    assert 82 <= held <= 97
+
+
+def test_prompts_out_of_range_are_told_apart_from_chance() -> None:
+    rng = np.random.default_rng(11)
+    solved = rng.random((500, 3)) < rng.beta(8.0, 8.0, 500)[:, None]  # most rates around a half
+    rates = solved.mean(axis=1)
+    assert ((rates < 0.2) | (rates > 0.8)).mean() > 0.25
+    assert outside_rate(*beta_of(solved), 0.2, 0.8) < 0.1
 
 
 @pytest.mark.parametrize("value", [False, True])

@@ -14,6 +14,7 @@ RAW = "{prompt}"
 REWARD = """
 
 def reward(completions, answer, **kwargs):
+    print("noise of a reward function")
     return [float(text[:1] == right) for text, right in zip(completions, answer)]
 """
 
@@ -81,10 +82,13 @@ def test_pass_rates_are_told_at_each_temperature(whole: dict[str, dict[str, obje
     figures = whole["GRP101"]["figures"]
     assert 0.02 < figures["pass_rate"] < 0.98
     assert figures["pass_at_k"] >= figures["pass_rate"]
-    assert [line.partition(":")[0] for line in whole["GRP101"]["details"]] == [
-        "temperature 1",
-        "temperature 0.5",
-    ]
+    hot, cold, right = whole["GRP101"]["details"]
+    assert hot.startswith("temperature 1: pass@1 ")
+    assert cold.startswith("temperature 0.5: pass@1 ")
+    for line in (hot, cold):
+        assert "pass@4" in line
+        assert "prompts below 20%: " in line
+    assert right.startswith("right is a reward of 0.5 or more")
 
 
 def test_the_filtered_prompts_are_those_of_the_right_difficulty(
@@ -129,6 +133,7 @@ def test_engines_are_not_asked_again(place: Path, whole: dict[str, dict[str, obj
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "pass rate" in done.stdout
+    assert "noise" not in done.stdout + done.stderr
     assert sorted((place / "preflight" / "logs").iterdir()) == logs
 
 
@@ -153,7 +158,7 @@ def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
         (("--model", "model", "--gold-format", "x"), "no place for the answer"),
         (("--model", "model", "--template", "x"), "names no template"),
         (("--model", "model", "--select", "XYZ"), "no check of the preflight matches"),
-        (("--model", "model", "--write-filtered", "x"), "cannot be filtered"),
+        (("--model", "model", "--write-filtered", "x.jsonl"), "cannot be filtered"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(place: Path, options: tuple[str, ...], told: str) -> None:

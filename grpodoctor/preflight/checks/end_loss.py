@@ -13,8 +13,9 @@ class EndTokenWithoutLoss(Check):
     """The token that ends a response may bear no loss.
 
     What it sees:
-        The padding token is an end token; or the responses that the engine ended by itself come
-        without the token that ended them.
+        The padding token is the one with which an answer ends: the chat template's, or without a
+        template the tokenizer's, or the last of sampled responses. Or the responses that the engine
+        ended by itself come without the token that ended them.
 
     Why it matters:
         A trainer that masks by the padding's id masks the end of every response as well. Nothing
@@ -27,7 +28,8 @@ class EndTokenWithoutLoss(Check):
 
     When it is wrong:
         Most trainers of today mask by lengths, and then a shared token is harmless: that is why it
-        is a warning and not critical.
+        is a warning and not critical. Padding that is another of several end tokens, which answers
+        do not end with, is not told (Qwen's chat models).
 
     References:
         MemGen issue 33: padding that equals the end token removed every token from the loss.
@@ -49,16 +51,25 @@ class EndTokenWithoutLoss(Check):
                 "the tokenizer has no padding token; trainers then take the end token for it",
                 ("set pad_token to a token that responses do not contain",),
             )
-        elif pad in patient.ends:
+            return
+        share = self._ending_with(patient, pad)
+        if share or pad == patient.written_end:
+            which = "every response" if share is None else f"{share:.0%} of the sampled responses"
             yield Remark(
                 "warning",
                 f"padding is the end token {patient.shown(pad)}: a mask made from the padding's id "
-                "takes the end of every response out of the loss",
+                f"takes the end of {which} out of the loss",
                 (
                     "set pad_token to a token that responses do not contain",
                     "or make sure that your trainer's mask is made from lengths",
                 ),
             )
+
+    def _ending_with(self, patient: Patient, token: int) -> float | None:
+        """Share of finished responses with this last token; None without any."""
+        drawn = patient.bench.responses() if patient.bench else []
+        ended = [response for response in drawn if response.ended and response.ids]
+        return sum(each.ids[-1] == token for each in ended) / len(ended) if ended else None
 
     def _withheld(self, patient: Patient) -> Iterator[Remark]:
         if patient.bench is None:

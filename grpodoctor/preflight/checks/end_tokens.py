@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.patient import Patient, ids_of
-
-_MARK = "grpodoctor"
+from grpodoctor.preflight.patient import Patient
 
 
 class EndTokens(Check):
@@ -16,14 +14,15 @@ class EndTokens(Check):
 
     What it sees:
         Tokenizer, config.json and generation_config.json each may declare end tokens. None does; or
-        one is beyond the vocabulary; or the token with which the chat template ends an answer is
-        not among them; or the files disagree.
+        one is beyond the vocabulary, or no token of the tokenizer's; or the token with which the
+        chat template ends an answer is not among them; or it writes none; or the files disagree.
 
     Why it matters:
         An engine stops at the tokens that it knows of. If the one that the model writes at the end
         of its turn is not among them, every response runs to the limit and is cut, its reward is
         that of a cut response, and lengths tell nothing. A trainer that knows only one of several
-        end tokens counts finished responses as truncated.
+        end tokens counts finished responses as truncated. A model that was trained on what the
+        template renders never learns an end that the template does not write.
 
     What to do:
         Declare all of them in `eos_token_id` of generation_config.json, the template's among them.
@@ -53,30 +52,34 @@ class EndTokens(Check):
         return tuple(self._remarks(patient))
 
     def _remarks(self, patient: Patient) -> Iterator[Remark]:
-        size = patient.config.get("vocab_size")
-        beyond = [each for each in patient.ends if isinstance(size, int) and each >= size]
+        size = patient.count("vocab_size")
+        beyond = [each for each in patient.ends if each < 0 or (size and each >= size)]
         if beyond:
             yield Remark(
                 "critical",
-                f"the end token {beyond[0]} is beyond the model's {size} tokens",
+                f"the end token {beyond[0]} is none of the model's {size or 0} tokens",
                 ("use the tokenizer that the model was trained with",),
             )
             return
-        closing = _closing(patient)
-        if closing and not patient.ends.intersection(closing):
+        strange = sorted(each for each in patient.ends if patient.token_text(each) is None)
+        if strange:
             yield Remark(
-                "critical",
-                f"the chat template ends an answer with {patient.shown(closing[0])}, which no file "
-                "declares as an end token: engines will not stop there",
-                (f"add {closing[0]} to eos_token_id in generation_config.json",),
+                "warning",
+                f"the declared end token {strange[0]} is no token of the tokenizer's: nothing that "
+                "it encodes ends with it",
+                ("use the tokenizer that the model was trained with, or mend eos_token_id",),
                 _told(patient),
             )
+        yield from _closing(patient)
         declared = [set(ids) for ids in patient.declared_ends.values() if ids]
         if any(ids != declared[0] for ids in declared):
+            own = patient.tokenizer.eos_token_id
+            other = patient.written_end not in (None, own)
             yield Remark(
                 "info",
-                "the files declare different end tokens; a trainer that reads only one of them "
-                "takes finished responses for truncated ones",
+                "the files declare different end tokens; a trainer that reads only "
+                + ("the tokenizer's" if other else "one of them")
+                + " takes finished responses for truncated ones",
                 ("give the same list everywhere, or check which one your trainer reads",),
                 _told(patient),
             )
@@ -89,13 +92,28 @@ def _told(patient: Patient) -> tuple[str, ...]:
     )
 
 
-def _closing(patient: Patient) -> list[int]:
-    """The tokens that the template writes after an answer; empty without a template."""
-    if not patient.tokenizer.chat_template:
-        return []
-    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": _MARK}]
-    text = str(patient.tokenizer.decode(ids_of(patient.tokenizer, turns)))
-    _, found, after = text.rpartition(_MARK)
-    if not found or not after.strip():
-        return []
-    return list(patient.tokenizer(after, add_special_tokens=False)["input_ids"])
+def _closing(patient: Patient) -> Iterator[Remark]:
+    """What is wrong with the way in which the template ends an answer."""
+    if patient.closing is None:
+        return
+    text, ids = patient.closing
+    marks = [each for each in ids if each in patient.specials]
+    if (marks and marks[0] in patient.ends) or (not marks and patient.ends.intersection(ids)):
+        return
+    if marks:
+        yield Remark(
+            "critical",
+            f"the chat template ends an answer with {patient.shown(marks[0])}, which no file "
+            "declares as an end token: engines will not stop there",
+            (f"add {marks[0]} to eos_token_id in generation_config.json",),
+            _told(patient),
+        )
+        return
+    written = f"the text {text.strip()!r}" if text.strip() else "nothing"
+    yield Remark(
+        "warning",
+        f"the chat template ends an answer with {written} and never writes a declared end token: "
+        "who is trained on what it renders does not learn to stop",
+        ("have the template write the end token after an answer",),
+        _told(patient),
+    )

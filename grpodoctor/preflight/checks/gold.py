@@ -19,7 +19,8 @@ class GoldNotRewarded(Check):
     What it sees:
         The answers of the data are written in the ways that are usual (in a box, behind ####, in
         answer tags, …), or in the one that you say, and rewarded. In no way, or only for some of
-        the rows, is the right answer worth more than nothing at all.
+        the rows, is the right answer worth more than nothing at all; or, from a function that tells
+        most of them from wrong ones, more than a wrong one.
 
     Why it matters:
         Nothing can be learnt from a reward that a right answer does not raise; the run looks like
@@ -51,7 +52,7 @@ class GoldNotRewarded(Check):
         gold = patient.gold
         if gold is None:
             return NEEDS_ANSWERS
-        missed = [row for row, paid in zip(gold.rows, gold.paid, strict=True) if not paid]
+        missed = [row for row, miss in zip(gold.rows, gold.missed, strict=True) if miss]
         if not missed:
             return ()
         shown = tuple(f"{row.place}: {row.answer}" for row in missed[:_SHOWN])
@@ -64,8 +65,8 @@ class GoldNotRewarded(Check):
             return (Remark("critical", told, (_FORM, _PARSER), shown),)
         share = len(missed) / len(gold.rows)
         told = (
-            f"{len(missed)} of {len(gold.rows)} right answers are worth no more than an empty one, "
-            f"written as {gold.name}: {written(gold.form, 'ANSWER')!r}"
+            f"{len(missed)} of {len(gold.rows)} right answers are worth no more than nothing or a "
+            f"wrong one, written as {gold.name}: {written(gold.form, 'ANSWER')!r}"
         )
         severity: Severity = "critical" if share > self.most else "warning"
         return (Remark(severity, told, (_PARSER,), shown, {"share": share}),)

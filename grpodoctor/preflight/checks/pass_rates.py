@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.chances import pass_at_k
+from grpodoctor.preflight.chances import beta_of, outside_rate, pass_at_k
 from grpodoctor.preflight.patient import Patient
 from grpodoctor.rules.base import Severity
 
@@ -23,8 +23,10 @@ class PassRates(Check):
     """The model solves most prompts hardly ever, or nearly always.
 
     What it sees:
-        Several responses a prompt at each temperature of --temperatures: the pass rate, pass@k, and
-        the share of prompts that are solved in fewer than 20 % or more than 80 % of the responses.
+        Several responses a prompt at each --temperature: the pass rate with its standard error over
+        prompts, pass@k, and the share of prompts that are solved in fewer than 20 % or more than
+        80 % of the responses. Beside what was seen, the share that a beta distribution fitted to
+        the counts has there: few responses scatter beyond the bounds by chance.
 
     Why it matters:
         A group in which all are right, or all wrong, has advantages of zero. Half of the compute of
@@ -36,8 +38,9 @@ class PassRates(Check):
         or sample dynamically. A temperature with a higher pass@k gives groups more variance.
 
     When it is wrong:
-        With few responses a prompt, a rate of a third may be seen as none: of eight responses to
-        a prompt of rate .2 none is right in 17 % of the cases. Widen --samples for a filter.
+        With few responses a prompt, a rate of a fifth may be seen as none: of eight responses to
+        a prompt of rate .2 none is right in 17 % of the cases. Raise --samples for a filter. A
+        reward without a clear right and wrong is cut in two, where the report says.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2; Polaris and others filter prompts by pass rate first.
@@ -52,7 +55,7 @@ class PassRates(Check):
     """Rates between which a prompt teaches most: with a group of 8, its chance of variance is above
     83 %."""
     most: ClassVar[float] = 0.5
-    """Share of prompts out of this range from which on it is a warning."""
+    """Share of prompts out of this range, by the fit, from which on it is a warning."""
 
     def examine(self, patient: Patient) -> Outcome:
         """Sample, judge and count."""
@@ -63,18 +66,22 @@ class PassRates(Check):
         known = {heat: each for heat, each in solved.items() if each is not None}
         if not known:
             return NEEDS_BENCH
-        return tuple(self._remarks(known, heats[0]))
+        return tuple(self._remarks(known, heats[0], patient.bench.right))
 
-    def _remarks(self, known: dict[float, NDArray[np.bool_]], own: float) -> Iterator[Remark]:
-        table = tuple(_line(heat, solved) for heat, solved in known.items())
+    def _remarks(
+        self, known: dict[float, NDArray[np.bool_]], own: float, right: str
+    ) -> Iterator[Remark]:
+        table = (*(self._line(heat, solved) for heat, solved in known.items()), right)
         solved = known.get(own, next(iter(known.values())))
         rates = solved.mean(axis=1)
         hard, easy = float((rates < self.low).mean()), float((rates > self.high).mean())
+        outside = outside_rate(*beta_of(solved), self.low, self.high)
         figures = {
             "pass_rate": float(rates.mean()),
             "pass_at_k": pass_at_k(solved, solved.shape[1]),
             "below": hard,
             "above": easy,
+            "outside_by_fit": outside,
             "never": float((rates == 0).mean()),
         }
         told = (
@@ -82,7 +89,7 @@ class PassRates(Check):
             f"{hard:.0%} of the prompts are below {self.low:.0%} and {easy:.0%} above "
             f"{self.high:.0%}"
         )
-        severity: Severity = "warning" if hard + easy >= self.most else "info"
+        severity: Severity = "warning" if outside >= self.most else "info"
         advice = _advice(hard, easy)
         if rates.max() == 0:
             severity = "critical"
@@ -90,11 +97,19 @@ class PassRates(Check):
             advice = ("check the reward with a response that you know is right", *advice)
         yield Remark(severity, told, advice, table, figures)
 
-
-def _line(heat: float, solved: NDArray[np.bool_]) -> str:
-    ks = [k for k in (1, 4, 16, 64) if k <= solved.shape[1]]
-    rates = ", ".join(f"pass@{k} {pass_at_k(solved, k):.1%}" for k in ks)
-    return f"temperature {heat:g}: {rates}"
+    def _line(self, heat: float, solved: NDArray[np.bool_]) -> str:
+        samples = solved.shape[1]
+        ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64) if k < samples} | {samples})
+        chances = ", ".join(f"pass@{k} {pass_at_k(solved, k):.1%}" for k in ks)
+        rates = solved.mean(axis=1)
+        below, above = (rates < self.low).mean(), (rates > self.high).mean()
+        error = rates.std(ddof=1) / np.sqrt(len(rates)) if len(rates) > 1 else float("nan")
+        outside = outside_rate(*beta_of(solved), self.low, self.high)
+        return (
+            f"temperature {heat:g}: {chances} (pass@1 ± {error:.1%}); prompts below "
+            f"{self.low:.0%}: {below:.0%}, above {self.high:.0%}: {above:.0%}, outside by the fit: "
+            f"{outside:.0%}"
+        )
 
 
 def _advice(hard: float, easy: float) -> tuple[str, ...]:

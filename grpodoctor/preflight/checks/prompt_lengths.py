@@ -16,8 +16,8 @@ class PromptLengths(Check):
     """Prompts leave no room for responses.
 
     What it sees:
-        Prompts whose tokens, with the longest response, are more than the model's context; prompts
-        that are empty.
+        Prompts whose tokens, with the longest response, are more than the model's context, or than
+        the sampler's (max_model_len) where that is less.
 
     Why it matters:
         Engines refuse them, trainers cut them from the left or drop them silently: the question is

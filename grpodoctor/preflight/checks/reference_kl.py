@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark
@@ -10,6 +10,10 @@ from grpodoctor.preflight.checks.mismatch import K3, LARGEST, NEEDS_PAIR, figure
 from grpodoctor.preflight.patient import Patient
 from grpodoctor.probe.compare import compare
 from grpodoctor.probe.lab import Processing, ScoreJob
+
+_OTHERS = ("classifier_dropout", "classifier_dropout_prob")
+"""Of heads that a language model does not have."""
+_ADVICE = ("find out why: grpodoctor probe with the two as --sampler and --learner",)
 
 
 class KlAtStepZero(Check):
@@ -45,15 +49,19 @@ class KlAtStepZero(Check):
 
     def examine(self, patient: Patient) -> Outcome:
         """Score the sampler's responses with policy and reference."""
+        dropout = tuple(self._dropout(patient))
         if patient.bench is None or patient.learner is None:
-            return NEEDS_PAIR
-        return (*self._dropout(patient), *self._measured(patient))
+            return dropout or NEEDS_PAIR
+        return (*dropout, *self._measured(patient))
 
     def _dropout(self, patient: Patient) -> Iterator[Remark]:
+        nested = patient.config.get("text_config")
+        entries = {**patient.config, **(nested if isinstance(nested, Mapping) else {})}
         rates = {
             name: value
-            for name, value in patient.config.items()
+            for name, value in entries.items()
             if ("dropout" in name or name.endswith("pdrop"))
+            and name not in _OTHERS
             and isinstance(value, float)
             and value > 0
         }
@@ -85,7 +93,8 @@ class KlAtStepZero(Check):
         against = "the reference" if patient.reference else "itself in batches of another order"
         told = f"k3 between the learner and {against} is {k3:.1e} nats a token"
         if k3 >= self.other:
-            yield Remark("critical", f"{told}: these are different models", (), (), figures)
+            why = "these are different models" if patient.reference else "more than rounding is"
+            yield Remark("critical", f"{told}: {why}", _ADVICE, (), figures)
         elif k3 >= self.floor:
             advice = ("this is the floor of the run's KL curves; compute both sides alike",)
             yield Remark("info", told, advice, (), figures)

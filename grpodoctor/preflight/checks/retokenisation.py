@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from grpodoctor.preflight.base import Check, Outcome, Remark
+from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
 from grpodoctor.preflight.patient import Patient
 
 _SHOWN = 3
@@ -52,6 +52,8 @@ class Retokenisation(Check):
             total += 1
             if list(again) != ids:
                 others.append(ids)
+        if not total:
+            return Skipped("there is no text to tokenise", "give --prompts, better --sampler too")
         if not others:
             return ()
         share = len(others) / total

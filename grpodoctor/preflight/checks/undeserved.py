@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers import Case, bad_cases
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD, Gold
+from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD
 from grpodoctor.preflight.patient import Judge, Patient, Row, Verdict
 from grpodoctor.rules.base import Severity
 
@@ -17,6 +17,7 @@ _SHOWN = 3
 _LENGTH = 120
 _ADVICE = {
     "wrong": "compare answers by their value, and look at the rows that are named",
+    "wrong at great length": "pay nothing for length where the answer is wrong",
     "empty": "give nothing for an empty response",
     "form without an answer": "pay for the form only where there is an answer in it, or far less",
     "the prompt again": "read the response alone, never the prompt with it",
@@ -28,9 +29,10 @@ class UndeservedReward(Check):
     """A response that deserves nothing is paid like the right answer.
 
     What it sees:
-        For rows whose right answer is paid: a wrong answer, an empty response, the form without an
-        answer in it, the prompt again, and several answers at once are rewarded too. The share of
-        rows in which such a one is worth as much as the right answer.
+        For rows whose right answer is paid: a wrong answer, short and long, an empty response, the
+        form without an answer in it, the prompt again, and several answers at once are rewarded
+        too. The share of rows in which such a one is worth as much as the right answer; or, if
+        that is small, how much of the right answer's reward it is worth in the mean.
 
     Why it matters:
         Training finds it: what is paid for nothing is what the model will do, and the curve of the
@@ -41,8 +43,8 @@ class UndeservedReward(Check):
 
     When it is wrong:
         A row's answer can be so short that another text contains it (a digit, a letter); that is a
-        hole of the parser as well, but a small one. Of several answers at once the last is the
-        right one, so that a parser which takes the last is cheated by this test: it is a warning.
+        hole of the parser as well, but a small one. Rewards that are judged by comparing the
+        responses of a group with each other say little here.
 
     References:
         Strangers' runs in which rewards rose and accuracy fell.
@@ -53,6 +55,9 @@ class UndeservedReward(Check):
     summary: ClassVar[str] = "A response that deserves nothing is paid like the right answer."
     many: ClassVar[float] = 0.05
     """Share of rows from which on it is told: wrong answers that are right by chance are rarer."""
+    dear: ClassVar[float] = 0.5
+    """Share of the right answer's reward above which it is told: the form is then worth more than
+    being right."""
 
     def examine(self, patient: Patient) -> Outcome:
         """Reward what deserves nothing."""
@@ -61,22 +66,20 @@ class UndeservedReward(Check):
         gold = patient.gold
         if gold is None or not any(gold.paid):
             return NEEDS_ANSWERS
-        paid = self._paid(patient, gold)
-        return tuple(self._remarks(paid, sum(gold.paid)))
-
-    def _paid(self, patient: Patient, gold: Gold) -> dict[str, list[tuple[str, str]]]:
-        """By kind, place and text of what was paid as much as the right answer."""
-        paid: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        rows = [row for row, right in zip(gold.rows, gold.paid, strict=True) if right]
-        rewards = [each for each, right in zip(gold.rewards, gold.paid, strict=True) if right]
-        cases: list[list[Case]] = [bad_cases(row, patient.rows, gold.form) for row in rows]
-        for kind in range(len(cases[0])):
-            texts = [each[kind].text for each in cases]
-            verdicts = self._judged(patient.judge, rows, texts)
-            for row, reward, case, verdict in zip(rows, rewards, cases, verdicts, strict=False):
-                if verdict.reward >= reward:
-                    paid[case[kind].kind].append((row.place, case[kind].text))
-        return paid
+        kept = [index for index, paid in enumerate(gold.paid) if paid]
+        cases: list[list[Case]] = [
+            bad_cases(gold.rows[at].prompt, gold.answers[at], gold.answers, gold.form)
+            for at in kept
+        ]
+        remarks: list[Remark] = []
+        for kind in zip(*cases, strict=True):
+            rows = [gold.rows[at] for at in kept]
+            verdicts = self._judged(patient.judge, rows, [case.text for case in kind])
+            if verdicts:
+                rights = [gold.rewards[at] for at in kept]
+                floors = [max(gold.nothing[at], 0.0) for at in kept]
+                remarks += self._remarks(rows, kind, verdicts, rights, floors)
+        return remarks
 
     def _judged(self, judge: Judge | None, rows: list[Row], texts: list[str]) -> list[Verdict]:
         """None where the function fails: that is what REW103 tells."""
@@ -85,17 +88,37 @@ class UndeservedReward(Check):
         except DataError:
             return []
 
-    def _remarks(self, paid: dict[str, list[tuple[str, str]]], rows: int) -> Iterator[Remark]:
-        for kind, cases in paid.items():
-            share = len(cases) / rows
-            if share < self.many:
-                continue
+    def _remarks(
+        self,
+        rows: Sequence[Row],
+        cases: Sequence[Case],
+        verdicts: Sequence[Verdict],
+        rights: Sequence[float],
+        floors: Sequence[float],
+    ) -> Iterator[Remark]:
+        kind = cases[0].kind
+        worth = [verdict.reward for verdict in verdicts]
+        paid = [at for at, right in enumerate(rights) if worth[at] >= right]
+        shown = tuple(f"{rows[at].place}: {cases[at].text[:_LENGTH]!r}" for at in paid[:_SHOWN])
+        share = len(paid) / len(rows)
+        if share >= self.many:
             mild = kind == "all answers at once"
             severity: Severity = "critical" if share > 0.5 and not mild else "warning"
-            yield Remark(
-                severity,
-                f"{kind}: paid like the right answer in {len(cases)} of {rows} rows",
-                (_ADVICE[kind],),
-                tuple(f"{place}: {text[:_LENGTH]!r}" for place, text in cases[:_SHOWN]),
-                {"share": share},
-            )
+            told = f"{kind}: paid like the right answer in {len(paid)} of {len(rows)} rows"
+            yield Remark(severity, told, (_ADVICE[kind],), shown, {"share": share})
+            return
+        of_right = _share_of(worth, rights, floors)
+        if of_right > self.dear:
+            told = f"{kind}: worth {of_right:.0%} of what the right answer is paid"
+            shown = (repr(cases[0].text[:_LENGTH]),)
+            yield Remark("warning", told, (_ADVICE[kind],), shown, {"worth": of_right})
+
+
+def _share_of(worth: Sequence[float], rights: Sequence[float], floors: Sequence[float]) -> float:
+    """Mean share of the right answer's reward, above what an empty response is paid."""
+    shares = [
+        (each - floor) / (right - floor)
+        for each, right, floor in zip(worth, rights, floors, strict=True)
+        if right > floor
+    ]
+    return fmean(shares) if shares else 0.0
