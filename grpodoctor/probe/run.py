@@ -306,7 +306,7 @@ class _Run:
         again = EngineError(_RECORD) if pair.learner.is_record else backwards
         controls = (
             self_scoring_of(rollouts),
-            repeat_of(part, again, facts.dtype),
+            repeat_of(part, again, facts),
             self.weights.control(pair.sampler, pair.learner),
         )
         pair.measured = Measured(rollouts, scored, found)
