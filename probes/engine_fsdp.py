@@ -7,8 +7,8 @@ on a file system that all of them see. The division of weights is transformers' 
 (`DistributedConfig`): tensors are divided while they are read, no rank holds the whole model. Ranks
 of `fsdp` divide the responses too, those of `tensor_parallel` all see the same ones.
 
-Options: those of `engine_transformers` but `device`, `quantise…`, `perturb` and `weights…`; and
-`fsdp`, `tensor_parallel`, whose product is the number of processes; without both, `fsdp` is it.
+Options: those of `engine_transformers` but `device`, `quantise…` and `weights…`; and `fsdp`,
+`tensor_parallel`, whose product is the number of processes; without both, `fsdp` is it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contract import Engine, RefusalError, serve
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ALTERATIONS = ("quantise", "quantise_only", "quantise_skip", "perturb", "weights", "weights_only")
+_ALTERATIONS = ("quantise", "quantise_only", "quantise_skip", "weights", "weights_only")
 _GRACE_SECONDS = 3.0
 
 
@@ -39,7 +39,7 @@ def load(model: str, options: Mapping[str, Any]) -> Engine:
     from hf_engine import TransformersEngine
     from hf_loading import Settings, load_model
 
-    settings = Settings.of(options, without=("device", "seed", *_ALTERATIONS))
+    settings = Settings.of(options, without=("device", *_ALTERATIONS))
     if settings.threads:
         torch.set_num_threads(settings.threads)
     fsdp, tensor = _degrees(settings.fsdp, settings.tensor_parallel)

@@ -7,6 +7,7 @@ Options go to `vllm.LLM(...)` by their own names; those with structure are writt
   first sample or score, after the prompts of that have passed through it with the old ones;
   `sync_reset_cache=false` leaves these in the prefix cache; `sync_stock=true` loads by vLLM's own
   reload alone, which on a CPU leaves a packed copy of tied embeddings, and packed experts, behind
+- `perturb`: noise on every weight matrix, relative to its standard deviation: a stale checkpoint
 
 Sampled log-probabilities are raw, at temperature 1 over the whole vocabulary, unless
 `logprobs_mode=processed_logprobs`. Scoring is vLLM's `prompt_logprobs`, which are raw whatever the
@@ -32,7 +33,7 @@ import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed
 from vllm_worker_extension import EXTENSION, unpack_experts
 
-_OURS = ("attention", "batch_tokens", "sync", "sync_reset_cache", "sync_stock")
+_OURS = ("attention", "batch_tokens", "perturb", "sync", "sync_reset_cache", "sync_stock")
 _FIXED = {
     "model": "it stands before the question mark",
     "worker_extension_cls": "the probe's own extension stands there",
@@ -47,7 +48,7 @@ _ENVIRONMENT = {
 _TOLD = (
     "quantization", "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill",
     "max_num_seqs", "speculative_config", "attention_backend", "logprobs_mode", "sync",
-    "sync_reset_cache", "sync_stock",
+    "sync_reset_cache", "sync_stock", "perturb",
 )  # fmt: skip
 """Settings that bear on log-probabilities and are told where they were given."""
 
@@ -71,7 +72,8 @@ class VllmEngine:
 
         self._on_cpu = current_platform.is_cpu()
         self._given = dict(options)
-        self._sync = str(options.pop("sync", ""))
+        self._noise = options.pop("perturb", 0.0)
+        self._sync = str(options.pop("sync", "") or (model if self._noise else ""))
         self._reset_cache = bool(options.pop("sync_reset_cache", True))
         self._stock = bool(options.pop("sync_stock", False))
         self._model = model
@@ -240,7 +242,7 @@ class VllmEngine:
         one = SamplingParams(max_tokens=1, detokenize=False)
         distinct = [list(each) for each in dict.fromkeys(map(tuple, prompts))]
         self._generate(distinct, [one] * len(distinct), ())
-        for error in self._call("probe_load", folder, self._stock):
+        for error in self._call("probe_load", folder, self._stock, self._noise):
             if error:
                 raise RefusalError(
                     f"vLLM cannot load {folder} into the running engine: {error}",
@@ -395,6 +397,9 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
             f"logprobs_mode={mode} does not give log-probabilities",
             "use raw_logprobs or processed_logprobs",
         )
+    noise = options.get("perturb", 0.0)
+    if isinstance(noise, bool) or not isinstance(noise, int | float) or not noise >= 0:
+        raise RefusalError(f"perturb={noise} is no share of a deviation", "set 0 or more")
     return {name: _structured(value) for name, value in options.items()}
 
 

@@ -285,11 +285,17 @@ def _altered(model: Any, settings: Settings) -> Any:
 
 
 def _perturb(model: nn.Module, relative: float, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            noise = torch.randn(weight.shape, generator=generator) * weight.float().std().cpu()
-            weight.add_((relative * noise).to(weight))
+    """Put noise on every matrix, or on this rank's part of it.
+
+    The noise hangs on the parameter's number alone, so that a matrix that all ranks hold whole
+    stays the same on all of them, whatever else they hold parts of.
+    """
+    for number, weight in enumerate(model.parameters()):
+        own = weight.to_local() if hasattr(weight, "to_local") else weight
+        if own.ndim > 1 and own.numel() > 1:
+            generator = torch.Generator().manual_seed(seed + number)
+            noise = torch.randn(own.shape, generator=generator) * own.float().std().cpu()
+            own.add_((relative * noise).to(own))
 
 
 def quantised_modules(model: Any, settings: Settings) -> dict[str, list[Tensor]]:

@@ -9,7 +9,7 @@ that the program can refuse in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 EXTENSION = "vllm_worker_extension.ProbeWorker"
 """How vLLM is told of it."""
 UNKNOWN_MARGIN = float("nan")
+_LOADING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, AssertionError)
+"""What vLLM makes of a checkpoint that does not fit, or a loader of a form that is not read."""
 
 
 class ProbeWorker:
@@ -72,13 +74,14 @@ class ProbeWorker:
         sampler.compute_logprobs = processed
         return True
 
-    def probe_load(self, folder: str, stock: bool) -> str:
+    def probe_load(self, folder: str, stock: bool, noise: float) -> str:
         """Load another checkpoint into the running model.
 
         Args:
             folder: the checkpoint's.
             stock: with vLLM's own reload and nothing else, which on a CPU leaves the packed copy
                 of tied embeddings, and packed experts, as they were.
+            noise: to put on every weight matrix, relative to its standard deviation.
 
         Returns:
             what went wrong, empty if nothing did.
@@ -86,13 +89,23 @@ class ProbeWorker:
         try:
             if not stock:
                 _forget_packed_experts(self.model_runner.get_model())
-            self.reload_weights(weights_path=folder)  # type: ignore[attr-defined]  # the worker's
+            given: dict[str, Any] = {"weights_path": folder}
+            if noise:
+                given = {"weights_iterator": self._noisy(folder, noise)}
+            self.reload_weights(**given)  # type: ignore[attr-defined]  # the worker's
             if not stock:
                 _pack_embeddings(self.model_runner.get_model())
-        # Whatever vLLM's loading makes of a checkpoint that does not fit. Told, it is one line.
-        except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+        except _LOADING as error:
             return f"{type(error).__name__}: {error}"[:300]
         return ""
+
+    def _noisy(self, folder: str, noise: float) -> Iterator[tuple[str, Any]]:
+        from vllm.model_executor.model_loader import get_model_loader
+
+        config = self.vllm_config.model_config
+        config.model = folder
+        loader = get_model_loader(self.vllm_config.load_config)
+        return noisy(loader.get_all_weights(config, self.model_runner.get_model()), noise)
 
     def probe_digests(self) -> dict[str, list[float]]:
         """Number of elements, sum and Euclidean norm of each parameter that can be read.
@@ -202,6 +215,19 @@ def _routers(model: Any) -> dict[int, Any]:
         if hasattr(router, "select_experts") and hasattr(module, "layer_id"):
             found[int(module.layer_id)] = router
     return found
+
+
+def noisy(weights: Iterable[tuple[str, Any]], relative: float) -> Iterator[tuple[str, Any]]:
+    """A checkpoint's tensors with noise on each matrix, the same on every rank that reads it."""
+    import torch
+
+    for number, (name, tensor) in enumerate(weights):
+        if tensor.ndim > 1 and tensor.is_floating_point() and tensor.element_size() > 1:
+            generator = torch.Generator().manual_seed(number)
+            noise = torch.randn(tensor.shape, generator=generator) * tensor.float().std().cpu()
+            yield name, tensor + (relative * noise).to(tensor)
+        else:
+            yield name, tensor
 
 
 def _process(logits_NV: Any, temperature: float, top_p: float, top_k: int, min_p: float) -> Any:

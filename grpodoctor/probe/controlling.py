@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpodoctor.errors import EngineError, ModelError
+from grpodoctor.probe.attribution.bench import computes_in
 from grpodoctor.probe.checksums import (
     WeightsComparison,
     checkpoint_of,
@@ -30,8 +31,7 @@ from grpodoctor.probe.spec import EngineSpec
 NOISE = 0.05
 """On every weight matrix, relative. Less is drowned by the rounding of a model in 16 bits, and more
 is no likeness of a checkpoint that is some updates old."""
-_TAKES_NOISE = ("transformers", "program")
-_TAKES_CHECKPOINTS = (*_TAKES_NOISE, "fsdp", "vllm")
+_TAKES_WEIGHTS = ("transformers", "fsdp", "vllm", "program")
 _OTHER_WEIGHTS = ("weights", "weights_only", "sync", "sync_reset_cache", "sync_stock")
 _ROUTERS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -64,16 +64,16 @@ def self_scoring_of(rollouts: Rollouts) -> Control:
     """The sampler against itself: prefill against decode."""
     if isinstance(rollouts.rescored, EngineError):
         return not_made("self_scoring", rollouts.rescored.what)
-    return self_scoring_control(rollouts.path, rollouts.rescored, dtype=rollouts.facts.dtype)
+    return self_scoring_control(rollouts.path, rollouts.rescored, dtype=computes_in(rollouts.facts))
 
 
-def repeat_of(scored: Path, backwards: Outcome | None, dtype: str) -> Control:
-    """The learner against itself: the same tokens among other neighbours."""
+def repeat_of(scored: Path, backwards: Outcome | None, facts: EngineFacts) -> Control:
+    """The learner, of whom are the facts, against itself: the same tokens, other neighbours."""
     if backwards is None:
         return not_made("repeat", "there was no time left")
     if isinstance(backwards, EngineError):
         return not_made("repeat", backwards.what)
-    return repeat_control(scored, backwards, dtype=dtype)
+    return repeat_control(scored, backwards, dtype=computes_in(facts))
 
 
 def stale_spec(learner: EngineSpec, stale: Path | None) -> tuple[EngineSpec | None, str]:
@@ -81,18 +81,16 @@ def stale_spec(learner: EngineSpec, stale: Path | None) -> tuple[EngineSpec | No
 
     Args:
         learner: the engine.
-        stale: an older checkpoint; without one, noise is added where the engine can.
+        stale: an older checkpoint; without one, noise is added.
     """
-    if stale is not None and learner.engine in _TAKES_CHECKPOINTS:
+    if learner.engine not in _TAKES_WEIGHTS:
+        return None, f"a learner of the kind {learner.engine} cannot be given other weights"
+    if stale is not None:
         plain = learner.with_options(**dict.fromkeys(_OTHER_WEIGHTS))
         if learner.engine == "program":
             return plain.with_options(model=str(stale)), f"the checkpoint {stale.name}"
         return replace(plain, model=str(stale)), f"the checkpoint {stale.name}"
-    if learner.engine in _TAKES_NOISE:
-        return learner.with_options(perturb=NOISE), f"its own weights with {NOISE:.0%} of noise"
-    if learner.engine in _TAKES_CHECKPOINTS:
-        return None, "this learner needs an older checkpoint for it, --stale DIR"
-    return None, "this learner cannot be given other weights"
+    return learner.with_options(perturb=NOISE), f"its own weights with {NOISE:.0%} of noise"
 
 
 def stale_of(pair: Comparison, part: Path, outcome: Outcome | None, what: str) -> Control:

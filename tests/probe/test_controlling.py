@@ -1,13 +1,23 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
 from grpodoctor.probe.book import labels_of
-from grpodoctor.probe.controlling import NOISE, Weights, stale_spec
+from grpodoctor.probe.controlling import (
+    NOISE,
+    Rollouts,
+    Weights,
+    repeat_of,
+    self_scoring_of,
+    stale_spec,
+)
+from grpodoctor.probe.lab import EngineFacts, Sampling
 from grpodoctor.probe.launch import command_of
 from grpodoctor.probe.spec import EngineSpec
+from tests.probe.pairs import random_responses, write
 
 parse = EngineSpec.parse
 
@@ -39,12 +49,37 @@ def test_wrong_weights_on_purpose() -> None:
     assert (older.model, dict(older.options)) == ("ckpt/step-100", {"dtype": "bfloat16"})
     assert what == "the checkpoint step-100"
     for spec in ("fsdp:m", "vllm:m"):
-        assert stale_spec(parse(spec), None)[0] is None
-        assert "--stale" in stale_spec(parse(spec), None)[1]
+        noisy, _ = stale_spec(parse(spec), None)
+        assert noisy is not None
+        assert dict(noisy.options) == {"perturb": NOISE}
     for spec in ("recorded:run?side=learner", "openai_server:http://h:1"):
-        assert stale_spec(parse(spec), Path("ckpt")) == (
-            None, "this learner cannot be given other weights",
-        )  # fmt: skip
+        for stale in (Path("ckpt"), None):
+            none, why = stale_spec(parse(spec), stale)
+            assert none is None
+            assert (
+                why
+                == f"a learner of the kind {spec.partition(':')[0]} cannot be given other weights"
+            )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "autocast", "passed"),
+    [("float32", "bfloat16", True), ("float32", "", False), ("bfloat16", "", True)],
+)
+def test_what_an_engine_may_differ_from_itself_hangs_on_what_it_computes_in(
+    tmp_path: Path, dtype: str, autocast: str, passed: bool
+) -> None:
+    """Weights in float32 under autocast are how most trainers learn."""
+    drawn, again = write(tmp_path, random_responses(40, 1, gap=0.002))
+    settings = {"autocast": autocast} if autocast else {}
+    facts = EngineFacts(
+        name="fsdp", version="1", model="m", dtype=dtype, device="cpu", layout={}, vocab_size=9,
+        end_ids=(1,), begin_id=None, context=99, logprobs="processed", settings=settings,
+        python="3.11", load_seconds=0.1,
+    )  # fmt: skip
+    rollouts = Rollouts(Sampling(), drawn, drawn, facts, again)
+    assert self_scoring_of(rollouts).passed is passed
+    assert repeat_of(drawn, again, facts).passed is passed
 
 
 def checkpoint(folder: Path, **config: object) -> Path:

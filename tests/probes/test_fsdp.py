@@ -169,6 +169,54 @@ def test_both_at_once_are_four_ranks(dense_model: Path, tmp_path: Path) -> None:
     assert np.abs(told_by(scored)["logprobs"] - wanted).max() < 1e-4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["fsdp", "tensor_parallel"])
+def test_noise_on_purpose_is_on_the_parts_of_every_rank(
+    moe_model: Path, tmp_path: Path, layout: str
+) -> None:
+    """As much as one process makes of it, in the mean over all tokens."""
+    from contract import Processing
+    from engine_transformers import load
+
+    inputs, scored = tmp_path / "inputs", tmp_path / "scored"
+    shards = draw(moe_model, inputs)
+    options = {layout: 2, "perturb": 0.05, "dtype": "float32"}
+    work = [task("score", scored, inputs=str(inputs))]
+    code, answer, log = launch(tmp_path, moe_model, 2, options, work)
+    assert code == 0, log
+    assert answer["engine"]["settings"]["perturb"] == 0.05
+    sound, noisy = (
+        np.concatenate(
+            [
+                each.logprobs
+                for shard in shards
+                for each in load(str(moe_model), own).score(shard, Processing(), ())
+            ]
+        )
+        for own in ({"dtype": "float32"}, {"dtype": "float32", "perturb": 0.05})
+    )
+    wanted = np.abs(noisy - sound).mean()
+    assert wanted / 2 < np.abs(told_by(scored)["logprobs"] - sound).mean() < 2 * wanted
+
+
+def test_noise_is_the_same_on_what_all_ranks_hold_whole() -> None:
+    """Whatever the shapes of their parts of the other matrices are."""
+    import torch
+    from hf_loading import _perturb
+
+    ranks = []
+    for own in (3, 5):
+        layers = {"part": torch.nn.Linear(8, own), "whole": torch.nn.Linear(8, 8)}
+        ranks.append(torch.nn.ModuleDict(layers).requires_grad_(False))
+    ranks[1]["whole"].load_state_dict(ranks[0]["whole"].state_dict())
+    before = ranks[0]["whole"].weight.clone()
+    for rank in ranks:
+        _perturb(rank, 0.1, seed=3)
+    assert torch.equal(ranks[0]["whole"].weight, ranks[1]["whole"].weight)
+    assert not torch.equal(ranks[0]["whole"].weight, before)
+    assert torch.equal(ranks[0]["whole"].bias, ranks[1]["whole"].bias)
+
+
 @pytest.mark.parametrize("lots", [0, 1, 5, 8])
 def test_every_group_makes_as_many_passes_and_each_lot_counts_once(
     lots: int, monkeypatch: pytest.MonkeyPatch

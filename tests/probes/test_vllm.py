@@ -230,6 +230,22 @@ def test_a_whole_sync_arrives_and_the_stock_one_leaves_the_head_behind(
 
 
 @pytest.mark.slow
+def test_noise_on_purpose_reaches_every_kind_of_weight(
+    mixture: Ran, moe_model: Path, tmp_path: Path
+) -> None:
+    """As much as in transformers: packed experts and linear layers have it too."""
+    work = [score(mixture.folder / "sample")]
+    noisy = run_vllm(tmp_path, moe_model, work, dtype="float32", perturb=0.05)
+    told = noisy.arrays("score")["logprobs_N"]
+    gap = np.abs(told - mixture.arrays("sample")["logprobs_N"]).mean()
+    like = by_transformers(variant(tmp_path / "like", moe_model, perturb=0.05), mixture)
+    wanted = np.abs(like - mixture.arrays("sample")["logprobs_N"]).mean()
+    assert wanted / 2 < gap < 2 * wanted
+    assert noisy.engine["settings"]["perturb"] == 0.05
+    assert "weight_digests" not in noisy.engine["settings"]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(550)  # two ranks load one after the other where there are few cores
 def test_int8_on_two_ranks_scores_its_own_tokens_exactly(
     dense_model: Path, prompts: Path, tmp_path: Path
