@@ -1,0 +1,104 @@
+"""The arithmetic of memory, against the bytes that torch really holds."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from grpodoctor.preflight.base import Remark, Skipped
+from grpodoctor.preflight.catalogue import all_checks
+from grpodoctor.preflight.patient import Patient, Plan, Row
+from tests.probes.models import variant
+
+Make = Callable[..., Patient]
+Remarks = Callable[[str, Patient], list[Remark]]
+
+ROW = Row("line 1", "12345+1=", answer="12346")
+PLAN = Plan(max_tokens=20)
+
+
+def _bytes(tensors: object) -> int:
+    return sum(each.nbytes for each in tensors)  # type: ignore[attr-defined]
+
+
+def _trained(model: torch.nn.Module, masters: list[torch.nn.Parameter]) -> int:
+    """Bytes of weights, gradients, other master weights and moments after a step of AdamW."""
+    own = list(model.parameters())
+    model(torch.zeros(1, 4, dtype=torch.long)).logits.sum().backward()
+    for master, weight in zip(masters, own, strict=True):
+        master.grad = weight.grad.to(master.dtype)
+    optimiser = torch.optim.AdamW(masters)
+    optimiser.step()
+    moments = [state[name] for state in optimiser.state.values() for name in ("exp_avg",
+               "exp_avg_sq")]  # fmt: skip
+    copies = [master for master in masters if all(master is not weight for weight in own)]
+    return _bytes(own) + _bytes(weight.grad for weight in own) + _bytes([*copies, *moments])
+
+
+def test_what_a_learner_holds_is_told_to_the_byte(
+    dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    (remark,) = remarks_of("OPT101", patient_of(dense_model, [ROW], plan=PLAN))
+    told = remark.figures["learner: weights, gradients and Adam (bytes)"]
+    model = AutoModelForCausalLM.from_pretrained(dense_model, dtype=torch.bfloat16)
+    masters = [torch.nn.Parameter(each.detach().float()) for each in model.parameters()]
+    assert _trained(model, masters) == told
+    slim = _trained(model, list(model.parameters()))
+    assert told - slim == pytest.approx(
+        (remark.figures["gib"] - remark.figures["gib_bfloat16"]) * 2**30
+    )
+
+
+@pytest.mark.parametrize("window", [None, 16])
+def test_what_a_cache_holds_is_told_to_the_byte(
+    window: int | None, tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    kinds = ["sliding_attention", "full_attention"] * 2
+    settings = {"use_sliding_window": True, "sliding_window": window, "layer_types": kinds}
+    folder = variant(tmp_path / "m", dense_model, config=settings if window else {})
+    patient = patient_of(folder, [ROW], plan=PLAN)
+    (remark,) = remarks_of("OPT101", patient)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    tokens = len(patient.render(ROW)) + PLAN.max_tokens
+    cache = model(torch.zeros(1, tokens, dtype=torch.long), use_cache=True).past_key_values
+    held = _bytes(each for layer in cache.layers for each in (layer.keys, layer.values))
+    if window:  # which transformers keeps one less of than attention sees
+        held += _bytes(
+            each[:, :, :1] for layer in cache.layers[::2] for each in (layer.keys, layer.values)
+        )
+    assert remark.figures["key-value cache of one response (bytes)"] == held
+    logits = model(torch.zeros(1, tokens, dtype=torch.long)).logits.float()
+    assert remark.figures["logits of one response (bytes)"] == logits.nbytes
+
+
+def test_the_memory_that_there_is_decides(
+    dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    (free,) = remarks_of("OPT101", patient_of(dense_model, [ROW], plan=PLAN))
+    severities = []
+    for room in (2 * free.figures["gib"], 1.1 * free.figures["gib"], 0.9 * free.figures["gib"],
+                 0.9 * free.figures["gib_bfloat16"]):  # fmt: skip
+        plan = Plan(max_tokens=20, memory_gib=room)
+        (remark,) = remarks_of("OPT101", patient_of(dense_model, [ROW], plan=plan))
+        severities.append(remark.severity)
+    assert severities == ["info", "warning", "warning", "critical"]
+
+
+def test_what_cannot_be_told_is_not_taken_for_nothing(
+    tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    folder = variant(tmp_path / "m", dense_model)
+    settings = json.loads((folder / "config.json").read_text())
+    kinds = ["linear_attention"] * 4
+    (folder / "config.json").write_text(json.dumps(settings | {"layer_types": kinds}))
+    (remark,) = remarks_of("OPT101", patient_of(folder, [ROW], plan=PLAN))
+    assert "key-value cache of one response: not known of this architecture" in remark.details
+    quantised = settings | {"quantization_config": {"quant_method": "gptq"}}
+    (folder / "config.json").write_text(json.dumps(quantised))
+    (check,) = (each for each in all_checks() if each.code == "OPT101")
+    outcome = check.examine(patient_of(folder, [ROW], plan=PLAN))
+    assert isinstance(outcome, Skipped)
+    assert "gptq" in outcome.why

@@ -1,0 +1,99 @@
+"""The training data: what is asked of an engine, and what is written of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.preflight.base import Remark
+from grpodoctor.preflight.choices import options_of
+from grpodoctor.preflight.patient import Patient, Plan, Row
+from grpodoctor.preflight.rows import check_target, training_rows, write_rows
+from grpodoctor.preflight.run import _asked
+from grpodoctor.probe.spec import EngineSpec
+
+Make = Callable[..., Patient]
+Remarks = Callable[[str, Patient], list[Remark]]
+
+
+@pytest.mark.parametrize("name", ["left.jsonl", "left.parquet"])
+def test_written_rows_are_read_again(name: str, tmp_path: Path) -> None:
+    columns = {"prompt": [{"role": "user", "content": "1+1="}], "reward_model": {
+        "ground_truth": "2"}, "level": 3}  # fmt: skip
+    write_rows([Row("row 1", "1+1=", answer="2", columns=columns)], tmp_path / name)
+    (row,) = training_rows(tmp_path / name)
+    assert (row.prompt, row.answer, row.columns["level"]) == ("1+1=", "2", 3)
+    assert (name == "left.parquet") == ((tmp_path / name).read_bytes()[:4] == b"PAR1")
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("train.jsonl", "take the place of all prompts"),
+        ("left.csv", "not to '.csv'"),
+        ("nowhere/left.jsonl", "no such directory"),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused(target: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}")
+    with pytest.raises(ConfigError, match=told):
+        check_target(tmp_path / target, tmp_path / "train.jsonl")
+
+
+def test_prompts_as_long_as_the_context_are_not_asked(dense_model: Path, patient_of: Make) -> None:
+    rows = [Row("line 1", "1" * 300), *(Row(f"line {at}", "1+1=") for at in range(2, 12))]
+    patient = patient_of(dense_model, rows, plan=Plan(limit=11))
+    short = EngineSpec.parse("vllm:model?max_model_len=128")
+    assert [row.place for row in _asked(patient, short)] == [f"line {at}" for at in range(2, 12)]
+    assert len(_asked(patient, EngineSpec.parse("vllm:model"))) == 11
+
+
+CHOICE = "What is the capital?\nA. Paris\nB. Rome\nC. Oslo\nD. Bern"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "columns", "options"),
+    [
+        (CHOICE, "B", {}, 4),
+        (CHOICE, "(C) Oslo", {}, 4),
+        (CHOICE, "Rome", {}, 4),
+        (CHOICE.lower(), "B", {}, 4),
+        ("Which one? (A) 12 (B) 13 (C) 14", "C", {}, 3),
+        ("Which one?", "2", {"choices": ["a", "b", "c", "d"]}, 4),
+        ("Which one?", "b", {"choices": {"text": ["x", "y"], "label": ["A", "B"]}}, 2),
+        (CHOICE, "E", {}, 0),
+        (CHOICE, "17", {}, 0),
+        ("Find a) the area and b) the length 12 of it.", "12", {}, 0),
+        ("Triangle A. B. is given; what is 3+4?", "7", {}, 0),
+    ],
+)
+def test_the_options_of_a_question_are_counted(
+    prompt: str, answer: str, columns: dict[str, object], options: int
+) -> None:
+    assert options_of(Row("line 1", prompt, columns=columns), answer) == options
+
+
+def _choices(keys: str, count: int) -> list[Row]:
+    return [
+        Row(f"line {at}", f"{at}: {CHOICE}", answer=keys[at % len(keys)]) for at in range(count)
+    ]
+
+
+def test_questions_of_a_choice_are_told_among_others(
+    dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    sums = [Row(f"sum {at}", f"{at}+1=", answer=str(at + 1)) for at in range(90)]
+    assert remarks_of("DAT108", patient_of(dense_model, sums)) == []
+    (remark,) = remarks_of("DAT108", patient_of(dense_model, [*sums, *_choices("ABCD", 10)]))
+    assert remark.severity == "warning"
+    assert remark.figures["guess"] == pytest.approx(0.25)
+    assert remark.figures["choices"] == pytest.approx(0.1)
+    assert "skewed" not in remark.summary
+    (few,) = remarks_of("DAT108", patient_of(dense_model, [*sums, *_choices("A", 2)]))
+    assert few.severity == "info"
+
+
+def test_a_skewed_key_is_told(dense_model: Path, patient_of: Make, remarks_of: Remarks) -> None:
+    (remark,) = remarks_of("DAT108", patient_of(dense_model, _choices("CCCCCABCDC", 60)))
+    assert "the key is skewed: C is right in 70%" in remark.summary
