@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.results import Cell, ProbeResult
+from grpodoctor.probe.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.severity import SEVERITIES, figure, severity_of
 from grpodoctor.runs.attached import AttachedProbe, attach
+from grpodoctor.vocabulary.values import Reading
 
 _FAMILIES = ("mismatch/", "experts/")
+_NLL_GAP = "mismatch/nll_gap"
+_SURE = 1.25
+"""Widths of its interval of 95 % that a figure must be off zero: the five standard errors that rule
+MIS003 asks for."""
 _MOST_TEXT = 1900
 
 
@@ -35,13 +40,25 @@ def _harm(cell: Cell) -> tuple[int, float]:
     return SEVERITIES.index(severity_of(cell)), gap
 
 
+def _readings(comparison: Comparison) -> dict[str, Reading]:
+    """What rules may take for every step of a run.
+
+    The gap of likelihood and entropy is zero but for chance where all is well. A run shows its
+    chance by its scatter from step to step, and a probe is one measurement: of that figure it
+    leaves what is beyond chance.
+    """
+    known = {name: each for name, each in comparison.readings.items() if name.startswith(_FAMILIES)}
+    interval = comparison.intervals.get(_NLL_GAP)
+    is_sure = interval is not None and abs(interval.value) > _SURE * (interval.high - interval.low)
+    return {name: each for name, each in known.items() if name != _NLL_GAP or is_sure}
+
+
 def _probe(cell: Cell, created: str) -> AttachedProbe:
-    readings = cell.comparison.readings if cell.comparison else {}
     return AttachedProbe(
         created=created,
         sampler=cell.sampler[:_MOST_TEXT],
         learner=cell.learner[:_MOST_TEXT],
         verdict=cell.verdict[:_MOST_TEXT],
         causes=tuple(each.cause for each in cell.causes),
-        readings={name: value for name, value in readings.items() if name.startswith(_FAMILIES)},
+        readings=_readings(cell.comparison) if cell.comparison else {},
     )

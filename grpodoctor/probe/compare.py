@@ -147,8 +147,8 @@ class _Tally:
             return {}
         found = {}
         for figure, (low, high) in self._bootstrap.intervals(self._prompts.prompts).items():
-            reading = readings[f"mismatch/{figure}"]
-            value = scalar(reading)
+            reading = readings.get(f"mismatch/{figure}")
+            value = None if reading is None else scalar(reading)
             # What was never seen is never drawn either: "0 to 0" would claim what nobody knows.
             unseen = isinstance(reading, Rate) and not reading.hits
             if value is not None and not unseen:

@@ -33,10 +33,11 @@ _MEANS = {
     "kl_k3": ("tokens", "k3"),
     "chi2": ("tokens", "chi2"),
     "far_rate": ("tokens", "far"),
+    "nll_gap": ("told", "surprise"),
 }
 """Figures that are a sum over a count."""
 FIGURES = (*_MEANS, "kl_k1", "ess", "pearson")
-"""What intervals are given for, without `mismatch/`."""
+"""What intervals are given for, without `mismatch/`; `nll_gap` where the learner has entropies."""
 
 
 class Bootstrap:
@@ -86,7 +87,9 @@ class Bootstrap:
             return {}
         sums = self._sums
         count = sums["tokens"]
-        figures = {name: sums[term] / sums[over] for name, (over, term) in _MEANS.items()}
+        figures = {
+            name: sums[term] / sums[over] for name, (over, term) in _MEANS.items() if over in sums
+        }
         figures["kl_k1"] = -figures["bias"]
         figures["ess"] = sums["weight"] ** 2 / (count * sums["square"])
         learner, sampler = sums["learner"] / count, sums["sampler"] / count
@@ -121,4 +124,15 @@ def _terms(pair: ShardPair) -> list[tuple[str, NDArray[np.float64], Integers]]:
     return [
         *((name, values, rows_N) for name, values in per_token.items()),
         *((name, values, pair.rows) for name, values in per_response.items()),
+        *_surprises(pair),
     ]
+
+
+def _surprises(pair: ShardPair) -> list[tuple[str, NDArray[np.float64], Integers]]:
+    """-log p minus entropy in the learner, where it tells of entropies."""
+    if pair.scored.entropy_N is None:
+        return []
+    terms_N = -pair.scored.logprobs_N.astype(np.float64) - pair.scored.entropy_N
+    finite_N = np.isfinite(terms_N)
+    terms_N, rows_N = terms_N[finite_N], pair.sampled.rows_N[finite_N]
+    return [("told", np.ones(len(terms_N)), rows_N), ("surprise", terms_N, rows_N)]

@@ -206,7 +206,7 @@ def test_intervals_are_those_of_a_bootstrap_by_prompt() -> None:
     assert interval.high - interval.low == pytest.approx(high - low, rel=0.2)
     as_if_independent = 2 * 1.96 * means.std() / math.sqrt(means.size)
     assert interval.high - interval.low > 1.5 * as_if_independent
-    assert {name.removeprefix("mismatch/") for name in found.intervals} == set(FIGURES)
+    assert {name.removeprefix("mismatch/") for name in found.intervals} == {*FIGURES} - {"nll_gap"}
     for each in found.intervals.values():
         assert each.low <= each.value <= each.high
 
