@@ -49,11 +49,13 @@ class Pictures:
     def __init__(self) -> None:
         self._calls: list[str] = []
 
-    def place(self, drawn: Sequence[tuple[str, Figure]]) -> str:
+    def place(self, drawn: Sequence[tuple[str, Figure]], *, wide: int = 0) -> str:
         """The HTML that holds some pictures; empty where there is none.
 
         Args:
             drawn: caption and figure of each.
+            wide: pixels that each needs, which stand below one another then; 0 sets them in columns
+                as wide as the page allows.
         """
         if not drawn:
             return ""
@@ -63,11 +65,13 @@ class Pictures:
         for title, figure in drawn:
             name = f"picture-{len(self._calls)}"
             caption = f"<figcaption>{safe(title)}</figcaption>"
-            places.append(f'<figure>{caption}<div id="{name}"></div></figure>')
+            room = f' style="min-width:{wide}px"' if wide else ""
+            places.append(f'<figure>{caption}<div{room} id="{name}"></div></figure>')
             data = to_json(figure, validate=False, engine="json")
             data = data.replace("<", "\\u003c")  # no text in it can end or open a script
             self._calls.append(f'draw("{name}",{data});')
-        return f'<div class="pictures">{"".join(places)}</div>'
+        kind = "pictures wide" if wide else "pictures"
+        return f'<div class="{kind}">{"".join(places)}</div>'
 
     def scripts(self) -> list[str]:
         """What draws all that was placed."""

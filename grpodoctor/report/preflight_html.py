@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.preflight.run import NotMade, Preflight, Seen
 from grpodoctor.report.escape import html as safe
 from grpodoctor.report.page import document, table
-from grpodoctor.report.preflight_text import facts_line, tally
+from grpodoctor.report.preflight_text import facts_line, filtered_line, tally
 
 
 def render(found: Preflight) -> str:
@@ -16,6 +16,7 @@ def render(found: Preflight) -> str:
             f"<h1>{safe(found.model)}</h1><p class='facts'>{safe(facts_line(found))}</p>",
             f"<p class='tally'>{safe(tally(found))}</p></header>",
             *(_seen(each) for each in found.seen),
+            f"<p>{safe(filtered_line(found))}</p>",
             _list("Failed", found.failed),
             _list("Skipped, for want of data", found.skipped),
             _passed(found),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
+from grpodoctor.preflight.rows import MOST_ROWS
 from grpodoctor.preflight.run import NotMade, Preflight, Seen
 from grpodoctor.report.escape import plain
 from grpodoctor.report.printed import indented, printed
@@ -24,7 +25,18 @@ def render(found: Preflight, *, width: int = 80, colour: bool = False) -> str:
 
 def facts_line(found: Preflight) -> str:
     """What was examined."""
-    return f"{counted(found.rows, 'prompt')} · {found.seconds:.0f} s"
+    first = "the first " if found.rows == MOST_ROWS else ""
+    asked = f", {found.asked} of them asked" if found.asked else ""
+    return f"{first}{counted(found.rows, 'prompt')}{asked} · {found.seconds:.0f} s"
+
+
+def filtered_line(found: Preflight) -> str:
+    """What became of the prompts that were to be filtered; empty if none were."""
+    if found.filtered is None:
+        return ""
+    more = found.rows - found.asked
+    rest = f"; the {more} others were not asked, see --limit" if more else ""
+    return f"{found.filtered} of {found.asked} prompts are of the right difficulty: written{rest}"
 
 
 def tally(found: Preflight) -> str:
@@ -49,8 +61,8 @@ def _parts(found: Preflight) -> list[RenderableType]:
     ]
     for seen in found.seen:
         parts += ["", *_seen(seen)]
-    if found.filtered is not None:
-        parts += ["", Text(f"{counted(found.filtered, 'prompt')} of the right difficulty written")]
+    if written := filtered_line(found):
+        parts += ["", Text(written)]
     for title, entries in (("Failed", found.failed), ("Skipped, for want of", found.skipped)):
         if entries:
             parts += ["", Text(title, style="bold underline")]

@@ -86,13 +86,13 @@ def _told(wanted: _Wanted, framework: str) -> Advised | None:
 def _precision(result: ProbeResult, cell: Cell) -> Iterator[_Wanted]:
     sampler, learner = _dtype(result, cell.sampler), _dtype(result, cell.learner)
     if learner:
-        yield _Wanted(f"the sampler in {learner}, as the learner", {"sampler_dtype": learner})
+        yield _Wanted(f"run the sampler in {learner}, as the learner", {"sampler_dtype": learner})
     if "bfloat16" in (sampler, learner):
         both: dict[str, Setting] = {"sampler_dtype": "float16", "learner_dtype": "float16"}
-        title = "or both sides in float16, which rounds eight times finer than bfloat16"
+        title = "or run both sides in float16, which rounds eight times finer than bfloat16"
         yield _Wanted(title, both, instead=True)
     if sampler in ("bfloat16", "float16"):
-        title = "or the sampler's output head in float32, which brings back a part at little cost"
+        title = "or compute the sampler's output head in float32, which takes away a part"
         yield _Wanted(title, {"float32_head": True}, instead=True)
 
 
@@ -104,7 +104,7 @@ def _dtype(result: ProbeResult, label: str) -> str:
 def _layout(result: ProbeResult, cell: Cell) -> Iterator[_Wanted]:
     theirs, ours = (_degree(result.engines.get(each)) for each in (cell.sampler, cell.learner))
     if theirs != ours:
-        title = f"the sampler's layers on {counted(ours, 'device')} each, as the learner's"
+        title = f"put each layer of the sampler on {counted(ours, 'device')}, as the learner does"
         yield _Wanted(title, {"sampler_tensor_parallel": ours})
 
 
@@ -119,13 +119,13 @@ def _unquantised(_: ProbeResult, cell: Cell) -> Iterator[_Wanted]:
 
 def _routing(*_: object) -> Iterator[_Wanted]:
     yield _Wanted("replay the sampler's routing (R3)", {"routing_replay": "R3"})
-    yield _Wanted("or GSPO, which flips disturb least", GSPO)
+    yield _Wanted("or take GSPO, which flips disturb least", GSPO)
 
 
 def _temperature(result: ProbeResult, _: Cell) -> Iterator[_Wanted]:
     asked = result.settings.get("temperature")
     if isinstance(asked, int | float):
-        title = "the temperature that was asked for, on both sides"
+        title = "set the temperature that was asked for, on both sides"
         yield _Wanted(title, {"temperature": float(asked)})
 
 
@@ -140,11 +140,13 @@ _AGAINST: Mapping[str, _Answer] = {
     "quantisation": _unquantised,
     "router-flips": _routing,
     "temperature": _temperature,
-    "stale-weights": _always("weights that are never older than a step", "sampler_sync_every", 1),
-    "kv-cache": _always("a cache that is not quantised", "unquantised_cache"),
+    "stale-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
+    "kv-cache": _always("keep a cache that is not quantised", "unquantised_cache"),
     "truncation": _always("sample from the whole distribution", "whole_distribution"),
-    "raw-logprobs": _always("log-probabilities of what is drawn from", "processed_logprobs"),
-    "prefix-caching": _always("no prefix cache, until each sync empties it", "no_prefix_cache"),
+    "raw-logprobs": _always("report log-probabilities of what is drawn from", "processed_logprobs"),
+    "prefix-caching": _always(
+        "do without the prefix cache, or empty it at each sync", "no_prefix_cache"
+    ),
 }
 """What a framework is asked for, by the cause."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grpodoctor.probe.results import (
     Cell,
@@ -11,11 +11,13 @@ from grpodoctor.probe.results import (
     ExpertComparison,
     NamedCause,
     ProbeResult,
+    Replayed,
     WorstResponse,
 )
 from grpodoctor.report.escape import html as safe
 from grpodoctor.report.page import Pictures, document, table
 from grpodoctor.report.probe_advice import advised
+from grpodoctor.report.probe_names import short_names
 from grpodoctor.report.probe_pictures import cell_figures, figure_of, grid_figures
 from grpodoctor.report.probe_words import (
     CONTROL_MARKS,
@@ -27,22 +29,33 @@ from grpodoctor.report.probe_words import (
     replay_line,
     settings_line,
     small,
+    standing,
     sureness,
     tally,
     told_again,
+    why,
 )
 
 _MOST_PICTURED = 6
 """Pairs that get pictures of their own, those that differ most: a page must open at once."""
+_NAME_PIXELS, _CELL_PIXELS = 220, 110
+"""Room that a heat map needs for the samplers' names, and for each learner."""
 _MOST_MARKED = 400
 """Tokens of a response that are shown, around its worst one."""
-_TONES = {"done": "info", "failed": "critical", "not_run": "warning"}
+_SURENESS = {"proven": "critical", "likely": "warning", "possible": "info"}
+
+
+def _measure(which: str, of: str) -> str:
+    """The head of a column whose unit stays on one line."""
+    return f'{which} <span class="measure">{of}</span>'
+
+
 _COLUMNS = (
-    ("mismatch/prob_diff_mean", "mean |Δp|"),
-    ("mismatch/prob_diff_max", "max |Δp|, mean"),
-    ("mismatch/prob_diff_max/worst_sequence", "max |Δp|"),
-    ("mismatch/logprob_diff_mean", "mean |Δlogp|"),
-    ("mismatch/kl_k3", "k3"),
+    ("mismatch/prob_diff_mean", _measure("mean", "|Δp|")),
+    ("mismatch/prob_diff_max", _measure("mean of max", "|Δp|")),
+    ("mismatch/prob_diff_max/worst_sequence", _measure("largest", "|Δp|")),
+    ("mismatch/logprob_diff_mean", _measure("mean", "|Δlogp|, nats")),
+    ("mismatch/kl_k3", _measure("k3,", "nats")),
 )
 
 
@@ -58,16 +71,17 @@ def render(result: ProbeResult, framework: str | None = None) -> str:
     """
     pictures = Pictures()
     pictured = _pictured(result.cells)
+    names = short_names(result)
     body = "".join(
         (
             _header(result),
-            _overview(result),
-            _grid(result, pictures),
+            _overview(result, names) if len(result.cells) > 1 else "",
+            _grid(result, names, pictures),
             *(
-                _cell(result, index, pictures if index in pictured else None, framework)
+                _cell(result, index, names, pictures if index in pictured else None, framework)
                 for index in range(len(result.cells))
             ),
-            _engines(result),
+            _engines(result, names),
         )
     )
     return document("Do these engines agree?", body, pictures.scripts())
@@ -91,48 +105,64 @@ def _header(result: ProbeResult) -> str:
     )
 
 
-def _overview(result: ProbeResult) -> str:
+def _overview(result: ProbeResult, names: Mapping[str, str]) -> str:
+    is_one_length = len({cell.max_tokens for cell in result.cells}) == 1
     rows = []
     for index, cell in enumerate(result.cells):
-        tone = _TONES[cell.status]
-        badge = f'<span class="{tone}"><span class="badge">{safe(cell.status)}</span></span>'
-        told = safe(cell.verdict or cell.told, limit=400)
-        names = f"{safe(cell.sampler)} → {safe(cell.learner)}"
-        link = f'<a href="#cell-{index}">{names}</a><br><small>{told}</small>'
+        told = f"<p><small>{safe(why(cell), limit=200)}</small></p>"
+        sides = f"{safe(names[cell.sampler])} → {safe(names[cell.learner])}"
+        lengths = [] if is_one_length else [str(cell.max_tokens)]
         figures = [small(figure_of(cell, metric)) for metric, _ in _COLUMNS]
-        rows.append([badge, link, str(cell.max_tokens), *figures])
-    head = ["", "sampler → learner", "tokens", *(title for _, title in _COLUMNS)]
+        link = f'<a href="#cell-{index}">{sides}</a>{told}'
+        rows.append([_standing(cell), link, *lengths, *figures])
+    lengths = [] if is_one_length else ["tokens"]
+    head = ["", "sampler → learner", *lengths, *(title for _, title in _COLUMNS)]
     return f"<section>{table(head, rows, frozenset(range(2, len(head))))}</section>"
 
 
-def _grid(result: ProbeResult, pictures: Pictures) -> str:
-    places = pictures.place(grid_figures(result.cells))
+def _standing(cell: Cell) -> str:
+    word, tone = standing(cell)
+    return _badge(word, tone)
+
+
+def _badge(word: str, tone: str) -> str:
+    return f'<span class="{tone}"><span class="badge">{safe(word)}</span></span>'
+
+
+def _grid(result: ProbeResult, names: Mapping[str, str], pictures: Pictures) -> str:
+    learners = {cell.learner for cell in result.cells}
+    room = _NAME_PIXELS + _CELL_PIXELS * len(learners)
+    places = pictures.place(grid_figures(result.cells, names), wide=room)
     return f"<section><h2>The grid</h2>{places}</section>" if places else ""
 
 
 def _cell(
-    result: ProbeResult, index: int, pictures: Pictures | None, framework: str | None
+    result: ProbeResult,
+    index: int,
+    names: Mapping[str, str],
+    pictures: Pictures | None,
+    framework: str | None,
 ) -> str:
     cell = result.cells[index]
-    title = f'<section id="cell-{index}"><h2>{safe(pair(cell))}</h2>'
+    title = f'<section id="cell-{index}"><h2>{safe(pair(cell, names))}</h2>'
     if cell.comparison is None:
-        return f'{title}<p class="damage">{safe(cell.told, limit=2000)}</p></section>'
+        told = safe(cell.told, limit=2000)
+        return f'{title}<p class="damage">{_standing(cell)} {told}</p></section>'
     drawn = pictures.place(cell_figures(cell.comparison)) if pictures else ""
     again = told_again(cell)
     advice = "".join(f"<li>{safe(each)}</li>" for each in cell.remedies if each not in again)
     return (
-        f'{title}<p class="sentence">{safe(cell.verdict)}</p>'
+        f'{title}<p class="sentence">{_standing(cell)} {safe(cell.verdict)}</p>'
         + "".join(_cause(each) for each in cell.causes)
         + (f"<h3>What to do</h3><ul>{advice}</ul>" if advice else "")
         + (_settings(result, cell, framework) if framework else "")
         + _controls(cell)
         + drawn
-        + f'<div class="halves"><div>{_figures(cell.comparison)}</div>'
-        f"<div>{_effects(cell.comparison)}{_experts(cell.comparison.experts)}"
-        + (f"<p>{safe(replay_line(cell.replayed), limit=600)}</p>" if cell.replayed else "")
+        + f'<div class="halves"><div>{_figures(cell.comparison)}'
+        f"{_worst_prompts(cell.comparison)}</div><div>{_effects(cell.comparison)}"
+        + _experts(cell.comparison.experts, replayed=cell.replayed)
         + _experts(cell.churn, "Experts: the older checkpoint against this one")
         + "</div></div>"
-        + _worst_prompts(cell.comparison)
         + _worst(cell.comparison)
         + "</section>"
     )
@@ -144,10 +174,11 @@ def _cause(cause: NamedCause) -> str:
         f"{safe(name.replace('_', ' '))} {small(value)}" for name, value in cause.figures.items()
     )
     remedies = "".join(f"<li>{safe(each)}</li>" for each in cause.remedies)
-    tone = "critical" if cause.confidence == "proven" else "warning"
+    tone = _SURENESS[cause.confidence]
+    explained = sureness(cause).partition(", ")[2]
     return (
-        f'<article class="finding {tone}"><h3><code>{safe(cause.cause)}</code> {safe(cause.title)} '
-        f"<small>{safe(sureness(cause))}</small></h3>"
+        f'<article class="finding {tone}"><h3>{_badge(cause.confidence, tone)} '
+        f"{safe(cause.title)} <small><code>{safe(cause.cause)}</code> {explained}</small></h3>"
         f'<div class="halves"><div><p>{safe(cause.told)}</p>'
         + (f"<ul>{details}</ul>" if details else "")
         + (f'<p class="facts">{figures}</p>' if figures else "")
@@ -157,7 +188,7 @@ def _cause(cause: NamedCause) -> str:
 
 def _settings(result: ProbeResult, cell: Cell, framework: str) -> str:
     cards = "".join(
-        f"<div class='advice'><p>{safe(each.title)}</p>"
+        f"<div class='advice'><p>{safe(each.title[:1].upper() + each.title[1:])}:</p>"
         f"<pre>{safe(chr(10).join(each.lines), lines=True)}</pre></div>"
         for each in advised(result, cell, framework)
     )
@@ -169,12 +200,7 @@ def _controls(cell: Cell) -> str:
         return ""
     tones = {True: "good", False: "critical", None: "warning"}
     rows = [
-        [
-            f'<span class="{tones[each.passed]}"><span class="badge">'
-            f"{CONTROL_MARKS[each.passed]}</span></span>",
-            safe(each.title),
-            safe(each.told),
-        ]
+        [_badge(CONTROL_MARKS[each.passed], tones[each.passed]), safe(each.title), safe(each.told)]
         for each in cell.controls
     ]
     return f"<h3>Controls</h3>{table(['', '', ''], rows)}"
@@ -200,12 +226,10 @@ def _effects(comparison: Comparison) -> str:
     if not comparison.effects:
         return ""
     rows = [
-        [safe(title), _percent(share), over, _percent(lost)]
+        [safe(title), f"{_percent(share)} of {over}", _percent(lost)]
         for title, over, share, lost in effect_rows(comparison)
     ]
-    listed = table(
-        ["correction or clip", "acts on", "of the", "weight lost"], rows, frozenset({1, 3})
-    )
+    listed = table(["correction or clip", "acts on", "weight lost"], rows, frozenset({1, 2}))
     return f"<h3>What it does to training, at the usual caps</h3>{listed}"
 
 
@@ -215,7 +239,9 @@ def _percent(share: float | None) -> str:
     return f"{share:.2%}" if math.isfinite(share) else "n/a"
 
 
-def _experts(experts: ExpertComparison | None, title: str = "Experts") -> str:
+def _experts(
+    experts: ExpertComparison | None, title: str = "Experts", replayed: Replayed | None = None
+) -> str:
     if experts is None:
         return ""
     rows = [
@@ -237,13 +263,14 @@ def _experts(experts: ExpertComparison | None, title: str = "Experts") -> str:
         ]
         for each in experts.layers
     ]
+    told = f"<p>{safe(replay_line(replayed), limit=600)}</p>" if replayed else ""
     head = ["layer", "overlap", "tokens flipped", "margin, flipped", "margin, kept"]
     margins = [
         [f"{small(low)} to {small(high)}", f"{rate:.2%}", f"{count:,}"]
         for low, high, rate, count in experts.by_margin
     ]
     return (
-        f"<h3>{title}</h3>{table(['', ''], rows, frozenset({1}))}"
+        f"<h3>{title}</h3>{told}{table(['', ''], rows, frozenset({1}))}"
         + table(head, layers, frozenset(range(5)))
         + (
             table(["router margin", "flipped", "token-layers"], margins, frozenset({1, 2}))
@@ -304,10 +331,10 @@ def _token(worst: WorstResponse, pieces: Sequence[str], place: int) -> str:
     return f'<mark style="--heat:{share:.2f}" title="{told}">{text}</mark>'
 
 
-def _engines(result: ProbeResult) -> str:
+def _engines(result: ProbeResult, names: Mapping[str, str]) -> str:
     rows = [
         [
-            f"<code>{safe(label)}</code>",
+            f"{safe(names.get(label, ''))}<p><code>{safe(label)}</code></p>",
             safe(engine_line(facts)),
             f"<small>{safe(settings_line(facts), limit=400)}</small>",
         ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from grpodoctor.probe.controls import ORDINARY
 from grpodoctor.probe.results import Bin, Cell, Comparison
+from grpodoctor.probe.severity import HARM
 from grpodoctor.report.escape import html
 from grpodoctor.report.pictures import AMBER, BLUE, GREY, RED, VIOLET
 from grpodoctor.vocabulary.values import scalar
@@ -19,13 +22,41 @@ _MOST_POINTS = 1500
 _SMALLEST = 1e-9
 """What agrees exactly is drawn as this on a logarithmic scale."""
 _ROW_PIXELS = 46
-_LABEL_LETTERS = 60
+_LABEL_LETTERS = 160
+_ROW_LETTERS, _COLUMN_LETTERS, _MOST_LINES, _MOST_LETTERS = 24, 17, 3, 66
+"""A name's lines beside a row and below a column."""
 
-GRIDDED = (
-    ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses"),
-    ("mismatch/kl_k3", "KL(sampler, learner) per token, k3, in nats"),
+_Colours = tuple[tuple[float, float] | None, list[list[Any]]]
+_ENDS = (1e-4, 0.2)
+
+
+def _share(value: float) -> float:
+    """Where a value stands between the ends, on a logarithmic scale."""
+    return math.log(value / _ENDS[0]) / math.log(_ENDS[1] / _ENDS[0])
+
+
+_HARM: _Colours = (
+    (math.log10(_ENDS[0]), math.log10(_ENDS[1])),
+    [
+        *([0, "#e6f0fd"], [_share(ORDINARY), "#b9d5f6"]),
+        *([_share(ORDINARY), "#f8dfa8"], [_share(HARM), "#f0b95a"]),
+        *([_share(HARM), "#eca39f"], [1, "#d9534f"]),
+    ],
 )
-"""What the heat maps show."""
+"""Where a gap has a known meaning: blue, amber and red begin at the same gaps in every report."""
+_BLUES: _Colours = (None, [[0, "#e3eefc"], [1, "#7fb0ea"]])
+"""Where it has none: darker is more, of those in the picture."""
+GRIDDED = (
+    (
+        "mismatch/prob_diff_mean",
+        f"Mean |Δp|: amber from {ORDINARY:g}, more than two sound engines show; red from {HARM:g}, "
+        "as in runs that were ruined",
+        _HARM,
+    ),
+    ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses", _BLUES),
+    ("mismatch/kl_k3", "KL(sampler, learner) per token, k3, in nats", _BLUES),
+)
+"""What the heat maps show, and in which colours: the range in powers of ten, and the scale."""
 
 
 def figure_of(cell: Cell, metric: str) -> float | None:
@@ -35,49 +66,78 @@ def figure_of(cell: Cell, metric: str) -> float | None:
     return scalar(cell.comparison.readings[metric])
 
 
-def grid_figures(cells: Sequence[Cell]) -> list[tuple[str, Figure]]:
-    """Heat maps of samplers against learners, one a figure and length; none for a single cell."""
+def grid_figures(cells: Sequence[Cell], names: Mapping[str, str]) -> list[tuple[str, Figure]]:
+    """Heat maps of samplers against learners, one a figure and length; none for a single cell.
+
+    Args:
+        cells: of one probe.
+        names: what to write for each label; hostile.
+    """
     drawn = []
     for length in sorted({cell.max_tokens for cell in cells}):
         there = [cell for cell in cells if cell.max_tokens == length]
         if len(there) < 2:  # a grid of one is a number
             continue
-        for metric, title in GRIDDED:
-            drawn.append((f"{title}, {length} tokens", _heat_map(there, metric)))
+        for metric, title, colours in GRIDDED:
+            drawn.append((f"{title} ({length} tokens)", _heat_map(there, metric, names, colours)))
     return drawn
 
 
-def _heat_map(cells: Sequence[Cell], metric: str) -> Figure:
+def _heat_map(
+    cells: Sequence[Cell], metric: str, names: Mapping[str, str], colours: _Colours
+) -> Figure:
     import plotly.graph_objects as go
 
     samplers = list(dict.fromkeys(cell.sampler for cell in cells))
     learners = list(dict.fromkeys(cell.learner for cell in cells))
     found = {(cell.sampler, cell.learner): figure_of(cell, metric) for cell in cells}
     values = [[found.get((row, column)) for column in learners] for row in samplers]
+    ends, scale = colours
     figure = go.Figure(
         go.Heatmap(
-            x=[_name(each) for each in learners],
-            y=[_name(each) for each in samplers],
             z=[[None if value is None else _log(value) for value in row] for row in values],
             text=[["-" if value is None else f"{value:.2g}" for value in row] for row in values],
+            customdata=[
+                [f"{_name(row)}<br>→ {_name(column)}" for column in learners] for row in samplers
+            ],
             texttemplate="%{text}",
             textfont={"color": "#1d2129"},
-            hovertemplate="%{y}<br>%{x}<br>%{text}<extra></extra>",
-            colorscale=[[0, "#dbe9fb"], [0.5, "#f3c66b"], [1, "#d9534f"]],
+            hovertemplate="%{customdata}<br>%{text}<extra></extra>",
+            colorscale=scale,
+            zmin=None if ends is None else ends[0],
+            zmax=None if ends is None else ends[1],
             showscale=False,
             xgap=2,
             ygap=2,
         )
     )
-    layout = _layout("learner", "", height=110 + _ROW_PIXELS * len(samplers))
-    layout["yaxis"] |= {"autorange": "reversed", "automargin": True, "showgrid": False}
-    layout["xaxis"] |= {"automargin": True, "showgrid": False, "type": "category"}
+    # Names are written at places, not made categories: two that look alike stay two.
+    layout = _layout("learner", "sampler", height=150 + _ROW_PIXELS * len(samplers))
+    layout["yaxis"] |= _named(samplers, names, _ROW_LETTERS) | {"autorange": "reversed"}
+    layout["xaxis"] |= _named(learners, names, _COLUMN_LETTERS) | {"tickangle": 0}
     figure.update_layout(**layout)
     return figure
 
 
+def _named(labels: Sequence[str], names: Mapping[str, str], letters: int) -> dict[str, Any]:
+    """Ticks that bear names, on as many lines as these need."""
+    told = [
+        "<br>".join(
+            map(
+                html,
+                wrap(names.get(label, label)[:_MOST_LETTERS], letters, break_long_words=False)[
+                    :_MOST_LINES
+                ],
+            )
+        )
+        for label in labels
+    ]
+    places = list(range(len(labels)))
+    return {"tickvals": places, "ticktext": told, "automargin": True, "showgrid": False}
+
+
 def _name(label: str) -> str:
-    """A label on two lines: the model first, the options below."""
+    """A whole label on two lines: the model first, the options below."""
     return html(label, limit=_LABEL_LETTERS).replace("?", "<br>", 1)
 
 
@@ -89,12 +149,14 @@ def cell_figures(comparison: Comparison) -> list[tuple[str, Figure]]:
     """What one pair of engines looks like: token by token, by position and so on."""
     drawn = []
     if comparison.scatter:
-        drawn.append(("Probability of a token in the two engines", _scatter(comparison)))
+        drawn.append(("Each token's log-probability in the two engines", _scatter(comparison)))
     if comparison.by_position:
-        drawn.append(("By position in the response", _bins(comparison.by_position, "position")))
+        drawn.append(
+            ("Mismatch by position in the response", _bins(comparison.by_position, "position"))
+        )
     if comparison.by_probability:
         bins = _bins(comparison.by_probability, "sampler's probability")
-        drawn.append(("By the sampler's probability", bins))
+        drawn.append(("Mismatch by the sampler's probability of a token", bins))
     if comparison.experts and comparison.experts.layers:
         drawn.append(("Tokens with other experts, by layer", _layers(comparison)))
     return drawn
@@ -124,7 +186,7 @@ def _scatter(comparison: Comparison) -> Figure:
             hovertemplate="sampler %{x:.3f}, learner %{y:.3f} nats<extra></extra>",
         )
     )
-    figure.update_layout(**_layout("log-probability, sampler", "learner"))
+    figure.update_layout(**_layout("sampler, nats", "learner, nats"))
     return figure
 
 
@@ -137,7 +199,7 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
     for name, values, colour in (
         ("mean |Δp|", [each.prob_diff_mean for each in bins], BLUE),
         ("largest |Δp|", [each.prob_diff_max for each in bins], RED),
-        ("mean |Δlogp|", [each.logprob_diff_mean for each in bins], VIOLET),
+        ("mean |Δlogp|, nats", [each.logprob_diff_mean for each in bins], VIOLET),
     ):
         figure.add_trace(
             go.Scatter(
@@ -152,10 +214,12 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
                 "%{customdata[2]} tokens<extra>" + name + "</extra>",
             )
         )
-    layout = _layout(f"{over}, from", "")
+    layout = _layout(f"{over}, from", "difference")
     layout["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
-    layout["xaxis"] |= {"type": "category"}
-    figure.update_layout(**layout | {"showlegend": True})
+    layout["xaxis"] |= {"type": "category", "tickfont": {"size": 10}, "automargin": True}
+    layout["margin"] |= {"t": 34}
+    above = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}
+    figure.update_layout(**layout | {"showlegend": True, "legend": above})
     return figure
 
 
@@ -189,7 +253,6 @@ def _layout(across: str, up: str, *, height: int = 300) -> dict[str, Any]:
         "plot_bgcolor": clear,
         "font": {"size": 12, "color": GREY, "family": "system-ui, sans-serif"},
         "showlegend": False,
-        "legend": {"orientation": "h", "y": -0.24, "x": 0, "yanchor": "top"},
         "hoverlabel": {"bgcolor": "#22262e", "font": {"color": "#f2f3f5"}},
         "xaxis": {**axis, "title": {"text": across, "standoff": 6}},
         "yaxis": {**axis, "title": {"text": up, "standoff": 6}},

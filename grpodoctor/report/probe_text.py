@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -13,6 +14,7 @@ from grpodoctor.probe.results import Cell, Comparison, NamedCause, ProbeResult
 from grpodoctor.report.escape import plain
 from grpodoctor.report.printed import indented, printed
 from grpodoctor.report.probe_advice import advised
+from grpodoctor.report.probe_names import short_names
 from grpodoctor.report.probe_pictures import figure_of
 from grpodoctor.report.probe_words import (
     CONTROL_MARKS,
@@ -23,6 +25,7 @@ from grpodoctor.report.probe_words import (
     pair,
     replay_line,
     small,
+    standing,
     sureness,
     tally,
     told_again,
@@ -30,11 +33,17 @@ from grpodoctor.report.probe_words import (
 
 _COLUMNS = (
     ("mismatch/prob_diff_mean", "mean |Δp|"),
-    ("mismatch/prob_diff_max", "max |Δp|"),
+    ("mismatch/prob_diff_max", "mean of max"),
     ("mismatch/kl_k3", "k3"),
 )
 _CONFIDENCE_STYLES = {"proven": "bold red", "likely": "bold yellow", "possible": "bold blue"}
 _CONTROL_STYLES = {True: "green", False: "bold red", None: "yellow"}
+_TONE_STYLES = {
+    "good": "green",
+    "info": "bold blue",
+    "warning": "bold yellow",
+    "critical": "bold red",
+}
 _MOST_DETAILS = 6
 _SMALLEST_EFFECT = 1e-4
 _WORST_TOKENS = 3
@@ -56,62 +65,79 @@ def render(
     Raises:
         ConfigError: if there is no such framework.
     """
-    return printed(_parts(result, framework), width=width, colour=colour)
+    return printed(_parts(result, framework, colour=colour), width=width, colour=colour)
 
 
-def _parts(result: ProbeResult, framework: str | None) -> list[RenderableType]:
-    parts: list[RenderableType] = [
-        Text("Do these engines agree?", style="bold"),
-        Text(plain(facts_line(result)), style="dim"),
-        *(Text(plain(note), style="yellow") for note in result.notes),
-    ]
-    for label, facts in result.engines.items():
-        parts.append(Text(plain(f"{label}: {engine_line(facts)}"), style="dim"))
+def _parts(result: ProbeResult, framework: str | None, *, colour: bool) -> Iterator[RenderableType]:
+    names = short_names(result)
+    told = Text(tally(result), style="bold")
+    yield Text("Do these engines agree?", style="bold")
+    yield told
+    yield Text(plain(facts_line(result)), style="dim")
+    yield from (Text(plain(note), style="yellow") for note in result.notes)
     if len(result.cells) > 1:
-        parts += ["", _overview(result)]
+        yield from ("", _overview(result, names))
     for cell in result.cells:
-        parts += ["", *_cell(result, cell, framework)]
-    return [*parts, "", Text(tally(result), style="bold")]
+        yield ""
+        yield Text(plain(pair(cell, names)), style="bold underline")
+        yield from _cell(result, cell, framework, colour=colour)
+    yield ""
+    for label, facts in result.engines.items():
+        yield Text(plain(f"{label}: {engine_line(facts)}"), style="dim")
+    if len(result.cells) > _MOST_WHOLE:
+        yield Text("Figures, pictures and controls of each pair are in the HTML.", style="dim")
+    yield told
 
 
-def _overview(result: ProbeResult) -> Table:
+def _overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("sampler → learner", overflow="fold")
-    for title in ("tokens", *(title for _, title in _COLUMNS)):
+    is_one_length = len({cell.max_tokens for cell in result.cells}) == 1
+    for title in [*([] if is_one_length else ["tokens"]), *(title for _, title in _COLUMNS)]:
         table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     table.add_column("why", overflow="fold")
+    before = ""
     for cell in result.cells:
+        if cell.sampler != before:
+            table.add_row(Text(plain(names[cell.sampler]), style="bold"))
+        before = cell.sampler
+        word, tone = standing(cell)
         table.add_row(
-            Text(plain(f"{cell.sampler} → {cell.learner}")),
-            str(cell.max_tokens),
+            Text(plain(f"→ {names[cell.learner]}")),
+            *([] if is_one_length else [str(cell.max_tokens)]),
             *(small(figure_of(cell, metric)) for metric, _ in _COLUMNS),
-            Text(", ".join(each.cause for each in cell.causes) or _state(cell)),
+            Text(word, style=_TONE_STYLES[tone]),
+            Text(plain(", ".join(each.cause for each in cell.causes))),
         )
     return table
 
 
-def _state(cell: Cell) -> str:
-    return "" if cell.status == "done" else cell.status.replace("_", " ")
-
-
-def _cell(result: ProbeResult, cell: Cell, framework: str | None) -> list[RenderableType]:
-    title = Text(plain(pair(cell)), style="bold underline")
+def _cell(
+    result: ProbeResult, cell: Cell, framework: str | None, *, colour: bool
+) -> Iterator[RenderableType]:
+    word, tone = standing(cell)
     if cell.comparison is None:
-        return [title, indented(plain(f"{_state(cell)}: {cell.told}"), "bold red")]
-    parts: list[RenderableType] = [title, indented(plain(cell.verdict), "bold")]
+        yield indented(plain(f"{word}: {cell.told}"), "bold red")
+        return
+    head = Text.assemble((word.upper(), _TONE_STYLES[tone]), "  ", (plain(cell.verdict), "bold"))
+    yield Padding(head, (0, 0, 0, 2))
     for cause in cell.causes:
-        parts += _cause(cause)
+        yield from _cause(cause)
     again = told_again(cell)
-    parts += [indented(plain(f"do: {each}"), "cyan") for each in cell.remedies if each not in again]
-    parts += _settings(result, cell, framework)
+    told = (each for each in cell.remedies if each not in again)
+    yield from (indented(plain(f"do: {each}"), "cyan") for each in told)
+    yield from _settings(result, cell, framework)
     if len(result.cells) > _MOST_WHOLE:
-        return parts + _controls(cell, failed=True)
-    parts += [Padding(_figures(cell.comparison), (1, 0, 0, 2))]
-    parts += _effects(cell.comparison) + _experts(cell.comparison)
-    parts += [indented(replay_line(cell.replayed))] if cell.replayed else []
-    parts += _churn(cell)
-    parts += _worst(cell.comparison)
-    return parts + _controls(cell)
+        yield from _controls(cell, failed=True)
+        return
+    yield Padding(_figures(cell.comparison), (1, 0, 0, 2))
+    yield from _effects(cell.comparison)
+    yield from _experts(cell.comparison)
+    yield from [indented(replay_line(cell.replayed))] if cell.replayed else []
+    yield from _churn(cell)
+    yield from _worst(cell.comparison, colour=colour)
+    yield from _controls(cell)
 
 
 def _settings(result: ProbeResult, cell: Cell, framework: str | None) -> list[RenderableType]:
@@ -202,14 +228,19 @@ def _churn(cell: Cell) -> list[RenderableType]:
     return [indented(told)]
 
 
-def _worst(comparison: Comparison) -> list[RenderableType]:
+def _worst(comparison: Comparison, *, colour: bool) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for worst in comparison.worst[:_WORST_TOKENS]:
         pieces = worst.pieces or tuple(f"{each} " for each in worst.ids)
         around = range(max(0, worst.at - 12), min(len(pieces), worst.at + 8))
-        text = Text("    ")
+        text = Text()
         for place in around:
-            text.append(plain(pieces[place], limit=40), "reverse" if place == worst.at else "dim")
+            # Spaces tell words apart; what breaks a line would break the report's.
+            piece = plain(pieces[place], limit=40, lines=True).replace("\n", "↵").replace("\t", " ")
+            if place == worst.at:
+                text.append(piece if colour else f"»{piece}«", "reverse")
+            else:
+                text.append(piece, "dim")
         parts.append(
             indented(
                 f"prompt {worst.prompt}, sample {worst.sample}, token {worst.at}: sampler "
@@ -217,7 +248,7 @@ def _worst(comparison: Comparison) -> list[RenderableType]:
                 f"{worst.learner_logprobs[worst.at]:.3f} nats"
             )
         )
-        parts.append(text)
+        parts.append(Padding(text, (0, 0, 0, 4)))
     return [indented("Where they differ most:"), *parts] if parts else []
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal
 
+from grpodoctor.probe.controls import ORDINARY
 from grpodoctor.probe.effects import EFFECTS
 from grpodoctor.probe.lab import EngineFacts
 from grpodoctor.probe.results import (
@@ -15,8 +19,11 @@ from grpodoctor.probe.results import (
     ProbeResult,
     Replayed,
 )
+from grpodoctor.probe.severity import figure, measured_verdict, severity_of
 from grpodoctor.report.words import counted
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
+
+Tone = Literal["good", "info", "warning", "critical"]
 
 FIGURES: tuple[tuple[str, str], ...] = (
     ("mismatch/prob_diff_mean", "mean |Δp|, mean over responses"),
@@ -35,6 +42,15 @@ FIGURES: tuple[tuple[str, str], ...] = (
 )
 """What is measured of a pair, in the order of telling."""
 
+_ASKED = {
+    "prompts": "{} prompts",
+    "from": "from {}",
+    "samples": "responses a prompt: {}",
+    "max_tokens": "at most {} tokens",
+}
+"""Settings that are better told in words."""
+_OF_ONE = {"agree": "agrees", "differ": "differs"}
+
 CONTROL_MARKS = {True: "passed", False: "FAILED", None: "not made"}
 
 
@@ -49,17 +65,29 @@ def figure_rows(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
             continue
         value = scalar(reading)
         interval = comparison.intervals.get(metric)
-        where = reading.where if isinstance(reading, Max) and reading.where else ""
+        where = _place(reading.where) if isinstance(reading, Max) and reading.where else ""
         between = f"{small(interval.low)} to {small(interval.high)}" if interval else ""
         yield name, small(value), between, where
 
 
+def _place(where: str) -> str:
+    """`prompt-14/0` in words; any other name as it is."""
+    prompt, _, sample = where.removeprefix("prompt-").partition("/")
+    named = where.startswith("prompt-") and prompt.isdigit() and sample.isdigit()
+    return f"prompt {prompt}, sample {sample}" if named else where
+
+
 def small(value: float | None) -> str:
-    """A figure that may be as small as rounding: three digits, with an exponent below .001."""
+    """A figure that may be as small as rounding: three digits, with an exponent below .001.
+
+    Just below 1, what is missing from it has two.
+    """
     if value is None:
         return ""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else str(value)
+    if 0.99 < value < 1 - 1e-9:
+        return f"{value:.{min(12, 1 - math.floor(math.log10(1 - value)))}f}"
     return f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.3g}"
 
 
@@ -68,27 +96,86 @@ def facts_line(result: ProbeResult) -> str:
     done = [cell.comparison for cell in result.cells if cell.comparison]
     tokens = max((each.tokens for each in done), default=0)
     responses = max((each.responses for each in done), default=0)
-    parts = [result.created]
-    parts += [f"{key} {value}" for key, value in result.settings.items() if value is not None]
+    parts = [_moment(result.created), *_asked(result.settings)]
     parts.append(f"up to {responses:,} responses and {tokens:,} tokens a pair")
     parts.append(f"{result.seconds:.0f} s")
     return " · ".join(parts)
 
 
+def _moment(created: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(created):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return created
+
+
+def _asked(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))  # noqa: PLW2901 - the same, as text
+        if value is not None:
+            yield _ASKED.get(name, f"{name.replace('_', ' ')} {{}}").format(value)
+
+
 def tally(result: ProbeResult) -> str:
-    """How many pairs were measured, and how many were not."""
-    states = [cell.status for cell in result.cells]
-    parts = [f"{counted(states.count('done'), 'pair')} measured"]
-    if states.count("failed"):
-        parts.append(f"{states.count('failed')} failed")
-    if states.count("not_run"):
-        parts.append(f"{states.count('not_run')} not run")
-    return ", ".join(parts)
+    """How many pairs were measured, how many were not, and what came of it."""
+    states = Counter(cell.status for cell in result.cells)
+    parts = [f"{counted(states['done'], 'pair')} measured"]
+    if states["failed"]:
+        parts.append(f"{states['failed']} failed")
+    if states["not_run"]:
+        parts.append(f"{states['not_run']} not run")
+    found = _found(result)
+    return ", ".join(parts) + (f": {found}" if found else "")
 
 
-def pair(cell: Cell) -> str:
-    """Which cell it is."""
-    return f"{cell.sampler} → {cell.learner}, {cell.max_tokens} tokens"
+def _found(result: ProbeResult) -> str:
+    """How many agree and how many do not, with the causes, most frequent first."""
+    cells: dict[str, list[Cell]] = {}
+    for cell in result.cells:
+        if cell.status == "done":
+            cells.setdefault(standing(cell)[0], []).append(cell)
+    told = []
+    for word, those in sorted(cells.items(), key=lambda each: -len(each[1])):
+        causes = Counter(cause.cause for cell in those for cause in cell.causes)
+        alone = len(those) == 1
+        named = ", ".join(
+            cause if alone else f"{cause} {count}" for cause, count in causes.most_common()
+        )
+        verb = _OF_ONE.get(word, word) if alone else word
+        told.append(f"{len(those)} {verb}" + (f" ({named})" if named else ""))
+    return "; ".join(told)
+
+
+def standing(cell: Cell) -> tuple[str, Tone]:
+    """How a pair stands, in a word or two, and how bad that is."""
+    if cell.comparison is None:
+        return ("failed", "critical") if cell.status == "failed" else ("not run", "warning")
+    severity = severity_of(cell)
+    if severity == "critical":
+        is_number = figure(cell.comparison, "mismatch/nonfinite") == 0
+        return "far apart" if is_number else "not finite", "critical"
+    if severity == "warning":
+        sure = any(cause.confidence != "possible" for cause in cell.causes)
+        is_far = figure(cell.comparison, "mismatch/prob_diff_mean") > ORDINARY
+        return "differ" if sure or is_far else "control failed", "warning"
+    if severity == "info":
+        return "unsure", "info"
+    unexplained = cell.verdict == measured_verdict(cell.comparison)
+    is_exact = figure(cell.comparison, "mismatch/prob_diff_max/worst_sequence") == 0
+    return "small gap" if unexplained and not is_exact else "agree", "good"
+
+
+def why(cell: Cell) -> str:
+    """In a line: the causes, or what stands in their place."""
+    named = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)
+    return named or cell.verdict or cell.told
+
+
+def pair(cell: Cell, names: Mapping[str, str]) -> str:
+    """Which cell it is, in labels or in the names given for them."""
+    sampler, learner = (names.get(each, each) for each in (cell.sampler, cell.learner))
+    return f"{sampler} → {learner}, {cell.max_tokens} tokens"
 
 
 def engine_line(facts: EngineFacts) -> str:
@@ -128,12 +215,14 @@ def replay_line(replayed: Replayed) -> str:
     """What became of the gap when the learner was forced to the sampler's experts."""
     agreement = replayed.experts.agreement
     obeyed = "not told" if agreement is None else f"{agreement:.2%}"
+    before, after = replayed.kl_k3_before, replayed.kl_k3_after
+    share = 1 - after / before if before > 0 else 0.0
+    taken = f"takes away {share:.0%} of the gap" if share > 0 else "takes nothing of the gap away"
     return (
-        "With the sampler's routing replayed in the learner "
-        f"({replayed.tokens:,} tokens, coverage {replayed.experts.coverage:.2%}, agreement "
-        f"{obeyed}) k3 goes from {small(replayed.kl_k3_before)} to {small(replayed.kl_k3_after)} "
-        f"and mean |Δp| from {small(replayed.prob_diff_before)} to "
-        f"{small(replayed.prob_diff_after)}."
+        f"Replaying the sampler's routing in the learner {taken}: k3 goes from {small(before)} to "
+        f"{small(after)} and mean |Δp| from {small(replayed.prob_diff_before)} to "
+        f"{small(replayed.prob_diff_after)} ({replayed.tokens:,} tokens, coverage "
+        f"{replayed.experts.coverage:.2%}, agreement {obeyed})."
     )
 
 

@@ -28,7 +28,10 @@ padding:14px 16px;margin:0 0 12px}
 .overview li{margin:0 0 4px} .overview a{color:inherit} .overview small{color:var(--faint)}
 .halves{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:0 32px}
 .halves>div{min-width:0}
+.pictures+.halves{margin-top:20px}
 td small{color:var(--faint)} td a{overflow-wrap:anywhere}
+td a,td p{display:block;min-width:210px;margin:0}
+a{color:var(--info)} .measure{white-space:nowrap}
 .finding{border-left:4px solid var(--tone)}
 .critical{--tone:var(--critical)} .warning{--tone:var(--warning)} .info{--tone:var(--info)}
 .finding.resolved{border-left-style:dashed}
@@ -37,13 +40,14 @@ mark{color:inherit;border-radius:2px;
 background:color-mix(in srgb,var(--critical) calc(var(--heat)*70%),transparent)}
 section>h3{margin-top:18px}
 .badge{color:var(--tone);border:1px solid var(--tone);border-radius:99px;padding:0 8px;
-font-size:12px;font-weight:600}
+font-size:12px;font-weight:600;white-space:nowrap}
 .advice{margin-bottom:10px} .advice p{margin-bottom:4px}
 .applicability{font-size:12px;color:var(--faint);border:1px solid var(--line);border-radius:99px;
 padding:0 8px}
 .references{color:var(--faint);font-size:13px;margin:10px 0 0;padding-left:18px}
 .pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));gap:12px}
 .pictures figure{margin:0;min-width:0}
+.pictures.wide{grid-template-columns:minmax(0,1fr)} .wide figure{overflow-x:auto}
 figcaption{font-weight:600}
 .table{overflow-x:auto;margin:6px 0}
 table{border-collapse:collapse;font-size:14px}

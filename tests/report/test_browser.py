@@ -56,5 +56,5 @@ def test_the_report_of_a_probe_is_drawn(tmp_path: Path) -> None:
     visit = _browse(page, tmp_path / "profile", "--dump-dom")
     assert visit.returncode == 0, visit.stderr
     assert [line for line in visit.stderr.splitlines() if ":CONSOLE" in line] == []
-    # Two heat maps, and four pictures for each of the four pairs that were measured.
-    assert len(re.findall(r'id="picture-\d+" class="js-plotly-plot"', visit.stdout)) == 18
+    # Three heat maps, and four pictures for each of the four pairs that were measured.
+    assert len(re.findall(r'id="picture-\d+" class="js-plotly-plot"', visit.stdout)) == 19

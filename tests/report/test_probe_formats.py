@@ -4,10 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from grpodoctor.probe.results import Cell
+from grpodoctor.probe.results import Cell, ProbeResult
+from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.report import probe_html, probe_text
 from grpodoctor.report.probe_advice import advised
-from tests.report.probed import CAUSE, REPLAYED, comparison, result
+from grpodoctor.report.probe_names import short_names
+from grpodoctor.report.probe_pictures import grid_figures
+from grpodoctor.report.probe_words import small, standing
+from tests.report.probed import CAUSE, CONTROLS, HOSTILE, REPLAYED, comparison, result
 
 PAIR = replace(result(), cells=result().cells[:1])
 
@@ -27,10 +31,17 @@ def test_a_pair_is_told_whole() -> None:
 def test_what_a_replay_has_left_of_the_gap_is_told() -> None:
     cell = replace(PAIR.cells[0], replayed=REPLAYED)
     held = replace(PAIR, cells=(cell,))
-    told = "coverage 98.00%, agreement 100.00%) k3 goes from 3.00e-04 to 2.00e-05"
+    told = (
+        "takes away 93% of the gap: k3 goes from 3.00e-04 to 2.00e-05 and mean |Δp| from 8.00e-04 "
+        "to 1.00e-04 (6,144 tokens, coverage 98.00%, agreement 100.00%)."
+    )
     assert told in " ".join(probe_text.render(held, width=100).split())
     assert told in probe_html.render(held)
-    assert "replayed" not in probe_text.render(PAIR, width=100)
+    assert "Replaying" not in probe_text.render(PAIR, width=100)
+    worse = replace(REPLAYED, kl_k3_after=4e-4)
+    assert "takes nothing of the gap away" in probe_html.render(
+        replace(PAIR, cells=(replace(cell, replayed=worse),))
+    )
 
 
 def test_a_grid_is_told_in_a_line_each_with_what_failed() -> None:
@@ -76,6 +87,99 @@ def test_what_to_set_is_said_in_the_users_framework() -> None:
     assert "rollout_is_threshold" not in probe_text.render(PAIR, width=100)
 
 
+def held(*labels: str) -> ProbeResult:
+    """A grid of these samplers with one learner, each with a gap of its own."""
+    cells = tuple(
+        replace(PAIR.cells[0], sampler=label, comparison=comparison(1.0 + at))
+        for at, label in enumerate(labels)
+    )
+    return replace(PAIR, cells=cells)
+
+
+def test_engines_are_named_by_what_tells_them_apart() -> None:
+    shared = "&enforce_eager=True&max_model_len=512"
+    grid = held(
+        f"vllm:tiny?dtype=bfloat16{shared}",
+        f"vllm:tiny?dtype=float32{shared}",
+        f"vllm:tiny-int8?dtype=bfloat16{shared}",
+        "fsdp:tiny?dtype=bfloat16&fsdp=2",
+    )
+    assert list(short_names(grid).values()) == [
+        "vllm bfloat16",
+        "transformers float32",
+        "vllm float32",
+        "vllm tiny-int8 bfloat16",
+        "fsdp bfloat16 fsdp=2",
+    ]
+    text = probe_text.render(grid, width=80)
+    assert "enforce_eager" not in text[: text.index("vllm:tiny?")], "before the list of engines"
+    alike = short_names(held("vllm:tiny?dtype=x", "vllm:tiny?x"))
+    assert len(set(alike.values())) == len(alike), "two engines never share a name"
+
+
+def test_engines_with_like_names_have_a_row_each_in_the_grid() -> None:
+    long = "vllm:tiny?" + "a_very_long_option_name=1&" * 8
+    grid = held(f"{long}seed=1", f"{long}seed=2", f"{long}seed=3")
+    (_, figure), *_ = grid_figures(grid.cells, dict.fromkeys(short_names(grid), "the same"))
+    rows = [row[0] for row in figure.data[0].z]
+    assert len(set(rows)) == 3
+
+
+def test_names_are_harmless_in_pictures() -> None:
+    page = probe_html.render(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>"))
+    drawn = page[page.index("draw(") :]
+    assert "<b>" not in drawn
+    assert "\\u003cscript" not in drawn
+    assert "&lt;b&gt;" in drawn
+
+
+STANDS = {
+    "agree": replace(PAIR.cells[0], causes=(), controls=CONTROLS[:2], verdict="They agree."),
+    "differ": PAIR.cells[0],
+    "far apart": replace(PAIR.cells[0], comparison=comparison(50.0)),
+    "control failed": replace(PAIR.cells[0], causes=()),
+    "unsure": replace(
+        PAIR.cells[0], causes=(replace(CAUSE, confidence="possible"),), controls=CONTROLS[:2]
+    ),
+    "failed": result().cells[-1],
+    "not run": replace(result().cells[-1], status="not_run"),
+}
+
+
+@pytest.mark.parametrize("word", STANDS)
+def test_how_a_pair_stands_is_said_in_a_word(word: str) -> None:
+    cell = STANDS[word]
+    assert standing(cell)[0] == word
+    assert f'<span class="badge">{word}</span>' in probe_html.render(replace(PAIR, cells=(cell,)))
+    text = probe_text.render(replace(PAIR, cells=(cell,)))
+    assert word.upper() in text or f"{word}: {cell.told[:10]}" in text
+
+
+def test_a_gap_that_nobody_has_looked_into_is_not_called_agreement() -> None:
+    cell = replace(PAIR.cells[0], causes=(), controls=())
+    cell = replace(cell, verdict=measured_verdict(cell.comparison))
+    assert standing(cell) == ("small gap", "good")
+
+
+def test_the_first_and_the_last_line_say_what_came_of_it() -> None:
+    lines = probe_text.render(result(), width=120).splitlines()
+    assert lines[1] == lines[-1] == "4 pairs measured, 1 failed: 4 differ (precision 4)"
+    assert lines[1] in probe_html.render(result())
+
+
+def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colours() -> None:
+    worst = replace(PAIR.cells[0].comparison.worst[0], pieces=(" so", " the", " end\n"))
+    there = replace(PAIR.cells[0].comparison, worst=(worst,))
+    cells = (replace(PAIR.cells[0], comparison=there),)
+    assert " so the» end↵«" in probe_text.render(replace(PAIR, cells=cells), width=100)
+
+
+def test_what_is_almost_one_is_not_rounded_to_one() -> None:
+    assert [small(value) for value in (0.99957, 0.9999123, 1.0, 0.98, 4e-4)] == [
+        "0.99957", "0.999912", "1", "0.98", "4.00e-04",
+    ]  # fmt: skip
+
+
 def settings(cell: Cell, framework: str) -> dict[str, tuple[str, ...]]:
     """Title and lines of all that is advised for one cell."""
     return {each.title: each.lines for each in advised(PAIR, cell, framework)}
@@ -104,7 +208,7 @@ def test_flips_are_replayed_or_met_by_gspo_with_its_own_clips() -> None:
 
 def test_no_clip_of_gspo_without_gspo() -> None:
     advice = settings(found("router-flips"), "open-instruct")
-    (only,) = advice["or GSPO, which flips disturb least"]
+    (only,) = advice["or take GSPO, which flips disturb least"]
     assert "has no such setting" in only
     assert not any("clip_lower" in line for lines in advice.values() for line in lines)
 
@@ -112,7 +216,7 @@ def test_no_clip_of_gspo_without_gspo() -> None:
 def test_precision_is_aligned_in_the_users_framework() -> None:
     advice = settings(found("precision"), "verl")
     sampler = "actor_rollout_ref.rollout.dtype"
-    assert advice["the sampler in float32, as the learner"] == (f"{sampler}=float32",)
+    assert advice["run the sampler in float32, as the learner"] == (f"{sampler}=float32",)
     both = next(lines for title, lines in advice.items() if "float16" in title)
     assert both[0] == f"{sampler}=float16"
     assert "mixed_precision.param_dtype=fp16" in both[1]
