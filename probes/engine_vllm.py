@@ -20,6 +20,7 @@ model runner than the extension knows. Experts come from vLLM where it can retur
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import json
 import os
@@ -408,10 +409,9 @@ def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[s
     known = _known_options()
     for name in options:
         if name not in known:
-            raise RefusalError(
-                f"vLLM has no option {name[:60]!r}",
-                f"the known ones are {', '.join(sorted(known))}",
-            )
+            near = ", ".join(difflib.get_close_matches(name, sorted(known)))
+            advice = f"did you mean {near}?" if near else "see the arguments of vllm.LLM"
+            raise RefusalError(f"vLLM has no option {name[:60]!r}", advice)
     settings = dict(options)
     if "attention" in settings:
         settings["attention_backend"] = str(settings.pop("attention")).upper()

@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +41,8 @@ _MOST_ANSWER_BYTES = 16 << 20
 _TAIL_BYTES = 64 << 10
 _LINE_CHARACTERS = 240
 _COMPLAINT = re.compile(r"\b[\w.]*(?:Error|Exception)\b|\bKilled\b|[Oo]ut of memory")
+_STAMP = re.compile(r"^(?:\([^()]{1,60}\) )?(?:ERROR|WARNING|INFO) [\d:. -]{5,30}\[[^\]]{1,80}\] ?")
+"""What vLLM writes before a line: which worker, when, and where in its source."""
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 Ending = Literal["ended", "silent", "out_of_time", "flooded"]
@@ -301,8 +303,13 @@ def complaint_of(log: Path) -> str:
     the root cause stands above.
     """
     lines = last_lines(log, 400)
-    errors = list(dict.fromkeys(line for line in lines if _COMPLAINT.search(line)))[-3:]
-    return " | ".join(errors or lines[-3:])
+    return " | ".join(_errors(lines) or lines[-3:])
+
+
+def _errors(lines: Sequence[str]) -> list[str]:
+    """The last few of some lines that speak of an error; several workers say the same."""
+    bare = (_STAMP.sub("", line) for line in lines)
+    return list(dict.fromkeys(line for line in bare if _COMPLAINT.search(line)))[-3:]
 
 
 def last_lines(log: Path, count: int) -> list[str]:
@@ -331,12 +338,17 @@ def failure(spec: EngineSpec, log: Path, ended: Ended, answer: Mapping[str, Any]
     refusal = refusal_in(answer)
     if refusal is not None:
         what, remedy = refusal
-        return EngineError(f"{spec.label}: {what}", where=f"log: {log}", remedy=remedy)
+        # What an engine raises to its program is often not why: a worker has said that.
+        others = [line for line in _errors(last_lines(log, 400)) if line[-80:] not in what]
+        why = f"; its log says: {' | '.join(others)}" if others else ""
+        return EngineError(f"{spec.label}: {what}{why}", where=f"log: {log}", remedy=remedy)
     told = f"{spec.label} {ended.told}"
     if ended.how == "ended" and ended.code == 0:
         told += " but has not answered"
     complaint = complaint_of(log)
     remedy = "look at its log"
+    if ended.code == -signal.SIGKILL:
+        remedy = "look at its log; what takes more memory than there is is killed so"
     if ended.how == "silent":
         remedy = "look at its log; if it only needs longer, give the engine timeout=SECONDS"
     return EngineError(

@@ -106,6 +106,11 @@ class FaultEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "raise":
             raise ValueError("no such kernel")
+        if self.fault == "worker":  # as vLLM's do
+            stamp = "ERROR 11-21 18:42:38 [multiproc_executor.py:953]"
+            for rank in range(2):
+                print(f"(Worker_TP{rank} pid=2268{rank}) {stamp} ValueError: no such tensor")
+            raise contract.RefusalError("it does not start: RuntimeError: see above", "look there")
         if self.fault == "refuse":
             raise contract.RefusalError("it does not like this", "ask otherwise")
 

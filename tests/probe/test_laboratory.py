@@ -123,6 +123,7 @@ FAULTS = {
     "die": "was killed by SIGKILL.*RuntimeError: the devil is in the detail",
     "raise": "exit code 1.*ValueError: no such kernel",
     "refuse": "it does not like this .*log: .*; ask otherwise",
+    "worker": r"RuntimeError: see above; its log says: ValueError: no such tensor \(log",
     "silent_exit": "exit code 0 but has not answered",
     "no_import": "cannot import what the engine needs.*python=",
     "says_nothing": "does not say what it is: vocab_size",
