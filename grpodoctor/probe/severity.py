@@ -6,25 +6,26 @@ from typing import Literal
 
 from grpodoctor.probe.controls import ORDINARY
 from grpodoctor.probe.results import Cell, Comparison
+from grpodoctor.rules.mismatch.worst_sequence import SamplerLearnerMismatch
 from grpodoctor.vocabulary.values import scalar
 
 Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 
-HARM = 2e-2
-"""Mean |Δp| from which training was seen to suffer (rule MIS001)."""
+HARM = SamplerLearnerMismatch.harm
+"""Mean |Δp| from which training was seen to suffer."""
 
 
 def severity_of(cell: Cell) -> Severity:
     """How bad a cell is.
 
-    `critical`: the gap is as large as those that have ruined runs, or there are log-probabilities
-    that are no numbers. `warning`: it is larger than two sound engines show, a cause was found, or
+    `critical`: training was seen to suffer from such a gap, or there are log-probabilities that are
+    no numbers. `warning`: it is larger than two sound engines show, a cause was found, or
     a control failed. `info`: there is a known difference whose effect was not measured.
     """
     if cell.comparison is None:
         return "none"
-    if _is_ruinous(cell.comparison):
+    if _is_harmful(cell.comparison):
         return "critical"
     failed = any(control.passed is False for control in cell.controls)
     found = any(cause.confidence != "possible" for cause in cell.causes)
@@ -33,7 +34,7 @@ def severity_of(cell: Cell) -> Severity:
     return "info" if cell.causes else "none"
 
 
-def _is_ruinous(comparison: Comparison) -> bool:
+def _is_harmful(comparison: Comparison) -> bool:
     is_far = figure(comparison, "mismatch/prob_diff_mean") >= HARM
     return is_far or figure(comparison, "mismatch/nonfinite") > 0
 

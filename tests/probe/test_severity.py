@@ -1,0 +1,54 @@
+"""How bad a pair is, from what was measured, controlled and found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.probe.compare import compare
+from grpodoctor.probe.controls import not_made, weights_control
+from grpodoctor.probe.results import Cell, NamedCause
+from grpodoctor.probe.severity import measured_verdict, severity_of
+from tests.probe.pairs import random_responses, write
+
+
+def cell(folder: Path, gap: float, spoilt: float | None = None) -> Cell:
+    responses = random_responses(40, 1, gap=gap)
+    if spoilt is not None:
+        responses[3].learner[0] = spoilt
+    found = compare(*write(folder, responses))
+    return Cell(sampler="a", learner="b", max_tokens=80, status="done", comparison=found)
+
+
+@pytest.mark.parametrize(
+    ("gap", "severity", "verdict"),
+    [
+        (0.0, "none", "same to the bit"),
+        (0.002, "none", "no more than two sound ones"),
+        (0.015, "warning", "by more than two sound ones"),
+        (0.2, "critical", "by more than two sound ones"),
+    ],
+)
+def test_the_gap_alone(tmp_path: Path, gap: float, severity: str, verdict: str) -> None:
+    found = cell(tmp_path, gap)
+    assert severity_of(found) == severity
+    assert found.comparison is not None
+    assert verdict in measured_verdict(found.comparison)
+
+
+@pytest.mark.parametrize("spoilt", [math.nan, -math.inf])
+def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: float) -> None:
+    assert severity_of(cell(tmp_path, 0.0, spoilt)) == "critical"
+
+
+def test_controls_and_causes(tmp_path: Path) -> None:
+    sound = cell(tmp_path, 0.002)
+    assert severity_of(replace(sound, controls=(weights_control(["w"], 3),))) == "warning"
+    assert severity_of(replace(sound, controls=(not_made("repeat", "no time"),))) == "none"
+    cause = NamedCause(cause="x", title="x", confidence="possible", explained=None, told="x")
+    assert severity_of(replace(sound, causes=(cause,))) == "info"
+    assert severity_of(replace(sound, causes=(replace(cause, confidence="likely"),))) == "warning"
+    assert severity_of(Cell(sampler="a", learner="b", max_tokens=8, status="failed")) == "none"
