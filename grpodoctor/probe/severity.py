@@ -7,7 +7,7 @@ from typing import Literal
 from grpodoctor.probe.controls import ORDINARY
 from grpodoctor.probe.results import Cell, Comparison
 from grpodoctor.rules.mismatch.worst_sequence import SamplerLearnerMismatch
-from grpodoctor.vocabulary.values import scalar
+from grpodoctor.vocabulary.values import Mean, Rate, scalar
 
 Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
@@ -47,7 +47,26 @@ def figure(comparison: Comparison, metric: str) -> float:
 
 
 def measured_verdict(comparison: Comparison) -> str:
-    """One sentence about a gap that nobody has looked into."""
+    """What there is to say of a gap that nobody has looked into."""
+    return without_numbers(comparison) + _of_the_others(comparison)
+
+
+def without_numbers(comparison: Comparison) -> str:
+    """A sentence about tokens that take part in no figure, with a space behind it; or nothing."""
+    reading = comparison.readings.get("mismatch/nonfinite")
+    if not isinstance(reading, Rate) or not reading.hits:
+        return ""
+    if reading.hits == reading.count:
+        return "No token has a finite log-probability on both sides. "
+    return (
+        f"{reading.hits:,} of {reading.count:,} tokens have no finite log-probability on one side "
+        "or both. Of the others: "
+    )
+
+
+def _of_the_others(comparison: Comparison) -> str:
+    if not isinstance(comparison.readings.get("mismatch/prob_diff_mean"), Mean):
+        return "There is nothing to compare."
     mean = figure(comparison, "mismatch/prob_diff_mean")
     largest = figure(comparison, "mismatch/prob_diff_max/worst_sequence")
     if not largest:

@@ -41,7 +41,21 @@ def test_the_gap_alone(tmp_path: Path, gap: float, severity: str, verdict: str) 
 
 @pytest.mark.parametrize("spoilt", [math.nan, -math.inf])
 def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: float) -> None:
-    assert severity_of(cell(tmp_path, 0.0, spoilt)) == "critical"
+    found = cell(tmp_path, 0.0, spoilt)
+    assert severity_of(found) == "critical"
+    assert found.comparison is not None
+    told = measured_verdict(found.comparison)
+    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens have no finite")
+    assert "Of the others: The engines agree" in told
+
+
+def test_where_no_token_has_a_number_nothing_agrees(tmp_path: Path) -> None:
+    silent = random_responses(8, 1)
+    for each in silent:
+        each.learner[:] = math.nan
+    found = compare(*write(tmp_path, silent))
+    assert "agree" not in measured_verdict(found)
+    assert "No token has a finite" in measured_verdict(found)
 
 
 def test_controls_and_causes(tmp_path: Path) -> None:

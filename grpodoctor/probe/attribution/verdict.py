@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.results import NamedCause
+from grpodoctor.probe.severity import without_numbers
 
 _WORTH_SAYING = 0.1
 """Of the gap left unexplained."""
@@ -24,7 +25,7 @@ def verdict_of(case: Case, found: Attribution, *, quiet: bool) -> Attribution:
     if math.isnan(found.gap):
         text = "No token has a finite log-probability on both sides, or no time was left to look."
     elif not found.causes:
-        text = _without_causes(case, found, quiet=quiet)
+        text = without_numbers(case.comparison) + _without_causes(case, found, quiet=quiet)
     else:
         text = _with_causes(found, quiet=quiet)
     return replace(found, verdict=text)
