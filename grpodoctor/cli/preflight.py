@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from grpodoctor.cli import preflight_options as given
+from grpodoctor.cli.ending import ended_by_signals
 from grpodoctor.cli.options import FailOn, FailOnOption, split_codes
 from grpodoctor.cli.output import write_report
 from grpodoctor.cli.pages import json_text
@@ -72,7 +73,7 @@ def preflight(
         control=control, folder=work, budget=budget, filtered=write_filtered, plan=plan,
     )  # fmt: skip
     checks = catalogue.select(split_codes(select), split_codes(ignore))
-    with _progress() as (tell, watch):
+    with ended_by_signals(), _progress() as (tell, watch):
         found = make(request, checks, tell=tell, watch=watch)
     _report(found, output, output_format)
     if found.failed:
@@ -93,7 +94,7 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[Work], None]]
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("loading")
-        now = [""]
+        now = ["engines"]
 
         def tell(check: str) -> None:
             now[0] = check

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from grpodoctor.cli.ending import ended_by_signals
 from grpodoctor.cli.options import FailOn
 from grpodoctor.errors import ConfigError, EngineError, RunError
 
@@ -181,7 +180,7 @@ def _plan(
 def _run(plan: Plan, folder: Path) -> ProbeResult:
     from grpodoctor.probe.run import probe as run
 
-    with _ended_by_signals(), _progress() as listener:
+    with ended_by_signals(), _progress() as listener:
         try:
             return run(plan, folder, listener)
         except KeyboardInterrupt:
@@ -193,25 +192,6 @@ def _run(plan: Plan, folder: Path) -> ProbeResult:
             what = f"the folder cannot be used: {error.strerror or error}"
             remedy = f"go on with the same command and --output {folder} when it can"
             raise RunError(what, where=str(error.filename or folder), remedy=remedy) from error
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the probe as Ctrl-C does, with all engines."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    # What is ignored was ignored on purpose, as nohup does.
-    before = {number: one for number, one in handlers.items() if one is not signal.SIG_IGN}
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    for number in before:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Quiet:

@@ -18,7 +18,7 @@ def render(found: Preflight) -> str:
             *(_seen(each) for each in found.seen),
             f"<p>{safe(filtered_line(found))}</p>",
             _list("Failed", found.failed),
-            _list("Skipped, for want of data", found.skipped),
+            _list("Skipped", found.skipped),
             _passed(found),
         )
     )

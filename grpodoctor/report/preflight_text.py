@@ -63,7 +63,7 @@ def _parts(found: Preflight) -> list[RenderableType]:
         parts += ["", *_seen(seen)]
     if written := filtered_line(found):
         parts += ["", Text(written)]
-    for title, entries in (("Failed", found.failed), ("Skipped, for want of", found.skipped)):
+    for title, entries in (("Failed", found.failed), ("Skipped", found.skipped)):
         if entries:
             parts += ["", Text(title, style="bold underline")]
             for entry in entries:

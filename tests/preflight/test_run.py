@@ -1,8 +1,11 @@
 """A whole preflight with real engines, as its user would run it."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -181,6 +184,30 @@ def test_an_engine_that_fails_leaves_the_other_checks(place: Path) -> None:
     assert {"LEN101", ""} <= {each["code"] for each in report["failed"]}
     assert "DAT101" not in {each["code"] for each in report["failed"]}
     assert report["passed"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_engines_end_with_the_preflight(place: Path, number: int) -> None:
+    work = place / f"ended-{number}"
+    program = Path(__file__).parents[1] / "probe" / "fault_engine.py"
+    command = ["--model", "model", "--prompts", "prompts.jsonl", "--work", str(work)]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "grpodoctor", "preflight", *command, "--sampler",
+         f"program:{program}?model=x&fault=hang&at=sample"],
+        cwd=place, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(work.glob("logs/*.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(number)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130, told
+    assert "Traceback" not in told
+    mark = f"GRPODOCTOR_PROBE={work}".encode()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            assert mark not in environ.read_bytes().split(b"\0")
 
 
 def test_too_few_prompts_to_compare_rounds_are_told(place: Path) -> None:

@@ -63,7 +63,7 @@ class GroupSize(Check):
         low, high = signal_interval(solved, plan.group_size, seed=plan.seed)
         budget = plan.group_size * plan.batch_prompts
         table = tuple(
-            f"{size} responses a prompt, {budget // size} prompts: {rate:.0%} of the groups, "
+            f"{size} responses to each of {budget // size}: {rate:.0%} of the groups, "
             f"{rate * (budget // size):.0f} with a signal"
             + (" (by the fit)" if size > solved.shape[1] else "")
             for size in _SIZES
