@@ -67,6 +67,20 @@ def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path:
     assert "in float32 the sampler is" in named.told
 
 
+def test_rounding_that_two_engines_share_in_part_is_taken_away_whole(tmp_path: Path) -> None:
+    # Two kernels of one precision: to lower the learner takes away half, to raise the sampler all.
+    def partly(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        if engine.options.get("dtype", "bfloat16") != "bfloat16":
+            return logits_NV
+        return rounding(engine, noisy(logits_NV, 1.8 * BFLOAT16, generator), generator)
+
+    lab = Scripted(tmp_path, partly, dtypes={"vllm": "bfloat16", "transformers": "float32"})
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER.with_options(dtype="float32")))
+    assert (named.cause, named.confidence) == ("precision", "proven")
+    assert named.explained is not None
+    assert named.explained > 0.99
+
+
 def test_a_layout_is_proven_by_its_run_on_one_device(tmp_path: Path) -> None:
     def divided(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.02 * ("tensor_parallel_size" in engine.options), generator)

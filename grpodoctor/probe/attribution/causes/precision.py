@@ -6,7 +6,8 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import COARSE, Bench, in_precision
 
-_ENOUGH = 0.5
+_ENOUGH = 0.9
+"""Of the gap: what is left in the coarser precision is then left to others to explain."""
 
 
 class Precision(Cause):
@@ -33,7 +34,7 @@ class Precision(Cause):
         """The learner in the sampler's precision; if that is not enough, the other way round."""
         sampler, learner = (str(suspicion.facts[side]) for side in ("sampler", "learner"))
         lowered = self._lowered(bench, scene, sampler)
-        if lowered is not None and lowered.gap <= (1 - _ENOUGH) * scene.gap:
+        if lowered is not None and _share(scene, lowered) >= _ENOUGH:
             return _outcome(f"in {sampler} the learner", scene, lowered, sampler, learner)
         # Two kernels round differently in the same precision: only without rounding do they agree.
         spec = scene.setup.rescored or bench.case.sampler
@@ -44,6 +45,8 @@ class Precision(Cause):
             if lowered is None:
                 raise
             return _outcome(f"in {sampler} the learner", scene, lowered, sampler, learner)
+        if lowered is not None and _share(scene, lowered) > _share(before, raised):
+            return _outcome(f"in {sampler} the learner", scene, lowered, sampler, learner)
         return _outcome(f"in {learner} the sampler", before, raised, sampler, learner)
 
     @staticmethod
@@ -52,6 +55,10 @@ class Precision(Cause):
             return bench.scene(scene, learner=in_precision(scene.setup.learner, dtype))
         except EngineError:
             return None
+
+
+def _share(before: Scene, after: Scene) -> float:
+    return 1 - after.gap / before.gap if before.gap > 0 else 0.0
 
 
 def _outcome(who: str, before: Scene, after: Scene, sampler: str, learner: str) -> Outcome:
