@@ -41,9 +41,9 @@ _Grid = Annotated[
 ]
 _Sampler = Annotated[
     list[str] | None,
-    typer.Option("--sampler", help="ENGINE:MODEL?option=value&...; several make a grid."),
+    typer.Option("--sampler", help="An engine, as above; several make a grid."),
 ]
-_Learner = Annotated[list[str] | None, typer.Option("--learner", help="The same for what learns.")]
+_Learner = Annotated[list[str] | None, typer.Option("--learner", help="The same, of what learns.")]
 _Prompts = Annotated[
     Path | None,
     typer.Option("--prompts", help=".txt, .jsonl, .json or .parquet; default: built-in ones."),
@@ -85,7 +85,7 @@ _OutputFormat = Annotated[
     ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
 ]
 _Framework = Annotated[
-    str | None, typer.Option("--framework", help="Spell what to set as trl, verl, ... does.")
+    str | None, typer.Option("--framework", help="Say what to set as it does: trl, verl, ...")
 ]
 _FailOn = Annotated[
     FailOn, typer.Option("--fail-on", help="Exit with 1 if a pair is this bad or worse.")
@@ -116,15 +116,18 @@ def probe(
 ) -> None:
     """Measure whether sampler and learner agree, and say why not.
 
+    An engine is ENGINE:MODEL?option=value&option=value:
+
     grpodoctor probe --sampler 'vllm:MODEL?python=.venv-vllm/bin/python'
     --learner 'transformers:MODEL?dtype=float32'
 
-    Engines: vllm, openai_server, transformers, fsdp, llama_cpp, recorded, program. Each runs in the
-    Python that has it (python=PATH), one after the other. Ctrl-C leaves the pairs that are
-    finished; the same command with --output goes on.
+    Engines: vllm, openai_server, transformers, fsdp, llama_cpp, recorded,
+    program. Each runs in the Python that has it (python=PATH), one after the
+    other. Ctrl-C leaves the pairs that are finished; the same command with
+    --output goes on.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 something was found, 2 an engine or the input
-    failed; what could be measured is shown all the same.
+    Exit codes: 0 nothing at or above --fail-on, 1 something was found, 2 an
+    engine or the input failed; what could be measured is shown all the same.
     """
     if framework is not None:
         from grpodoctor.remedies.spelling import framework_of
