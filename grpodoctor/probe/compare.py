@@ -19,7 +19,7 @@ from grpodoctor.measure.mismatch import PER_RESPONSE, PairMoments, pair_readings
 from grpodoctor.probe.compare_bins import POSITION_EDGES, PROBABILITY_EDGES, BinTally
 from grpodoctor.probe.compare_bootstrap import FEWEST_PROMPTS, Bootstrap
 from grpodoctor.probe.compare_pair import ShardPair
-from grpodoctor.probe.compare_worst import PromptGaps, Scatter, WorstResponses
+from grpodoctor.probe.compare_worst import PromptGaps, Scatter, Unmeasured, WorstResponses
 from grpodoctor.probe.effects import EffectTally
 from grpodoctor.probe.experts import ExpertTally
 from grpodoctor.probe.results import Comparison, Interval
@@ -89,6 +89,7 @@ class _Tally:
         self._by_position = BinTally(POSITION_EDGES)
         self._by_probability = BinTally(PROBABILITY_EDGES)
         self._worst, self._prompts = WorstResponses(), PromptGaps()
+        self._unmeasured = Unmeasured()
         self._scatter, self._bootstrap = Scatter(seed), Bootstrap(seed)
         self._effects, self._experts = EffectTally(), ExpertTally()
         self._surprise = {"sampled": _Surprise(), "scored": _Surprise()}
@@ -99,6 +100,7 @@ class _Tally:
         self._responses += len(pair.sampled.prompt_B)
         self._readings = merge_all(self._readings, pair_readings(pair.tokens, pair.sequence_ids))
         self._experts.add(pair.sampled, pair.scored)
+        self._unmeasured.add(pair)
         self._surprise["sampled"].add(pair.sampled)
         self._surprise["scored"].add(pair.scored)
         if len(pair.rows):
@@ -140,6 +142,7 @@ class _Tally:
             experts=experts.comparison,
             entropy_z=(claim if claim.told else learner).z,
             quantiles=_quantiles(self._sketches),
+            unmeasured=self._unmeasured.found,
         )
 
     def _intervals(self, readings: Mapping[str, Reading]) -> dict[str, Interval]:

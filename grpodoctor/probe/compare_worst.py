@@ -14,12 +14,13 @@ from grpodoctor.probe.results import PromptGap, WorstResponse
 WORST_RESPONSES = 10
 WORST_PROMPTS = 20
 SCATTER_TOKENS = 4000
+UNMEASURED_TOKENS = 10
 _PROMPT_LETTERS = 240
 """Shown of a prompt's end, which is what the response answers."""
 
 
 class WorstResponses:
-    """The responses with the largest |Δp| of a token."""
+    """The responses with the largest |Δp| of a token, of those that differ at all."""
 
     def __init__(self) -> None:
         self._kept: list[WorstResponse] = []
@@ -28,6 +29,8 @@ class WorstResponses:
         """Take a shard's."""
         largest = pair.figures["prob_diff_max"]
         for index in np.argsort(-largest, kind="stable")[:WORST_RESPONSES].tolist():
+            if not largest[index] > 0:
+                return
             if len(self._kept) < WORST_RESPONSES or largest[index] > self._kept[-1].prob_diff_max:
                 self._kept = sorted([*self._kept, _worst(pair, index)], key=_gravest)
                 del self._kept[WORST_RESPONSES:]
@@ -63,6 +66,23 @@ def _with_prompt(response: WorstResponse, prompts: Sequence[str] | None) -> Wors
         return response
     fields = {name: getattr(response, name) for name in WorstResponse.__dataclass_fields__}
     return WorstResponse(**fields | {"prompt_text": prompts[response.prompt][-_PROMPT_LETTERS:]})
+
+
+class Unmeasured:
+    """The first tokens that are not finite on both sides."""
+
+    def __init__(self) -> None:
+        self.found: tuple[tuple[int, int, int], ...] = ()
+
+    def add(self, pair: ShardPair) -> None:
+        """Take a shard's."""
+        places = np.flatnonzero(~pair.finite_N)[: UNMEASURED_TOKENS - len(self.found)]
+        if not len(places):
+            return
+        rows, sampled = pair.sampled.rows_N[places], pair.sampled
+        columns = (sampled.prompt_B[rows], sampled.sample_B[rows], sampled.positions_N[places])
+        told = (tuple(each) for each in np.stack(columns, axis=1).tolist())
+        self.found = (*self.found, *told)
 
 
 class PromptGaps:

@@ -81,7 +81,7 @@ def repeat_control(scored: Path, scored_backwards: Path, *, dtype: str = "bfloat
 
 
 def _itself(name: ControlName, found: Comparison, who: str, dtype: str) -> Control:
-    mean, largest = _figure(found, _MEAN), _largest(found)
+    mean, largest = _figure(found, _MEAN), _figure(found, f"{_MAX}/worst_sequence")
     figures = {"prob_diff_mean": mean, "prob_diff_largest": largest}
     if mean != mean:
         return not_made(name, "no token has a finite log-probability on both sides")
@@ -151,12 +151,9 @@ def weights_control(differing: Sequence[str] | None, tensors: int) -> Control:
 
 
 def _figure(comparison: Comparison, metric: str) -> float:
-    number = scalar(comparison.readings[metric])
+    reading = comparison.readings.get(metric)
+    number = None if reading is None else scalar(reading)
     return float("nan") if number is None else number
-
-
-def _largest(comparison: Comparison) -> float:
-    return _figure(comparison, f"{_MAX}/worst_sequence") if comparison.worst else float("nan")
 
 
 def _spoken(value: float, interval: Interval | None) -> str:

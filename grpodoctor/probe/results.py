@@ -148,6 +148,8 @@ class Comparison:
     quantiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Of the responses' own figures, such as `mismatch/prob_diff_max`: by metric, then by the share
     of responses below it, `0.5`, `0.9` and `0.99`."""
+    unmeasured: tuple[tuple[int, int, int], ...] = ()
+    """Prompt, sample and position of the first tokens that are not finite on both sides."""
 
 
 ControlName = Literal["self_scoring", "repeat", "stale_weights", "same_weights"]

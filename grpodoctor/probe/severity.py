@@ -58,9 +58,13 @@ def without_numbers(comparison: Comparison) -> str:
         return ""
     if reading.hits == reading.count:
         return "No token has a finite log-probability on both sides. "
+    first = "".join(
+        f" (the first: prompt {prompt}, sample {sample}, token {token})"
+        for prompt, sample, token in comparison.unmeasured[:1]
+    )
     return (
         f"{reading.hits:,} of {reading.count:,} tokens have no finite log-probability on one side "
-        "or both. Of the others: "
+        f"or both{first}. Of the others: "
     )
 
 

@@ -304,9 +304,23 @@ def test_what_is_not_finite_is_counted_and_takes_no_part(tmp_path: Path) -> None
     assert isinstance(found.readings["mismatch/prob_diff_mean"], NotApplicable)
     assert isinstance(found.readings["mismatch/pearson"], NotApplicable)
     assert (found.worst, found.scatter, found.by_position, found.intervals) == ((), (), (), {})
+    assert found.unmeasured == tuple((0, 0, at) for at in range(10))
     mixed = compared(tmp_path / "half", [*responses[:8], *random_responses(56, 12)], per_shard=8)
     assert mixed.readings["mismatch/nonfinite"] != Rate(0, mixed.tokens)
     assert (scalar(mixed.readings["mismatch/prob_diff_mean"]) or 0) > 0
+
+
+def test_the_first_tokens_without_a_number_are_named_and_equal_responses_are_not_the_worst(
+    tmp_path: Path,
+) -> None:
+    responses = random_responses(200, 16, gap=0.0)
+    responses[9].learner[-1], responses[150].sampler[0] = math.nan, -math.inf
+    responses[80].learner[0] -= 0.1
+    for per_shard in (16, 200):
+        found = compared(tmp_path, responses, per_shard)
+        last = len(responses[9].sampler) - 1
+        assert found.unmeasured == ((1, 1, last), (18, 6, 0))
+        assert [(each.prompt, each.sample, each.at) for each in found.worst] == [(10, 0, 0)]
 
 
 def test_absurd_numbers_end_in_no_error(tmp_path: Path) -> None:
