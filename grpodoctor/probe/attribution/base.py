@@ -86,6 +86,9 @@ class Cause(ABC):
     """Engines that its experiment loads, roughly; 0 for arithmetic alone."""
     least: ClassVar[float] = 0.2
     """The share of the gap that it must take away to be named."""
+    subtle: ClassVar[bool] = False
+    """Whether it shows within rounding, which moves log-probabilities in no such way: it must then
+    take away `least` of what is more than rounding."""
     peels: ClassVar[bool] = True
     """Whether it is taken away; a cause that is not is asked about what the others have left."""
     when: ClassVar[Literal["always", "gap", "above-noise"]] = "above-noise"

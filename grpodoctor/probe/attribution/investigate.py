@@ -122,7 +122,7 @@ class _Investigation:
         before, after = tried.outcome.before or self.scene, tried.outcome.after
         if before is None or after is None:
             return False
-        return self._is_quiet(after.gap) and not self._is_quiet(before.gap)
+        return self._is_quiet(after.gap) and (tried.cause.subtle or not self._is_quiet(before.gap))
 
     def _suspects(self, scene: Scene, *, peels: bool) -> Iterator[tuple[Cause, Suspicion]]:
         """Who is asked, in the order of suspicion, arithmetic before engines."""
@@ -151,11 +151,18 @@ class _Investigation:
             return None
         before, after = outcome.before or scene, outcome.after
         share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
-        if share < cause.least or not _keeps_tokens(before, after):
+        if not (share >= cause.least or (cause.subtle and self._reaches(cause, before, after))):
+            return None
+        if not _keeps_tokens(before, after):
             return None
         # A gap that is gone is gone, however few responses have had it.
         by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
         return None if by_chance else _Tried(cause, outcome, share)
+
+    def _reaches(self, cause: Cause, before: Scene, after: Scene) -> bool:
+        """Whether a cause takes away its part of what is more than rounding."""
+        beyond = max(before.gap - (self.noise or 0.0), 0.0)
+        return before.gap - after.gap > cause.least * beyond
 
     def _accept(self, tried: _Tried) -> None:
         before, after = tried.outcome.before or self.scene, tried.outcome.after

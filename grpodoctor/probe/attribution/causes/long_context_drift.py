@@ -7,9 +7,10 @@ from scipy import stats
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.causes.router_flips import steady
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
-_STRETCHES = 8
+_FEWEST = 200
 _FEWEST_TOKENS = 64
 """In the longest responses; shorter ones have no early and late."""
 _TIMES = 4.0
@@ -34,18 +35,16 @@ class LongContextDrift(Cause):
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
         """The gap per stretch of positions, relative to what uncertainty lets expect."""
-        if "router-flips" in bench.named:  # which spread along a response, and to the end of it
-            return None
         tokens = scene.tokens
-        at = tokens.finite_N
+        # What a flip moves is passed on to all tokens behind it, which is no drift.
+        at = tokens.finite_N & steady(tokens)
         positions_N = (tokens.positions_N + tokens.prompt_lengths_B[tokens.rows_N])[at]
-        if not at.any() or np.quantile(tokens.lengths_B, 0.9) < _FEWEST_TOKENS:
+        if at.sum() < _FEWEST or np.quantile(tokens.lengths_B, 0.9) < _FEWEST_TOKENS:
             return None
         scaled_N = tokens.terms_N[at] / expected(tokens)[at]
-        edges = np.quantile(positions_N, np.linspace(0, 1, _STRETCHES + 1)[1:-1])
-        stretch_N = np.searchsorted(edges, positions_N, side="right")
-        levels = [float(scaled_N[stretch_N == n].mean()) for n in range(_STRETCHES)]
-        early, late = sum(levels[:2]) / 2, sum(levels[-2:]) / 2
+        first, last = np.quantile(positions_N, (0.25, 0.75))
+        early = float(scaled_N[positions_N <= first].mean())
+        late = float(scaled_N[positions_N >= last].mean())
         found = stats.spearmanr(positions_N, scaled_N)
         rank, chance = float(found.statistic), float(found.pvalue)
         if late <= _TIMES * early or rank < _CORRELATION or chance > _SIGNIFICANT:

@@ -1,4 +1,4 @@
-"""One side's log-probabilities stand one token beside the tokens that they are of."""
+"""One side's log-probabilities stand a few tokens beside those that they are of."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _GAIN = 0.3
 """By how much the correlation of the two columns must rise when one is moved."""
+_WORDS = {1: "one token", 2: "two tokens", 3: "three tokens"}
+"""How far a column is moved at the most."""
 
 
 class OffByOne(Cause):
-    """Seen when moving one column by a token makes the two agree."""
+    """Seen when moving one column by a few tokens makes the two agree."""
 
     id = "off-by-one"
     title = "Log-probabilities are shifted against the tokens"
@@ -29,9 +31,10 @@ class OffByOne(Cause):
     least = 0.5
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
-        """Correlation as the columns stand, and moved by one token either way."""
+        """Correlation as the columns stand, and moved by up to three tokens either way."""
         now = _correlation(scene.tokens)
-        moved = {shift: _correlation(_shifted(scene.tokens, shift)) for shift in (-1, 1)}
+        shifts = [sign * far for far in _WORDS for sign in (-1, 1)]
+        moved = {shift: _correlation(_shifted(scene.tokens, shift)) for shift in shifts}
         shift = max(moved, key=lambda each: moved[each])
         if scene.setup.shift or moved[shift] < now + _GAIN:
             return None
@@ -42,12 +45,12 @@ class OffByOne(Cause):
         """Move the sampler's column."""
         shift = int(suspicion.facts["shift"])
         now, moved = (float(suspicion.facts[k]) for k in ("correlation", "correlation_moved"))
-        side = "late" if shift > 0 else "early"
+        side, far = "late" if shift > 0 else "early", _WORDS[abs(shift)]
         tokens = _shifted(scene.tokens, shift)
         return Outcome(
             told=(
-                f"the sampler's log-probabilities stand one token too {side} against the "
-                f"learner's: moved by one, their correlation rises from {now:.2f} to {moved:.2f}"
+                f"the sampler's log-probabilities stand {far} too {side} against the learner's: "
+                f"moved by {far}, their correlation rises from {now:.2f} to {moved:.2f}"
             ),
             after=Scene(replace(scene.setup, shift=shift), tokens),
             figures={"shift": shift, "correlation": now, "correlation_moved": moved},

@@ -107,3 +107,12 @@ def _flipped(tokens: Tokens) -> Flags | None:
     if not told_N.any():
         return None
     return np.asarray(_flips(tokens).any(axis=1) & told_N)
+
+
+def steady(tokens: Tokens) -> Flags:
+    """Tokens before which nothing of their response was routed otherwise, as far as is told."""
+    flipped_N = _flipped(tokens)
+    if flipped_N is None:
+        return np.ones(tokens.sampler_N.size, np.bool_)
+    before_N = np.cumsum(flipped_N) - flipped_N
+    return np.asarray(before_N == before_N[tokens.starts_B[tokens.rows_N]]) & ~flipped_N

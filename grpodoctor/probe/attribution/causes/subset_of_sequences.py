@@ -51,6 +51,10 @@ class SubsetOfSequences(Cause):
         few = 0 < off_B.sum() <= _MOST_OFF * known_B.sum()
         if not few or share < _CARRY or apart < _APART or times < _TIMES:
             return None
+        # Where the others are off as well, something has moved them all, and some further: those
+        # of which a router sent a token elsewhere, say, or those that are surer of their tokens.
+        if bench.is_loud(tokens.mean_at(~off_B[tokens.rows_N])):
+            return None
         return Suspicion(share, {"apart": apart, "times": times})
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:

@@ -17,8 +17,12 @@ from grpodoctor.probe.lab import Processing
 TEMPERATURES = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 3.0)
 """The columns of `at_temperature_NT`, as `probes/contract.py` has them."""
 _FIT_TOKENS = 20_000
-OFF = 0.03
+_OFF = 0.01
 """Relative difference of two temperatures from which on they count as two."""
+_ABOUT = 0.03
+"""The same where one of them is as the tokens fall, of which there may be few."""
+_HINT = 0.05
+"""Share of the gap from which on a fit is worth a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,14 @@ class Temperature(Cause):
     )
     cost = 0
     least = 0.5
+    subtle = True
+    when = "gap"
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
         """The fit, if it lies elsewhere than where the learner was scored."""
         fitted = fit(scene)
         now = scene.setup.processing.temperature
-        if fitted is None or abs(fitted.reported / now - 1) < OFF or fitted.share < self.least / 2:
+        if fitted is None or abs(fitted.reported / now - 1) < _OFF or fitted.share < _HINT:
             return None
         if is_raw(bench, fitted):
             return None
@@ -95,6 +101,25 @@ def fit(scene: Scene) -> Fit | None:
     return Fit(reported, drawn, share)
 
 
+def fit_of_a_cut(scene: Scene) -> float | None:
+    """As `Fit.reported` where the sampler's distribution is cut; None if not told.
+
+    A cut only raises what it leaves. So at the right temperature no token is likelier to the
+    learner; at a higher one rare tokens are, at a lower one frequent ones.
+    """
+    tokens = scene.tokens
+    if tokens.at_temperature_NT is None or not tokens.any:
+        return None
+    chosen_N = np.flatnonzero(tokens.finite_N)[:_FIT_TOKENS]
+    columns_NT = tokens.at_temperature_NT[chosen_N].astype(np.float64)
+    sampler_N = tokens.sampler_N[chosen_N]
+
+    def above(learner_N: Floats) -> float:
+        return float(np.mean(np.square(np.clip(learner_N - sampler_N, 0.0, 5.0))))
+
+    return _least(columns_NT, above)
+
+
 def _least(columns_NT: Floats, loss: Callable[[Floats], float]) -> float:
     """The temperature of the least loss: the best column, then between its neighbours."""
     values = [loss(columns_NT[:, at]) for at in range(columns_NT.shape[1])]
@@ -133,15 +158,16 @@ def is_raw(bench: Bench, fitted: Fit) -> bool:
     """
     asked = bench.case.sampling.temperature
     nearer = abs(math.log(fitted.drawn / asked)) < abs(math.log(fitted.drawn))
-    return abs(asked - 1) >= OFF and abs(fitted.reported - 1) < OFF and nearer
+    return abs(asked - 1) >= _ABOUT and abs(fitted.reported - 1) < _ABOUT and nearer
 
 
 def _candidates(bench: Bench, scene: Scene, fitted: float) -> list[float]:
     """What was asked for, where the fit says so or has been bent by a cut; otherwise the fit."""
     sampling, rounded = bench.case.sampling, round(fitted, 2)
     asked = sampling.temperature
-    if abs(rounded / asked - 1) < OFF:
-        return list(dict.fromkeys([asked, rounded]))
+    if abs(rounded / asked - 1) < _ABOUT:
+        now = scene.setup.processing.temperature
+        return [each for each in dict.fromkeys([asked, rounded]) if each != now]
     whole = Processing.of(sampling)
     if whole == Processing(temperature=asked):
         return [rounded]
@@ -176,8 +202,8 @@ def best_processing(bench: Bench, scene: Scene, processings: list[Processing]) -
 
 
 def _side(asked: float, best: float, drawn: float) -> str:
-    if abs(best / asked - 1) < OFF:
+    if abs(best / asked - 1) < _OFF:
         return f"the learner is wrong, {asked:.3g} was asked for"
-    if abs(drawn / best - 1) < 2 * OFF:
+    if abs(drawn / best - 1) < 2 * _ABOUT:
         return f"the sampler is wrong, its tokens also fall as at {drawn:.3g}"
     return f"what the sampler reports is wrong, its tokens fall as at {drawn:.3g}"

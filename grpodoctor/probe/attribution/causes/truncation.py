@@ -9,7 +9,7 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench
-from grpodoctor.probe.attribution.causes.temperature import best_processing
+from grpodoctor.probe.attribution.causes.temperature import best_processing, fit_of_a_cut
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.lab import Processing
 
@@ -17,7 +17,16 @@ _ONE_SIDED = 0.9
 """Of the tokens that differ at all: renormalising a part of the support only raises it."""
 _TELLS = 1e-3
 """|Δlogp| of a token that differs at all."""
-_MIN_P = (0.3, 0.2, 0.15, 0.1, 0.05, 0.02, 0.01)
+_LOST = 6.0
+"""Standard errors by which the mass that the learner gives to what is drawn must fall short."""
+_USUAL_P = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.98, 0.99)
+_USUAL_K = (2, 3, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100)
+_USUAL_MIN = (0.3, 0.2, 0.15, 0.1, 0.08, 0.05, 0.03, 0.02, 0.01)
+_INSIDE = 0.985
+"""Of the tokens, which must lie within a cut."""
+_MOST_OF_A_KIND = 4
+_OTHER = 0.05
+"""Relative difference from which on a temperature is tried beside the learner's."""
 
 
 class Truncation(Cause):
@@ -33,26 +42,31 @@ class Truncation(Cause):
     )
     cost = 0
     least = 0.5
+    subtle = True
+    when = "gap"
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
-        """Differences of one sign, and whether a cut was asked for."""
+        """Differences of one sign, mass that is missing, or a cut that was asked for."""
         tokens, now = scene.tokens, scene.setup.processing
-        if scene.setup.rescored is not None or _cuts(now):
+        if scene.setup.rescored is not None or scene.setup.shift or _cuts(now):
             return None
         below = one_sided(tokens)
         declared = _cuts(Processing.of(bench.case.sampling))
-        if below < _ONE_SIDED and not declared:
+        if below < _ONE_SIDED and lost_mass(tokens) < _LOST and not declared:
             return None
-        return Suspicion(0.9 if declared else below - 0.1, {"below": below})
+        return Suspicion(0.9 if declared else max(below - 0.1, 0.3), {"below": below})
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
-        """Score with the cut that was asked for, and with those that the data suggest."""
+        """Score with the cut that was asked for; if it is not that, with what the data suggest."""
         tokens, now = scene.tokens, scene.setup.processing
         at = tokens.finite_N
-        candidates = [*_declared(bench, now), *_guessed(tokens, now)]
-        if not candidates:
-            return None
-        after = best_processing(bench, scene, list(dict.fromkeys(candidates)))
+        candidates = _declared(bench, now)
+        after = best_processing(bench, scene, candidates) if candidates else None
+        if after is None or bench.is_loud(after.gap):
+            candidates += [cut for each in _heated(scene) for cut in _guessed(tokens, each)]
+            if not candidates:
+                return None
+            after = best_processing(bench, scene, list(dict.fromkeys(candidates)))
         cut = _written(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())
         asked = _written(Processing.of(bench.case.sampling))
@@ -61,6 +75,10 @@ class Truncation(Cause):
             f"the sampler's probabilities are renormalised under {cut}: {below:.0%} of the "
             f"differing tokens are likelier to it, and {kept:.1%} of the mass is kept on average"
         )
+        heat = after.setup.processing.temperature
+        if heat != now.temperature:
+            told += f"; and they are of temperature {heat:.3g}, the learner's of "
+            told += f"{now.temperature:.3g}"
         return Outcome(
             told=told if asked else f"{told}; no cut was asked for",
             after=after,
@@ -69,6 +87,7 @@ class Truncation(Cause):
                 "top_p": after.setup.processing.top_p,
                 "top_k": after.setup.processing.top_k,
                 "min_p": after.setup.processing.min_p,
+                "temperature": heat,
             },
         )
 
@@ -79,27 +98,61 @@ def one_sided(tokens: Tokens) -> float:
     return float((differing_N < 0).mean()) if differing_N.size >= 20 else 0.0
 
 
+def lost_mass(tokens: Tokens) -> float:
+    """By how many standard errors the mean of p / p' of what is drawn from p' falls short of 1.
+
+    It is the learner's mass on all that the sampler can draw, whatever else differs: 1 without a
+    cut. Responses count as one each, since their tokens have their place in common.
+    """
+    at = tokens.finite_N
+    short_N = np.where(at, 1 - np.exp(np.clip(tokens.difference_N, -5.0, 5.0)), 0.0)
+    short_B = np.bincount(tokens.rows_N, weights=short_N, minlength=tokens.lengths_B.size)
+    error = float(short_B.std()) * math.sqrt(short_B.size)
+    return float(short_B.sum()) / error if error > 0 else 0.0
+
+
 def _cuts(processing: Processing) -> bool:
     return processing.top_p < 1 or processing.top_k > 0 or processing.min_p > 0
 
 
 def _declared(bench: Bench, now: Processing) -> list[Processing]:
+    """The cut that was asked for, at the learner's temperature and at the one asked for."""
     asked = Processing.of(bench.case.sampling)
-    return [replace(asked, temperature=now.temperature)] if _cuts(asked) else []
+    if not _cuts(asked):
+        return []
+    return list(dict.fromkeys([replace(asked, temperature=now.temperature), asked]))
+
+
+def _heated(scene: Scene) -> list[Processing]:
+    """The learner's processing, and with the temperature that fits a cut distribution."""
+    now = scene.setup.processing
+    fitted = fit_of_a_cut(scene)
+    if fitted is None or abs(fitted / now.temperature - 1) < _OTHER:
+        return [now]
+    return [now, replace(now, temperature=round(fitted * 20) / 20)]
 
 
 def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
-    """Cuts that no sampled token contradicts, the tightest of each kind."""
+    """Cuts that no sampled token contradicts, from the tightest of each kind on."""
     at = tokens.finite_N
     guesses: list[Processing] = []
     if tokens.rank_N is not None:
-        guesses.append(replace(now, top_k=int(tokens.rank_N[at].max()) + 1))
+        # Rounding moves a token over the edge now and then.
+        least, most = (int(np.quantile(tokens.rank_N[at], q)) + 1 for q in (_INSIDE, 1.0))
+        sizes = [most, *(k for k in _USUAL_K if k >= least and k != most)]
+        guesses += [replace(now, top_k=k) for k in sizes[:_MOST_OF_A_KIND]]
     # The mass that top-p keeps is p or a little more: its smallest values lie at p.
-    kept = float(np.quantile(np.exp(np.minimum(tokens.difference_N[at], 0.0)), 1e-3))
-    guesses += [replace(now, top_p=p) for p in {round(kept, 2), round(kept * 20) / 20} if 0 < p < 1]
+    kept_N = np.exp(np.minimum(tokens.difference_N[at], 0.0))
+    low, high = (float(np.quantile(kept_N, q)) for q in (1e-3, 0.1))
+    usual = [p for p in _USUAL_P if low - 0.02 <= p <= high + 0.02]
+    exact = [round(low, 2), round(low * 20) / 20]
+    masses = [p for p in (*exact, *usual[:_MOST_OF_A_KIND]) if 0 < p < 1]
+    guesses += [replace(now, top_p=p) for p in dict.fromkeys(masses)]
     if tokens.top_logprob_N is not None:
         ratio = math.exp(float((tokens.learner_N - tokens.top_logprob_N)[at].min()))
-        guesses += [replace(now, min_p=p) for p in _MIN_P if p <= ratio * 1.02][:1]
+        ratio **= 1 / now.temperature  # told at the learner's
+        floors = [float(f"{ratio:.1g}"), *(p for p in _USUAL_MIN if p <= ratio * 1.02)][:3]
+        guesses += [replace(now, min_p=p) for p in floors if 0 < p < 1]
     return guesses
 
 
