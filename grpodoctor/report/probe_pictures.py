@@ -22,6 +22,8 @@ _MOST_POINTS = 1500
 _SMALLEST = 1e-9
 """What agrees exactly is drawn as this on a logarithmic scale."""
 _ROW_PIXELS = 46
+_DECADES = 30.0
+"""Largest over smallest value up to which powers of ten alone would be too few ticks."""
 _LABEL_LETTERS = 160
 _ROW_LETTERS, _COLUMN_LETTERS, _MOST_LINES, _MOST_LETTERS = 24, 17, 3, 66
 """A name's lines beside a row and below a column."""
@@ -96,7 +98,7 @@ def _heat_map(
     figure = go.Figure(
         go.Heatmap(
             z=[[None if value is None else _log(value) for value in row] for row in values],
-            text=[["-" if value is None else f"{value:.2g}" for value in row] for row in values],
+            text=[["" if value is None else f"{value:.2g}" for value in row] for row in values],
             customdata=[
                 [f"{_name(row)}<br>→ {_name(column)}" for column in learners] for row in samplers
             ],
@@ -215,7 +217,10 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
             )
         )
     layout = _layout(f"{over}, from", "difference")
-    layout["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
+    shown = [point for trace in figure.data for point in trace.y if point is not None]
+    few = bool(shown) and max(shown) < _DECADES * min(shown)
+    ticks = {"dtick": "D2", "tickformat": ".0e"} if few else {"dtick": 1, "exponentformat": "power"}
+    layout["yaxis"] |= {"type": "log", "tickfont": {"size": 10}, **ticks}
     layout["xaxis"] |= {"type": "category", "tickfont": {"size": 10}, "automargin": True}
     layout["margin"] |= {"t": 34}
     above = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}

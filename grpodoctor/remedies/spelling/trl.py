@@ -127,19 +127,20 @@ TABLE: Table = {
 }
 
 
-def _learner_dtype(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    dtype = f'{{"dtype": "{setting}"}}'
-    note = "bf16 and fp16 switch autocast on: set both to False for float32"
-    return (Spelled("model_init_kwargs", dtype, note),)
-
-
 _SERVER = "trl vllm-serve"
 
 ENGINES: Table = {
     "sampler_dtype": same(
         f"{_SERVER} --dtype", 'vllm_mode="colocate" takes the dtype of the checkpoint'
     ),
-    "learner_dtype": _learner_dtype,
+    "learner_dtype": choice(
+        {
+            "float32": (Spelled("bf16", "False"), Spelled("fp16", "False")),
+            "bfloat16": (Spelled("bf16", "True"),),
+            "float16": (Spelled("fp16", "True"), Spelled("bf16", "False")),
+        },
+        lacks("TRL", "use bf16=True or fp16=True"),
+    ),
     "float32_head": lacks("TRL", "vLLM's head computes in the model's dtype"),
     "sampler_tensor_parallel": same(
         "vllm_tensor_parallel_size", f"of a server: {_SERVER} --tensor_parallel_size"
