@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,9 +75,8 @@ class OpenAiServer:
 
     def describe(self) -> dict[str, Any]:
         """What the server tells, what its model's directory tells if it can be seen from here."""
-        facts = self._dialect.facts()
-        seen = _configuration(str(self._options["tokenizer"]), facts["path"])
-        degree = self._options["tensor_parallel_size"] or facts["settings"].get("tp_size") or 1
+        facts, seen = self._facts, self._seen
+        degree = self._options["tensor_parallel_size"] or facts["settings"].get("tp_size")
         dtype = self._options["dtype"] or facts["settings"].get("dtype") or "not told"
         return {
             "name": f"openai_server ({self._dialect.name})",
@@ -83,11 +84,11 @@ class OpenAiServer:
             "model": self._model,
             "dtype": str(dtype),
             "device": "not told",
-            "layout": {"tensor_parallel": int(degree)},
+            "layout": {"tensor_parallel": degree if isinstance(degree, int) else 1},
             "vocab_size": int(seen.get("vocab_size", 0)),
             "end_ids": list(seen.get("end_ids", ())),
             "begin_id": seen.get("begin_id"),
-            "context": facts["context"] or int(seen.get("context", 0)),
+            "context": self._context,
             "logprobs": self._options["logprobs"] or self._measured_mode(),
             "settings": facts["settings"] | {"url": self._client.url},
         }
@@ -112,8 +113,9 @@ class OpenAiServer:
         def draw(request: tuple[int, int]) -> Response:
             prompt, sample = request
             seed = response_seed(sampling, prompt, sample)
-            drawn = self._dialect.draw(prompts[prompt], sampling, seed)
-            self._refuse_unasked(drawn, sampling)
+            fitting = self._fitting(sampling, len(prompts[prompt]))
+            drawn = self._dialect.draw(prompts[prompt], fitting, seed)
+            self._refuse_unasked(drawn, fitting)
             return Response(
                 list(prompts[prompt]),
                 drawn.ids,
@@ -163,11 +165,32 @@ class OpenAiServer:
             self._client.find("/model_info", "/get_model_info") if named in ("", "sglang") else {}
         )
         if named == "sglang" or (isinstance(info, dict) and "model_path" in info):
-            return Sglang(self._client, info if isinstance(info, dict) else {})
-        version = self._client.find("/version") if not named else None
-        is_vllm = isinstance(version, dict) and "version" in version
+            return Sglang(self._client, info if isinstance(info, dict) else {}, self._card)
+        # TensorRT-LLM's server has a version too.
+        is_vllm = not named and self._card.get("owned_by") == "vllm"
         kind = Vllm if named == "vllm" or is_vllm else Completions
         return kind(self._client, self._model, self._card)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return self._dialect.facts()
+
+    @cached_property
+    def _seen(self) -> dict[str, Any]:
+        """What the model's directory says, if it can be seen from here."""
+        return _configuration(str(self._options["tokenizer"]), self._facts["path"])
+
+    @property
+    def _context(self) -> int:
+        return self._facts["context"] or int(self._seen.get("context", 0))
+
+    def _fitting(self, sampling: Sampling, prompt: int) -> Sampling:
+        """As many tokens as fit behind a prompt: servers refuse more where engines draw fewer.
+
+        One is left free, which vLLM draws whenever it scores.
+        """
+        room = max(self._context - prompt - 1, 1) if self._context else sampling.max_tokens
+        return replace(sampling, max_tokens=min(sampling.max_tokens, room))
 
     def _measured_mode(self) -> str:
         """Whether sampled log-probabilities are those of temperature 1, by a short trial."""
@@ -296,5 +319,17 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def main() -> None:
+    """Serve, and end without waiting for requests that are under way when one has failed."""
+    code = 0
+    try:
+        contract.serve(load)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    contract.serve(load)
+    main()

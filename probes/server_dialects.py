@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from contract import RefusalError, Sampling
@@ -16,6 +17,9 @@ from http_json import JsonClient, StatusError
 
 _FLOOR = -9999.0
 """What servers of OpenAI's kind write for a probability of zero."""
+_LARGEST_ID = 2**31 - 1
+_NOT_KNOWN = frozenset({400, 404, 405, 422, 501})
+"""Statuses of a server that has not understood what it was asked."""
 _SCORING = {"echo": True, "logprobs": 1, "max_tokens": 0}
 _VLLM_SETTINGS = {
     "dtype": ("model_config", "dtype"),
@@ -26,6 +30,16 @@ _VLLM_SETTINGS = {
     "enable_prefix_caching": ("cache_config", "enable_prefix_caching"),
 }
 """What vLLM tells of itself with VLLM_SERVER_DEV_MODE=1, and where."""
+_SGLANG_SETTINGS = (
+    "dtype",
+    "tp_size",
+    "attention_backend",
+    "kv_cache_dtype",
+    "quantization",
+    "enable_deterministic_inference",
+)
+_NEUTRAL = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
+"""Of SGLang, where nothing is to be changed."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,11 @@ class Completions:
     """
 
     name = "completions"
+    needs = (
+        "the probe needs a server that takes token ids for a prompt, and return_token_ids, as vLLM "
+        "and SGLang do"
+    )
+    """What to tell of a server that does not understand a request."""
 
     def __init__(self, client: JsonClient, model: str, card: Mapping[str, Any]) -> None:
         self._client, self._model, self._card = client, model, card
@@ -99,7 +118,7 @@ class Completions:
         return Drawn(
             ids,
             self._logprobs(choice, len(ids)),
-            choice.get("finish_reason") == "stop",
+            ends(self._client, choice.get("finish_reason")),
             _cached(answer),
         )
 
@@ -110,7 +129,7 @@ class Completions:
             choice = self._choice(self._complete(body))
         except RefusalError:
             choice = self._choice(self._complete(body | {"max_tokens": 1}))
-        listed = (choice.get("logprobs") or {}).get("token_logprobs")
+        listed = self._told(choice).get("token_logprobs")
         whole = len(prompt) + len(response)
         if not isinstance(listed, list) or len(listed) not in (whole, whole + 1):
             raise refuse(
@@ -151,9 +170,8 @@ class Completions:
         try:
             answer = self._client.ask("/v1/completions", body)
         except StatusError as error:
-            raise refuse(
-                self._client, f"refuses a completion: {error}", "look into its log"
-            ) from error
+            remedy = self.needs if error.status in _NOT_KNOWN else "look into its log"
+            raise refuse(self._client, f"refuses a completion: {error}", remedy) from error
         if not isinstance(answer, dict):
             raise refuse(self._client, "does not answer as a server of completions does")
         return answer
@@ -166,14 +184,26 @@ class Completions:
 
     def _ids(self, choice: Mapping[str, Any]) -> list[int]:
         """The tokens, given as such or written as `token_id:17`."""
+        told = self._told(choice)
+        if "content" in told:
+            raise refuse(
+                self._client,
+                "answers as llama.cpp's server does, which scores no prompts",
+                "probe the file that it serves: llama_cpp:FILE.gguf",
+            )
         ids = choice.get("token_ids")
         if ids is None:
-            words = (choice.get("logprobs") or {}).get("tokens")
+            words = told.get("tokens")
             ids = [_id_in(word) for word in words] if isinstance(words, list) else None
         return checked_ids(self._client, ids)
 
+    def _told(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a choice says of log-probabilities; empty if nothing."""
+        told = choice.get("logprobs")
+        return told if isinstance(told, dict) else {}
+
     def _logprobs(self, choice: Mapping[str, Any], tokens: int) -> list[float]:
-        listed = (choice.get("logprobs") or {}).get("token_logprobs")
+        listed = self._told(choice).get("token_logprobs")
         if not isinstance(listed, list):
             raise refuse(
                 self._client,
@@ -192,6 +222,7 @@ class Vllm(Completions):
     """vLLM's server, which gives log-probabilities of prompts."""
 
     name = "vllm"
+    needs = "look into its log"
 
     def facts(self) -> dict[str, Any]:
         """As of the list of models, vLLM's version, and in its development mode its settings."""
@@ -242,51 +273,56 @@ class Vllm(Completions):
 
 
 class Sglang:
-    """SGLang's own `/generate`. It draws without a seed.
+    """SGLang's own `/generate`.
 
     Args:
         client: speaks with the server.
-        info: what `/get_model_info` says.
+        info: what `/model_info` says.
+        card: what `/v1/models` says of the model.
     """
 
     name = "sglang"
 
-    def __init__(self, client: JsonClient, info: Mapping[str, Any]) -> None:
-        self._client, self._info = client, info
+    def __init__(
+        self, client: JsonClient, info: Mapping[str, Any], card: Mapping[str, Any]
+    ) -> None:
+        self._client, self._info, self._card = client, info, card
 
     def facts(self) -> dict[str, Any]:
         """What its endpoints of information tell."""
-        told = self._client.find("/server_info", "/get_server_info")
-        server = told if isinstance(told, dict) else {}
-        context = server.get("context_length") or server.get("max_total_num_tokens")
-        names = ("dtype", "tp_size", "attention_backend", "kv_cache_dtype", "quantization")
+        server = self._server
+        told = (self._card.get("max_model_len"), server.get("max_req_input_len"))
         return {
             "version": str(server.get("version") or "")[:60],
-            "context": context if isinstance(context, int) else 0,
+            # What it takes as a prompt is a little less, and it is given whole sequences to score.
+            "context": min((each for each in told if isinstance(each, int)), default=0),
             "path": str(self._info.get("model_path") or ""),
-            "settings": {name: server[name] for name in names if server.get(name) is not None},
+            "settings": {
+                name: server[name] for name in _SGLANG_SETTINGS if server.get(name) is not None
+            },
         }
 
-    def draw(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Drawn:  # noqa: ARG002
-        """One response; the seed is not for SGLang."""
-        meta = self._generate(
-            prompt,
-            {
-                "max_new_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "top_k": sampling.top_k or -1,
-                "min_p": sampling.min_p,
-                "ignore_eos": sampling.ignore_end,
-                "stop_token_ids": list(sampling.stop_ids),
-            },
-        )
+    def draw(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Drawn:
+        """One response. All is said: what is left open it may take from its own settings."""
+        asked = _NEUTRAL | {
+            "max_new_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+            "min_p": sampling.min_p,
+            "ignore_eos": sampling.ignore_end,
+            "stop_token_ids": list(sampling.stop_ids),
+        }
+        # Elsewhere it has no use for seeds; here all that were drawn without would be one.
+        if self._server.get("enable_deterministic_inference"):
+            asked["sampling_seed"] = seed
+        meta = self._generate(prompt, asked)
         pairs = self._pairs(meta, "output_token_logprobs")
         reason, cached = meta.get("finish_reason"), meta.get("cached_tokens")
         return Drawn(
             checked_ids(self._client, [token for _, token in pairs]),
-            [checked_number(self._client, logprob) for logprob, _ in pairs],
-            isinstance(reason, dict) and reason.get("type") == "stop",
+            [self._number(logprob) for logprob, _ in pairs],
+            ends(self._client, reason.get("type") if isinstance(reason, dict) else reason),
             cached if isinstance(cached, int) else 0,
         )
 
@@ -294,7 +330,7 @@ class Sglang:
         """By log-probabilities of the input from the prompt's last token on."""
         meta = self._generate(
             [*prompt, *response],
-            {"max_new_tokens": 0, "temperature": 1.0},
+            _NEUTRAL | {"max_new_tokens": 0, "temperature": 1.0},
             logprob_start_len=len(prompt) - 1,
         )
         pairs = self._pairs(meta, "input_token_logprobs")[-len(response) :]
@@ -304,7 +340,16 @@ class Sglang:
                 f"scores {len(pairs)} other tokens than the {len(response)} it was given",
                 "report it with the server's version",
             )
-        return Scored([checked_number(self._client, logprob) for logprob, _ in pairs])
+        return Scored([self._number(logprob) for logprob, _ in pairs])
+
+    @cached_property
+    def _server(self) -> Mapping[str, Any]:
+        told = self._client.find("/server_info", "/get_server_info")
+        return told if isinstance(told, dict) else {}
+
+    def _number(self, logprob: Any) -> float:
+        """A log-probability; it writes null for what is no number."""
+        return math.nan if logprob is None else checked_number(self._client, logprob)
 
     def _generate(
         self, ids: Sequence[int], sampling: Mapping[str, Any], **more: Any
@@ -330,13 +375,30 @@ class Sglang:
         return [(each[0], each[1]) for each in listed]
 
 
+def ends(client: JsonClient, reason: Any) -> bool:
+    """Whether a response was ended by a token of its own, and not by the limit.
+
+    Raises:
+        RefusalError: if it was ended by neither.
+    """
+    if reason in ("abort", "error"):
+        raise refuse(
+            client,
+            f"has broken a response off: {reason}",
+            "look into its log; was it paused, or given other weights, meanwhile?",
+        )
+    return bool(reason == "stop")
+
+
 def checked_ids(client: JsonClient, ids: Any) -> list[int]:
     """Token ids, at least one.
 
     Raises:
         RefusalError: if they are none.
     """
-    if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
+    if not isinstance(ids, list) or not all(
+        type(each) is int and 0 <= each <= _LARGEST_ID for each in ids
+    ):
         raise refuse(
             client,
             "does not say which tokens it has sampled",
@@ -355,7 +417,9 @@ def checked_number(client: JsonClient, value: Any) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refuse(client, f"gives {str(value)[:40]!r} as a log-probability")
-    return -math.inf if value <= _FLOOR else float(value)
+    if value <= _FLOOR:
+        return -math.inf
+    return math.inf if value >= -_FLOOR else float(value)
 
 
 def _id_in(word: Any) -> int | None:

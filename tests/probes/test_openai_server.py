@@ -1,8 +1,8 @@
-"""Servers by their address: a real vLLM server, and a stand-in for what cannot run here.
+"""Servers by their address: a real vLLM server, and stand-ins for what cannot run here.
 
-The stand-in speaks SGLang's `/generate` as SGLang documents it, since no SGLang runs on a CPU
-without parts of it being replaced, and does what servers do when something is wrong. It is an HTTP
-server, but its model is a table.
+The stand-in for SGLang answers as SGLang 0.5.23 did on a CPU, where it runs only with parts of it
+replaced; others do what servers do when something is wrong. They are HTTP servers, but their model
+is a table.
 """
 
 from __future__ import annotations
@@ -179,66 +179,173 @@ def logprob_of(token: int, temperature: float = 1.0) -> float:
     return scores[token] - math.log(sum(map(math.exp, scores)))
 
 
-def sglang(body: dict[str, Any]) -> dict[str, Any]:
+CONTEXT = 200
+MOST_INPUT = CONTEXT - 6
+"""SGLang keeps six tokens of its context free of input."""
+
+
+def sglang(body: dict[str, Any]) -> Any:
     """SGLang's /generate: (logprob, id, text) of what was asked for."""
     ids, settings = body["input_ids"], body["sampling_params"]
     start = body.get("logprob_start_len", -1)
     count = settings["max_new_tokens"]
-    drawn = [(sum(ids) + each) % 10 for each in range(count)]
+    if len(ids) >= MOST_INPUT or len(ids) + count > CONTEXT:
+        return 400
+    seed = settings.get("sampling_seed", 0)
+    drawn = [(sum(ids) + each + seed) % 10 for each in range(count)]
     temperature = settings.get("temperature", 1.0)
+    scored = [[logprob_of(each % 10), each, None] for each in ids[start:]] if start >= 0 else []
+    reason = {"type": "stop", "matched": 1} if count % 2 else {"type": "length", "length": count}
     meta = {
         "id": "1",
+        "finish_reason": reason,
         "prompt_tokens": len(ids),
+        "weight_version": "default",
+        "input_token_logprobs": [[None, *each[1:]] for each in scored[:1]] + scored[1:],
+        "output_token_logprobs": [[logprob_of(each, temperature), each, None] for each in drawn],
+        "output_token_logprobs_length": count,
         "completion_tokens": count,
         "cached_tokens": 3,
-        "finish_reason": {"type": "stop", "matched": 1} if count % 2 else {"type": "length"},
-        "output_token_logprobs": [[logprob_of(each, temperature), each, None] for each in drawn],
     }
-    if start >= 0:
-        scored = [[logprob_of(each % 10), each, None] for each in ids[start:]]
-        meta["input_token_logprobs"] = [[None, ids[start], None], *scored[1:]]
-    return {"text": "", "meta_info": meta}
+    return {"text": "", "output_ids": drawn, "meta_info": meta}
 
 
-SGLANG: Routes = {
-    "/v1/models": lambda _: MODELS,
-    "/get_model_info": lambda _: {"model_path": "/nowhere"},
-    "/get_server_info": lambda _: {
-        "version": "0.5.23", "dtype": "bfloat16", "tp_size": 2, "context_length": 4096,
-        "api_key": "secret",
-    },
-    "/generate": sglang,
+def sglang_ids(body: dict[str, Any]) -> Any:
+    """SGLang's /tokenize, which takes one of the two."""
+    if ("prompt" in body) == ("messages" in body):
+        return 400
+    ids = [*range(7)] if "prompt" in body else [*range(9)]
+    return {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
+
+
+CARD = {
+    "id": "tiny",
+    "root": "tiny",
+    "parent": None,
+    "owned_by": "sglang",
+    "max_model_len": CONTEXT,
+}
+ABOUT_SGLANG = {
+    "version": "0.5.23", "dtype": "bfloat16", "tp_size": 2, "context_length": None,
+    "max_req_input_len": MOST_INPUT, "max_total_num_tokens": 20000, "attention_backend": "fa3",
+    "kv_cache_dtype": "auto", "quantization": None, "enable_deterministic_inference": False,
+    "api_key": "secret",
 }  # fmt: skip
+SGLANG: Routes = {
+    "/v1/models": lambda _: {"data": [CARD]},
+    "/model_info": lambda _: {"model_path": "/nowhere", "served_model_name": "tiny"},
+    "/server_info": lambda _: ABOUT_SGLANG,
+    "/tokenize": sglang_ids,
+    "/generate": sglang,
+}
 
 
 def test_sglangs_own_interface_is_spoken_where_it_is_found(prompts: Path, tmp_path: Path) -> None:
+    spoken = tmp_path / "spoken.json"
+    spoken.write_text(json.dumps([{"messages": messages(1)[0]}, {"text": "1+1="}]))
     with standing_in(SGLANG) as url:
-        tasks = [sample(prompts, max_tokens=5), score(tmp_path / "sample")]
-        ran = run("openai_server", tmp_path, url, tasks, {**QUICK, "tokenizer": tokens(tmp_path)})
+        tasks = [
+            {"kind": "tokenise", "name": "ids", "prompts": str(spoken)},
+            sample(prompts, max_tokens=5),
+            score(tmp_path / "sample"),
+        ]
+        ran = run("openai_server", tmp_path, url, tasks, QUICK)
     assert ran.code == 0, ran.error
+    assert [len(each) for each in ran.ids("ids")] == [9, 7]
     drawn, scored = ran.arrays("sample"), ran.arrays("score")
     assert np.allclose(drawn["logprobs_N"], scored["logprobs_N"])
     assert set(drawn["cached_B"]) == {3}
     assert drawn["ended_B"].all()
     engine = ran.engine
     assert engine["name"] == "openai_server (sglang)"
-    assert (engine["version"], engine["dtype"], engine["context"]) == ("0.5.23", "bfloat16", 4096)
+    assert (engine["version"], engine["dtype"]) == ("0.5.23", "bfloat16")
+    assert engine["context"] == MOST_INPUT
     assert engine["layout"] == {"tensor_parallel": 2}
     # It divides by the temperature before it takes logarithms: found out by a trial.
     assert engine["logprobs"] == "processed"
     assert "secret" not in json.dumps(ran.answer)
 
 
-def tokens(folder: Path) -> str:
-    tokenizer().save_pretrained(folder / "tokenizer")
-    return str(folder / "tokenizer")
-
-
-def test_without_tokenize_the_tokenizer_is_named(prompts: Path, tmp_path: Path) -> None:
+def test_a_response_ends_where_a_server_can_still_score_it(tmp_path: Path) -> None:
+    short = tmp_path / "short.json"
+    short.write_text(json.dumps([{"ids": [7] * 5}]))
     with standing_in(SGLANG) as url:
-        error = run("openai_server", tmp_path, url, [sample(prompts)], QUICK).error
-    assert "does not tokenise" in error["what"]
-    assert "tokenizer=" in error["remedy"]
+        tasks = [sample(short, max_tokens=1000), score(tmp_path / "sample")]
+        ran = run("openai_server", tmp_path, url, tasks, {**QUICK, "logprobs": "processed"})
+    assert ran.code == 0, ran.error
+    lengths = np.diff(ran.arrays("score")["response_offsets"])
+    assert set(lengths) == {MOST_INPUT - 5 - 1}
+
+
+def test_sglang_is_given_seeds_where_it_draws_by_them() -> None:
+    """Deterministic inference draws for all that name no seed by one and the same."""
+    from contract import Sampling
+    from engine_openai_server import load
+
+    texts = {}
+    for deterministic in (True, False):
+        about = ABOUT_SGLANG | {"enable_deterministic_inference": deterministic}
+        with standing_in({**SGLANG, "/server_info": lambda _, about=about: about}) as url:
+            server = load(url, {**QUICK, "logprobs": "raw"})
+            drawn = server.sample([[1, 2]], Sampling(samples=4, max_tokens=6), ())
+        texts[deterministic] = {tuple(each.response_ids) for each in drawn}
+    assert len(texts[True]) > 1
+    assert len(texts[False]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"finish_reason": {"type": "abort", "message": "paused"}}, "has broken a response off"),
+        ({"output_token_logprobs": None}, "gives no log-probabilities: no output_token_logprobs"),
+        ({"output_token_logprobs": [[-1.0, 2**40, None]]}, "which tokens it has sampled"),
+        ({"output_token_logprobs": [["x", 5, None]]}, "gives 'x' as a log-probability"),
+    ],
+)
+def test_answers_of_sglang_that_cannot_be_used_are_refused(
+    changes: dict[str, Any], what: str
+) -> None:
+    from contract import RefusalError, Sampling
+    from engine_openai_server import load
+
+    def broken(body: dict[str, Any]) -> Any:
+        whole = sglang(body)
+        return whole | {"meta_info": whole["meta_info"] | changes}
+
+    with standing_in({**SGLANG, "/generate": broken}) as url:
+        server = load(url, {**QUICK, "logprobs": "raw"})
+        with pytest.raises(RefusalError) as refusal:
+            server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
+    assert what in refusal.value.what
+
+
+def test_what_sglang_writes_for_no_number_is_counted_and_not_refused() -> None:
+    from contract import Sampling
+    from engine_openai_server import load
+
+    def without(body: dict[str, Any]) -> Any:
+        whole = sglang(body)
+        whole["meta_info"]["output_token_logprobs"][0][0] = None
+        return whole
+
+    with standing_in({**SGLANG, "/generate": without}) as url:
+        server = load(url, {**QUICK, "logprobs": "raw"})
+        (response,) = server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
+    assert np.isnan(response.logprobs).tolist() == [True, False]
+
+
+def test_without_tokenize_the_tokenizer_is_named(tmp_path: Path) -> None:
+    from contract import RefusalError
+    from engine_openai_server import load
+
+    older = {path: route for path, route in SGLANG.items() if path != "/tokenize"}
+    tokenizer().save_pretrained(tmp_path)
+    with standing_in(older) as url:
+        with pytest.raises(RefusalError, match="does not tokenise") as refusal:
+            load(url, QUICK).tokenise([{"text": "1+1="}])
+        named = load(url, {**QUICK, "tokenizer": str(tmp_path)})
+        assert named.tokenise([{"text": "1+1="}]) == [tokenizer().encode("1+1=")]
+    assert "tokenizer=" in refusal.value.remedy
 
 
 def choice(**changes: Any) -> dict[str, Any]:
@@ -256,6 +363,10 @@ def choice(**changes: Any) -> dict[str, Any]:
         (choice(token_ids=None), "does not say which tokens it has sampled"),
         (choice(token_ids=[-1, 2]), "does not say which tokens it has sampled"),
         (choice(logprobs={"token_logprobs": ["x", -1.0]}), "gives 'x' as a log-probability"),
+        (choice(logprobs={"content": [{"id": 5, "logprob": -1.0}]}), "as llama.cpp's server does"),
+        (choice(logprobs="none"), "gives no log-probabilities"),
+        (choice(token_ids=[5, 2**40]), "does not say which tokens it has sampled"),
+        (choice(finish_reason="abort"), "has broken a response off: abort"),
         ({"choices": []}, "one choice"),
         ([], "does not answer as a server of completions"),
         (b"<html>", "does not answer /v1/completions in JSON"),
