@@ -109,7 +109,9 @@ class EffectTally:
             effect = BY_NAME[name]
             shares[name] = float((below + above) / count)
             if effect.act != "clip":
-                shares[f"{name}/lost"] = max(0.0, float(1 - after / before))
+                # Of long responses that the learner thinks impossible no weight is left at all.
+                if before:
+                    shares[f"{name}/lost"] = max(0.0, float(1 - after / before))
             elif effect.low:
                 shares[f"{name}/low"] = float(below / count)
                 shares[f"{name}/high"] = float(above / count)

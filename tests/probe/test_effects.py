@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from grpodoctor.trainer.config import load_config
 from grpodoctor.trainer.corrections.base import CorrectionInputs
 from grpodoctor.trainer.registry import correction_of
 from grpodoctor.trainer.sections import CorrectionConfig
-from tests.probe.pairs import random_responses, shard
+from tests.probe.pairs import Both, random_responses, shard
 from tests.probe.test_compare import as_batch
 
 RESPONSES = [
@@ -126,3 +128,15 @@ def test_engines_that_agree_are_left_alone() -> None:
     same = random_responses(40, 4, gap=0.0)
     found = compare_shards([(shard(same, "sampler"), shard(same, "learner"))], "").effects
     assert set(found.values()) == {0.0}
+
+
+def test_responses_that_the_learner_thinks_impossible_have_no_weight_to_lose() -> None:
+    """400 tokens at 5 nats each: the product is 0 in doubles."""
+    far = [replace(each, learner=each.sampler - 5.0) for each in random_responses(40, 4)]
+    long = [Both(np.full(400, -1.0), np.full(400, -6.0), prompt) for prompt in range(8)]
+    found = compare_shards([(shard(long, "sampler"), shard(long, "learner"))], "").effects
+    assert found["mis_sequence/3"] == 0
+    assert "mis_sequence/3/lost" not in found
+    assert found["icepop/0.5_5"] == found["ppo_clip/0.2_0.28/low"] == 1
+    mixed = compare_shards([(shard(far, "sampler"), shard(far, "learner"))], "").effects
+    assert mixed["mis_sequence/3/lost"] == 0
