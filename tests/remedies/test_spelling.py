@@ -76,7 +76,7 @@ def test_every_framework_answers_for_every_setting_of_its_engines(
         ),
         ("openrlhf", None, "--vllm.tensor_parallel_size 1"),
         ("slime", "--sglang-dtype float16", "--rollout-num-gpus-per-engine 1"),
-        ("prime-rl", "inference.vllm.dtype=float16", "inference.vllm.tensor_parallel_size=1"),
+        ("prime-rl", 'inference.vllm.dtype="float16"', "inference.vllm.tensor_parallel_size=1"),
         (
             "nemo-rl",
             "policy.generation.vllm_cfg.precision=float16",

@@ -110,8 +110,12 @@ ENGINES: Table = {
         {"bfloat16": fixed("open-instruct always samples in bfloat16")},
         lacks(_NAME, "vLLM's dtype is bfloat16, in open_instruct/vllm_utils.py"),
     ),
-    "learner_dtype": same(
-        "--model_dtype", "bfloat16 or float32, in grpo.py; grpo_fast.py takes bfloat16"
+    "learner_dtype": choice(
+        {
+            "bfloat16": (Spelled("--model_dtype", "bfloat16"),),
+            "float32": (Spelled("--model_dtype", "float32", "in grpo.py, not in grpo_fast.py"),),
+        },
+        lacks(_NAME, "--model_dtype takes bfloat16 or float32"),
     ),
     "float32_head": lacks(_NAME, "vLLM's head computes in bfloat16"),
     "sampler_tensor_parallel": same("--vllm_tensor_parallel_size"),

@@ -101,10 +101,14 @@ TABLE: Table = {
     ),
 }
 
-_OLDER = "inference.model.dtype up to 0.8.0"
+
+def _sampler_dtype(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+    older = "inference.model.dtype up to 0.8.0"
+    return (Spelled("inference.vllm.dtype", f'"{setting}"', older),)
+
 
 ENGINES: Table = {
-    "sampler_dtype": same("inference.vllm.dtype", _OLDER),
+    "sampler_dtype": _sampler_dtype,
     "learner_dtype": choice(
         {"bfloat16": fixed("prime-rl's trainer always computes in bfloat16")},
         lacks(_NAME, "the trainer always computes in bfloat16"),
