@@ -156,6 +156,11 @@ def told_short(readings: int, steps: int) -> str:
     """That there is too little to judge by: most rules compare with the run's own start."""
     if readings >= FEWEST_READINGS:
         return ""
+    if not readings and steps >= FEWEST_READINGS:
+        return (
+            f"no reward was read in {steps} steps: a log of supervised training, or of names that "
+            "--map must give; no finding is no health"
+        )
     read = f"the reward was read at {readings} of {steps} steps"
     return (
         f"{read}: too short for a verdict, which takes {FEWEST_READINGS}; no finding is no health"

@@ -232,6 +232,20 @@ def test_a_run_that_died_within_ten_readings_is_a_collapse_without_any_groups() 
     assert "0.85 at the start" in finding.summary
 
 
+def test_a_policy_that_degenerates_at_once_to_one_answer_has_fallen() -> None:
+    """Sparse evaluations of a yes-or-no task: every response says the same from the fifth on."""
+    accuracy = [0.97, 0.85, 0.8, 0.7, *[0.5] * 20]
+    curves: dict[str, Curve] = {"accuracy/train": accuracy, "reward/mean": noisy(0.1, 0.3, 1)}
+    finding = Patient(steps(24, curves)).finding("REW002")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert "at the start" in finding.summary
+
+
+def test_a_little_less_of_a_reward_around_zero_is_no_fall() -> None:
+    reward = [0.06, 0.05, 0.055, *[0.03, 0.02, -0.01] * 10]
+    assert Patient(steps(33, {"reward/mean": reward})).findings("REW002") == []
+
+
 def test_a_lucky_start_is_no_level_to_fall_from() -> None:
     for seed in range(20):
         rng = random.Random(seed)

@@ -94,18 +94,24 @@ class RewardCollapse(Rule):
         return Sighting(severity, text, (cite(chart, name, best.level),))
 
     def _from_opening(self, series: Series, name: str, chart: Chart) -> Sighting | None:
-        """A run that died within its first ten readings, and has no better level than dead."""
+        """A run that fell within its first ten readings, and has no better level than that."""
         opening, now = series.opening, series.level(2 * RECENT)
         if opening is None or opening.level <= 0 or len(series) < self.readings:
             return None
-        lost = opening.level - now
-        dead = max(series.tail(RECENT)) <= (1 - self.collapsed) * opening.level
-        if not dead or not lost > 4 * noise_of(series):
+        if not opening.level - now > 4 * noise_of(series):
             return None
-        if name == _ACCURACY and self._is_rewarded(chart, opening.step):
+        left = max(series.tail(RECENT)) / opening.level
+        is_dead = left <= 1 - self.collapsed
+        # On a scale that goes below zero a third less than little is no loss.
+        has_lost = left <= 1 - self.warned and series.lowest is not None and series.lowest.level > 0
+        if not (is_dead or has_lost) or (
+            name == _ACCURACY and self._is_rewarded(chart, opening.step)
+        ):
             return None
         text = f"{name} has fallen from {opening.level:.3g} at the start to {now:.3g}"
-        return Sighting("critical", text, (cite(chart, name, opening.level),))
+        return Sighting(
+            "critical" if is_dead else "warning", text, (cite(chart, name, opening.level),)
+        )
 
     def _is_rewarded(self, chart: Chart, since: int) -> bool:
         reward = chart.series(_REWARD)

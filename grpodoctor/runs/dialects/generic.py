@@ -9,16 +9,29 @@ from __future__ import annotations
 from grpodoctor.runs.dialects.semantics import Framework, Meaning
 
 _UNSAID = "nobody says"
+_REWARD = ("reward", "rewards")
+_ACCURACY = ("accuracy", "accuracies", "acc")
+_TRAINED = ("", "train_", "training_")
+_HELD_OUT = ("eval_", "val_", "test_", "validation_", "heldout_")
+
+
+def _means(of: tuple[str, ...], splits: tuple[str, ...]) -> tuple[str, ...]:
+    """How people call a batch's mean: with the word before, behind or not at all."""
+    forms = (f"{split}{form}" for split in splits for name in of
+             for form in (name, *(f"{word}_{name}" for word in ("mean", "avg", "average")),
+                          *(f"{name}_{word}" for word in ("mean", "avg"))))
+    return tuple(forms)
+
+
 _ALIKE: dict[str, tuple[str, ...]] = {
-    "reward/mean": ("reward_mean", "mean_reward", "reward", "rewards", "avg_reward",
-                    "reward/mean", "train_reward", "train/reward", "avg_rewards",
-                    "average_reward", "total_reward"),
+    "reward/mean": (*_means(_REWARD, _TRAINED), "reward/mean", "train/reward", "total_reward"),
     "reward/std": ("reward_std_batch",),
-    "reward/heldout": ("eval_reward", "val_reward", "test_reward"),
-    "accuracy/train": ("accuracy", "train_accuracy", "acc", "correct_rate", "solve_rate",
+    "reward/heldout": _means(_REWARD, _HELD_OUT),
+    "accuracy/train": (*_means(_ACCURACY, _TRAINED), "correct_rate", "solve_rate",
                        "train/accuracy"),
-    "accuracy/heldout": ("eval_accuracy", "val_accuracy", "test_accuracy", "eval/accuracy"),
-    "entropy/mean": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean"),
+    "accuracy/heldout": (*_means(_ACCURACY, _HELD_OUT), "eval/accuracy"),
+    "entropy/mean": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean", "avg_entropy",
+                     "entropy_avg"),
     "length/mean": ("response_length", "mean_length", "avg_length", "completion_length",
                     "response_length_mean", "avg_gen_tokens", "mean_gen_tokens", "gen_length",
                     "length", "avg_response_len", "avg_response_length", "avg_len", "resp_len",
@@ -34,11 +47,16 @@ _ALIKE: dict[str, tuple[str, ...]] = {
     "clip/any_rate": ("clip_fraction", "clip_frac", "clipfrac", "pg_clipfrac", "clip_ratio"),
     "ratio/mean": ("ratio_mean", "importance_ratio", "ratio"),
     "ratio/max": ("ratio_max", "max_ratio"),
-    "optimiser/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss", "train_loss", "train/loss"),
+    "optimiser/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
+                       "train_loss", "train/loss"),
     "optimiser/grad_norm": ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm"),
     "optimiser/learning_rate": ("learning_rate", "lr", "train/learning_rate"),
     "time/step": ("step_time", "time_per_step", "sec_per_step"),
 }
+_REFERENCE = tuple(
+    Meaning(key=key, metric="kl/reference/k1", over=_UNSAID, lie="by which estimator, nobody says")
+    for key in ("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref")
+)
 _UNSURE = (
     Meaning(key="reward_std", lie="a group's or the batch's standard deviation: nobody says which"),
     Meaning(key="kl", lie="against the reference, the old policy or the sampler: nobody says which"),
@@ -55,6 +73,7 @@ FRAMEWORK = Framework(
     meanings=(
         *(Meaning(key=key, metric=metric, over=_UNSAID)
           for metric, keys in _ALIKE.items() for key in keys),
+        *_REFERENCE,
         *_UNSURE,
     ),
 )

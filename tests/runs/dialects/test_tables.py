@@ -307,6 +307,8 @@ def test_the_users_own_map_goes_before_the_table() -> None:
         # A supervised run: other tables list `time/<path>` and `train/<path>` to ignore them.
         (("learning_rate", "time/step", "time/total", "num_tokens", "train_mean_nll"), "generic"),
         (("train/avg_reward", "train/learning_rate", "train/anything"), "generic"),
+        # Means by another word: `rewards_avg` is no component of another framework's reward.
+        (("rewards_avg", "train_accuracies_avg", "val_accuracies_avg", "kl_avg"), "generic"),
     ],
 )
 def test_a_table_does_not_win_by_keys_it_has_no_use_for(keys: tuple[str, ...], name: str) -> None:
@@ -318,6 +320,19 @@ def test_a_server_of_skyrl_behind_tinker_adds_its_gradient() -> None:
     translator = Translator(framework_named("tinker"))
     assert scalar(translator.readings(row)["optimiser/grad_norm"]) == 2.0
     assert translator.gaps.unmapped == {}
+
+
+def test_a_mean_is_known_by_any_word_for_it() -> None:
+    row = {"rewards_avg": 0.5, "train_accuracies_avg": 0.4, "val_accuracy_mean": 0.3, "KL_ref": 0.1}
+    readings = Translator(framework_named("generic")).readings(row)
+    assert {name: scalar(value) for name, value in readings.items()} == pytest.approx(
+        {
+            "reward/mean": 0.5,
+            "accuracy/train": 0.4,
+            "accuracy/heldout": 0.3,
+            "kl/reference/k1": 0.1,
+        }
+    )
 
 
 def test_what_a_logger_adds_is_not_unmapped() -> None:
