@@ -61,6 +61,7 @@ def preflight(
     from grpodoctor.preflight.run import Request
     from grpodoctor.preflight.run import preflight as make
 
+    given.check_output(output)
     plan = Plan(
         group_size=group_size, batch_prompts=batch_prompts, max_tokens=max_tokens,
         temperatures=given.temperatures_of(temperature), samples=samples, limit=limit,

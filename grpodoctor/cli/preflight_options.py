@@ -93,6 +93,20 @@ def format_of(output: Path | None) -> Format:
     return _SUFFIXES.get(output.suffix.lower() if output else "", Format.text)
 
 
+def check_output(output: Path | None) -> None:
+    """Refuse at once a file that the report could not be written to after minutes of engines.
+
+    Raises:
+        ConfigError: if it is a directory, or in none.
+    """
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise ConfigError(
+            "the report cannot be written: it is a directory, or in none",
+            where=f"--output {output}",
+            remedy="name a file in a directory that you can write to",
+        )
+
+
 def engine_of(text: str | None) -> EngineSpec | None:
     """The engine that an option names.
 
@@ -140,9 +154,18 @@ def templates_of(given: list[str] | None) -> dict[str, str]:
     """Candidate templates by name.
 
     Raises:
-        ConfigError: if one cannot be read, or has no place for the prompt.
+        ConfigError: if one cannot be read, has no place for the prompt, or two have one name.
     """
-    return dict(_template(each) for each in given or ())
+    templates = [_template(each) for each in given or ()]
+    names = [name for name, _ in templates]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ConfigError(
+            f"two templates are called {twice[0][:60]!r}",
+            where="--template",
+            remedy="give each a name of its own",
+        )
+    return dict(templates)
 
 
 def _template(text: str) -> tuple[str, str]:

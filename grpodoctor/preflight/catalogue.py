@@ -36,10 +36,12 @@ def select(select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> tuple[
     """Choose checks by code, prefix of a code (`DAT`), or name.
 
     Raises:
-        ConfigError: if a selector matches no check.
+        ConfigError: if a selector matches no check, or no check is left.
     """
     kept = _matching(select) if select else {check.code for check in all_checks()}
     kept -= _matching(ignore)
+    if not kept:
+        raise ConfigError("no check is left to make", remedy="ignore fewer than are selected")
     return tuple(check for check in all_checks() if check.code in kept)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError
+from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError, RunError
 from grpodoctor.preflight.base import Check, Remark, Skipped
 from grpodoctor.preflight.bench import Bench
 from grpodoctor.preflight.checks.pass_rates import PassRates
@@ -222,14 +222,20 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
         )
         if request.sampler is not None:
             deadline = time.monotonic() + (request.budget or float("inf"))
-            lab = open_things.enter_context(
-                Laboratory(request.folder, (), deadline=deadline, watch=watch)
-            )
+            lab = open_things.enter_context(_laboratory(request.folder, deadline, watch))
             bench = _bench(patient, lab, request.sampler, judge)
             with suppress(BudgetSpentError):  # the checks will say what there was no time for
                 bench.prepare(request.learner, StillControl.rounds)
             patient = patient.with_bench(bench)
         yield patient
+
+
+def _laboratory(folder: Path, deadline: float, watch: Callable[[Work], None]) -> Laboratory:
+    """Raises: RunError: if the folder cannot be used."""
+    try:
+        return Laboratory(folder, (), deadline=deadline, watch=watch)
+    except RunError as error:
+        raise RunError(error.what, where=error.where, remedy="give another --work") from error
 
 
 def _refuse_halves(request: Request) -> None:
@@ -238,8 +244,18 @@ def _refuse_halves(request: Request) -> None:
     Raises:
         ConfigError: if an option was given without another that it needs.
     """
-    if request.sampler is not None and request.prompts is None:
-        raise ConfigError("an engine was given and no prompts", remedy="give --prompts FILE")
+    pairs = (
+        ("--sampler", request.sampler, "--prompts", request.prompts),
+        ("--reward", request.reward, "--prompts", request.prompts),
+        ("--learner", request.learner, "--sampler", request.sampler),
+        ("--reference", request.reference, "--learner", request.learner),
+        ("--template", request.templates or None, "--sampler", request.sampler),
+    )
+    for option, given, other, has in pairs:
+        if given is not None and has is None:
+            raise ConfigError(
+                f"{option} was given and no {other}, which it needs", remedy=f"give {other} too"
+            )
     needed = (request.sampler, request.prompts, request.reward)
     if request.filtered is not None and None in needed:
         raise ConfigError(
