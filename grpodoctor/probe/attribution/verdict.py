@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from grpodoctor.probe.attribution.bench import computes_in
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.results import NamedCause
 from grpodoctor.probe.severity import without_numbers
@@ -32,7 +33,7 @@ def verdict_of(case: Case, found: Attribution, *, quiet: bool) -> Attribution:
 
 
 def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
-    sampler, learner = case.sampler_facts.dtype, case.learner_facts.dtype
+    sampler, learner = computes_in(case.sampler_facts), computes_in(case.learner_facts)
     if not quiet:
         return (
             f"The engines differ (k3 {found.gap:.2g} nats per token), and no experiment that could "

@@ -76,7 +76,7 @@ class Scripted:
             begin_id=None,
             context=512,
             logprobs="processed",
-            settings={},
+            settings={"autocast": engine.options.get("autocast", "")},
             python="3.11",
             load_seconds=0.1,
         )

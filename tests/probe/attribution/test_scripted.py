@@ -58,6 +58,12 @@ def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> 
     assert "as far as bfloat16 against bfloat16 can" in found.verdict
 
 
+def test_autocast_is_what_the_engines_are_said_to_compute_in(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
+    found = investigate(lab, case_of(lab, VLLM, LEARNER.with_options(autocast="bfloat16")))
+    assert "as far as bfloat16 against bfloat16 can" in found.verdict
+
+
 def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path: Path) -> None:
     # In bfloat16 the learner rounds in another way than the sampler: lowering it proves nothing.
     lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
