@@ -12,6 +12,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
     from grpodoctor.remedies.base import Remedy, Watch
+    from grpodoctor.remedies.spelling import Spelled
 
 EXAMPLE: dict[str, Setting] = {
     "loss": "ppo_clip",
@@ -20,7 +21,7 @@ EXAMPLE: dict[str, Setting] = {
     "aggregation": "sequence-mean",
     "advantage": "group",
     "correction": "none",
-    "correction_cap": 2.0,
+    "correction_cap": 3.0,
     "old_logprobs": "sampler",
     "dynamic_sampling": False,
     "overlong": "none",
@@ -73,7 +74,7 @@ def _entry(remedy: Remedy) -> dict[str, Any]:
 def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from grpodoctor.remedies.spelling import framework_of, spell
+    from grpodoctor.remedies.spelling import framework_of
 
     framework = framework_of(framework)
     change = remedy.change(EXAMPLE)
@@ -87,8 +88,17 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
         "before": {knob: EXAMPLE[knob] for knob in change if knob in EXAMPLE},
         "change": change,
         "framework": framework,
-        "spelling": [asdict(each) for each in spell(change, framework, EXAMPLE)],
+        "spelling": [asdict(each) for each in _spelled(remedy, change, framework)],
     }
+
+
+def _spelled(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[Spelled]:
+    """The change, or what belongs to doing it by hand where the framework has it."""
+    from grpodoctor.remedies.spelling import spell
+
+    if change:
+        return spell(change, framework, EXAMPLE)
+    return [each for each in spell(remedy.restart_with, framework) if each.key]
 
 
 def _watched(watch: Watch) -> dict[str, Any]:
@@ -118,8 +128,9 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
     from grpodoctor.report.words import setting_line
 
     settings = [setting_line(Spelled(**each)) for each in page["spelling"]]
-    if not settings:
-        return wrap(page["how"], 80)
+    if not page["change"]:
+        named = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
+        return [*wrap(page["how"], 80, break_on_hyphens=False), *(named if settings else [])]
     before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
     return [f"In {page['framework']}, from {before}:", *(f"    {line}" for line in settings)]
 

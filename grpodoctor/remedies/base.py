@@ -68,6 +68,9 @@ class Remedy(ABC):
     paper: ClassVar[str]
     how: ClassVar[str] = ""
     """What a person does, for a remedy that no knob of a live run can stand for."""
+    restart_with: ClassVar[Mapping[str, Setting]] = {}
+    """Settings beyond the knobs that belong to `how`, for frameworks that have them: names of
+    `remedies.spelling.ENGINE_SETTINGS`."""
 
     @abstractmethod
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -197,7 +197,8 @@ def _spelling(
     remedy: Remedy, change: Mapping[str, Setting], knobs: Mapping[str, Setting], framework: str
 ) -> tuple[Spelled, ...]:
     if not change and remedy.how:
-        return (Spelled("", "", remedy.how),)
+        further = spell(remedy.restart_with, framework)
+        return (Spelled("", "", remedy.how), *(each for each in further if each.key))
     return tuple(spell(change, framework, knobs))
 
 

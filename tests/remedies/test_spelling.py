@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.spelling import ENGINE_SETTINGS, FRAMEWORKS, Spelled, framework_of, spell
 from grpodoctor.remedies.spelling.bundled import KEYS
@@ -48,6 +49,7 @@ ENGINE_VALUES: dict[str, tuple[Setting, ...]] = {
     "sampler_dtype": ("float32", "bfloat16", "float16"),
     "learner_dtype": ("float32", "bfloat16", "float16"),
     "sampler_tensor_parallel": (1, 2),
+    "balanced_routers": (0.001,),
 }
 
 
@@ -314,3 +316,10 @@ def test_the_tables_need_no_heavy_package() -> None:
             if isinstance(node, ast.ImportFrom) and node.module
         }
         assert names <= {"__future__", "collections", "functools", "dataclasses", "grpodoctor"}
+
+
+@pytest.mark.parametrize("remedy", [each for each in all_remedies() if each.restart_with])
+def test_what_a_remedy_is_restarted_with_is_known_everywhere(remedy: Remedy) -> None:
+    assert remedy.how, "settings belong to what a person is told to do"
+    for framework in FRAMEWORKS:
+        assert spell(remedy.restart_with, framework)

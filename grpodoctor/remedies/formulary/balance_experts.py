@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from grpodoctor.remedies.base import Remedy, Watch
 from grpodoctor.vocabulary.knobs import Setting
@@ -46,6 +47,8 @@ class BalanceExperts(Remedy):
         "--moe-router-load-balancing-type and --moe-aux-loss-coeff, or "
         "--moe-router-enable-expert-bias), or with the routers' weights frozen."
     )
+
+    restart_with: ClassVar[Mapping[str, Setting]] = {"balanced_routers": 0.001}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts
         """Nothing: no knob stands for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from grpodoctor.remedies.base import Remedy, Watch
 from grpodoctor.vocabulary.knobs import Setting
@@ -46,6 +47,11 @@ class HigherPrecisionSampler(Remedy):
         "compressed-tensors checkpoints), use the learner's dtype for the rest if memory allows, "
         "and compare again with `grpodoctor probe`."
     )
+
+    restart_with: ClassVar[Mapping[str, Setting]] = {
+        "float32_head": True,
+        "unquantised_sampler": True,
+    }
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts
         """Nothing: no knob stands for it."""

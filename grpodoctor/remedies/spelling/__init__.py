@@ -23,9 +23,10 @@ ENGINE_SETTINGS: Mapping[str, str] = {
     "whole_distribution": "Sample with neither top-p, top-k nor min-p.",
     "processed_logprobs": "Log-probabilities of what is drawn from: after the temperature.",
     "no_prefix_cache": "No cache of prompts.",
+    "balanced_routers": "Weight of the auxiliary loss that spreads the load over experts.",
 }
-"""What a probe asks of the two engines, beside the knobs: no log tells them, and they take a
-restart. A row for each stands in every framework's `ENGINES`."""
+"""What a probe or a remedy asks of the two engines, beside the knobs: no log tells them, and they
+take a restart. A row for each stands in every framework's `ENGINES`."""
 
 _MODULES = {
     "grpodoctor": "bundled",
@@ -66,8 +67,8 @@ def spell(
     """Write a change of knobs or of `ENGINE_SETTINGS` as the framework's own settings.
 
     Args:
-        changes: canonical knobs and what to set them to; an engine setting that is no dtype and no
-            degree is set to True.
+        changes: canonical knobs and what to set them to; an engine setting without a value is set
+            to True.
         framework: one of `FRAMEWORKS`. For any other name, which may come from a log, each knob
             is answered with a note.
         knobs: the other knobs in force, for settings that are spelled relative to them.

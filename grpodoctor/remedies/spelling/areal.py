@@ -158,4 +158,5 @@ ENGINES: Table = {
     "no_prefix_cache": always(
         Spelled("vllm.no_enable_prefix_caching", "true", "or sglang.disable_radix_cache=true")
     ),
+    "balanced_routers": lacks(_NAME, "train with a lower learning rate instead"),
 }

@@ -61,4 +61,5 @@ ENGINES: Table = {
     "whole_distribution": fixed("the bundled trainer always samples from all tokens"),
     "processed_logprobs": fixed("it always asks for processed log-probabilities"),
     "no_prefix_cache": fixed("the bundled trainer empties the cache at every weight sync"),
+    "balanced_routers": lacks("the bundled trainer", "lower optimiser.learning_rate instead"),
 }

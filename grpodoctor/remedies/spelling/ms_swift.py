@@ -130,4 +130,5 @@ ENGINES: Table = {
     "whole_distribution": always(Spelled("--top_p", "1.0"), Spelled("--top_k", "-1")),
     "processed_logprobs": fixed("ms-swift always asks vLLM for processed log-probabilities"),
     "no_prefix_cache": always(Spelled("--vllm_enable_prefix_caching", "false")),
+    "balanced_routers": same("--router_aux_loss_coef", "megatron rlhf: --moe_aux_loss_coeff"),
 }

@@ -149,4 +149,9 @@ ENGINES: Table = {
         Spelled(f"{_GENERATION}.vllm_cfg.logprobs_mode", "processed_logprobs")
     ),
     "no_prefix_cache": always(Spelled(f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", "false")),
+    "balanced_routers": always(
+        Spelled(
+            "policy.megatron_cfg.freeze_moe_router", "true", "it has no auxiliary loss by default"
+        )
+    ),
 }

@@ -126,4 +126,5 @@ ENGINES: Table = {
     "whole_distribution": always(Spelled("--vllm_top_p", "1.0")),
     "processed_logprobs": fixed("open-instruct always asks for processed log-probabilities"),
     "no_prefix_cache": always(Spelled("--vllm_enable_prefix_caching", "False")),
+    "balanced_routers": lacks(_NAME, "train with a lower learning rate instead"),
 }

@@ -148,4 +148,5 @@ ENGINES: Table = {
         )
     ),
     "no_prefix_cache": fixed("leave out --vllm.enable_prefix_caching"),
+    "balanced_routers": same("--actor.aux_loss_coef"),
 }

@@ -128,4 +128,5 @@ ENGINES: Table = {
         Spelled("inference.vllm.logprobs_mode", '"processed_logprobs"', "the default")
     ),
     "no_prefix_cache": always(Spelled("inference.vllm.enable_prefix_caching", "false")),
+    "balanced_routers": always(Spelled("trainer.model.freeze_moe_router", "true")),
 }

@@ -14,6 +14,7 @@ from grpodoctor.remedies.spelling.table import (
     quotient,
     same,
     short_dtype,
+    written,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -131,6 +132,7 @@ TABLE: Table = {
 }
 
 _ENGINE = "generator.inference_engine"
+_MEGATRON = "trainer.policy.megatron_config.transformer_config_kwargs"
 _SAMPLING = "generator.sampling_params"
 
 ENGINES: Table = {
@@ -151,4 +153,8 @@ ENGINES: Table = {
         Spelled(f"{_ENGINE}.engine_init_kwargs.logprobs_mode", "processed_logprobs")
     ),
     "no_prefix_cache": always(Spelled(f"{_ENGINE}.enable_prefix_caching", "false")),
+    "balanced_routers": lambda setting, _: (
+        Spelled(f"{_MEGATRON}.moe_router_load_balancing_type", "aux_loss"),
+        Spelled(f"{_MEGATRON}.moe_aux_loss_coeff", written(setting)),
+    ),
 }

@@ -12,6 +12,7 @@ from grpodoctor.remedies.spelling.table import (
     fixed,
     lacks,
     same,
+    written,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -124,4 +125,8 @@ ENGINES: Table = {
     ),
     "processed_logprobs": fixed("SGLang gives processed log-probabilities by default"),
     "no_prefix_cache": always(Spelled("--sglang-disable-radix-cache", "")),
+    "balanced_routers": lambda setting, _: (
+        Spelled("--moe-router-load-balancing-type", "aux_loss"),
+        Spelled("--moe-aux-loss-coeff", written(setting)),
+    ),
 }

@@ -88,4 +88,5 @@ ENGINES: Table = {
     "whole_distribution": fixed("its recipes sample with neither top-p nor top-k"),
     "processed_logprobs": lacks(_NAME, "sample at temperature=1.0, where both are the same"),
     "no_prefix_cache": lacks(_NAME, _SERVED),
+    "balanced_routers": lacks(_NAME, _SERVED),
 }

@@ -156,4 +156,5 @@ ENGINES: Table = {
     ),
     "processed_logprobs": fixed("TRL always asks vLLM for processed log-probabilities"),
     "no_prefix_cache": always(Spelled(f"{_SERVER} --enable_prefix_caching", "False")),
+    "balanced_routers": same("router_aux_loss_coef"),
 }

@@ -15,6 +15,7 @@ from grpodoctor.remedies.spelling.table import (
     quotient,
     same,
     short_dtype,
+    written,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -173,6 +174,8 @@ TABLE: Table = {
     ),
 }
 
+_MEGATRON = f"+{_ACTOR}.megatron.override_transformer_config"
+
 ENGINES: Table = {
     "sampler_dtype": same(f"{_ROLLOUT}.dtype"),
     "learner_dtype": short_dtype(
@@ -192,4 +195,8 @@ ENGINES: Table = {
     ),
     "processed_logprobs": always(Spelled(f"{_ROLLOUT}.logprobs_mode", "processed_logprobs")),
     "no_prefix_cache": always(Spelled(f"{_ROLLOUT}.enable_prefix_caching", "False")),
+    "balanced_routers": lambda setting, _: (
+        Spelled(f"{_MEGATRON}.moe_router_load_balancing_type", "aux_loss", "Megatron alone"),
+        Spelled(f"{_MEGATRON}.moe_aux_loss_coeff", written(setting)),
+    ),
 }
