@@ -89,7 +89,7 @@ class ExpertTally:
         """Take a shard of both sides."""
         self._asked += len(before.response_ids_N)
         first, second = before.experts_NLK, after.experts_NLK
-        if first is None or second is None:
+        if first is None or second is None or not first.shape[2]:
             return
         if first.shape != second.shape:
             told = (

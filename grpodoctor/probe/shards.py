@@ -14,6 +14,8 @@ from grpodoctor.errors import EngineError
 
 _MOST_BYTES = 2 << 30
 """Of one shard, unpacked: more is not what a program of ours writes."""
+_MOST_LAYERS = 4096
+"""With routers: more is no model, and something is kept of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,8 @@ def _check_kinds(shard: Shard) -> None:
 
 def _check(shard: Shard) -> None:
     _check_kinds(shard)
+    if shard.experts_NLK is not None and shard.experts_NLK.shape[1] > _MOST_LAYERS:
+        raise ValueError(f"experts in {shard.experts_NLK.shape[1]} layers")
     responses, tokens = len(shard.prompt_B), len(shard.response_ids_N)
     for name, ids, offsets in (
         ("prompt", shard.prompt_ids_P, shard.prompt_offsets),

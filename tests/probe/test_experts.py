@@ -147,6 +147,16 @@ def test_engines_that_do_not_tell_or_tell_of_other_layers(tmp_path: Path) -> Non
     assert isinstance(found.readings["experts/churn_engine"], NotApplicable)
 
 
+def test_experts_of_which_none_is_told_are_not_told(tmp_path: Path) -> None:
+    none = [
+        with_experts(each, *(np.zeros((len(each.sampler), LAYERS, 0), int) for _ in range(2)))
+        for each in random_responses(8, 1)
+    ]
+    found = compare(*write(tmp_path, none))
+    assert found.experts is None
+    assert not any(name.startswith("experts/") for name in found.readings)
+
+
 def test_two_checkpoints_churn(tmp_path: Path) -> None:
     responses = routed(8)
     found = compare_experts(*write(tmp_path, responses))

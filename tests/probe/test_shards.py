@@ -35,6 +35,7 @@ def changed(folder: Path, **arrays: Any) -> Path:
         {"experts_NLK": lambda a: a[:, :, 0]},
         {"experts_NLK": lambda a: a.astype(float)},
         {"experts_NLK": lambda a: a[:-1]},
+        {"experts_NLK": lambda a: np.repeat(a, 3000, axis=1)},
         {"logprobs_N": lambda a: np.stack([a, a], axis=1)},
         {"logprobs_N": lambda a: a.astype(str)},
         {"logprobs_N": lambda a: a.astype(complex)},
