@@ -63,6 +63,24 @@ def test_a_remedy_is_spelled_in_the_framework_asked_for():
     assert run("remedy", "clip-higher", "--framework", "nonesuch").returncode == 2
 
 
+def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
+    from grpodoctor.cli import remedy as command
+    from grpodoctor.cli.pages import PageFormat
+    from grpodoctor.remedies.catalogue import remedy_of
+    from grpodoctor.report.examination import _advice
+
+    sampler = remedy_of("higher-precision-sampler")
+    page = command._PAGES[PageFormat.text](command._detail(sampler, "verl"))
+    assert "compressed-tensors checkpoints" in page
+    assert "In verl:\n" in page
+    assert "    actor_rollout_ref.rollout.quantization=null" in page
+    told = [each.line for each in _advice(sampler.id, {}, "verl").spelling]
+    assert told[0] == sampler.how
+    assert "actor_rollout_ref.rollout.quantization=null" in told
+    unknown = _advice(sampler.id, {}, "acme").spelling
+    assert [each.line for each in unknown] == [sampler.how]
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_remedy_has_its_page_in_every_framework(framework):
     from grpodoctor.cli import remedy as command
