@@ -95,7 +95,7 @@ KNOBS: dict[str, Knob] = {
         Knob("entropy_coefficient", "Weight of the entropy bonus.", -1, 1),
         Knob("learning_rate", "Peak learning rate.", 0, 1),
         Knob("temperature", "Sampling temperature.", 0.01, 10),
-        Knob("group_size", "Responses per prompt.", 2, 100_000, integer=True, live=False),
+        Knob("group_size", "Responses per prompt.", 1, 100_000, integer=True, live=False),
         Knob("prompts_per_batch", "Prompts per rollout batch.", 1, 1_000_000, integer=True,
              live=False),
         Knob("updates_per_batch", "Optimiser steps per rollout batch.", 1, 100_000, integer=True),

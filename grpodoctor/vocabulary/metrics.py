@@ -270,6 +270,8 @@ METRICS: tuple[Metric, ...] = (
            how=_REPLAY),
     # advantage
     Metric("advantage/abs_max", "max", "1", "responses", "Largest |advantage|.", low=0),
+    Metric("advantage/mean", "mean", "1", "loss tokens",
+           "Mean advantage; near 0 where responses are compared with others to their prompt."),
     Metric("advantage/bound_excess", "mean", "ratio", "batches",
            "Largest |advantage| over the bound sqrt(G-1) (population std) of its group size.",
            low=0),

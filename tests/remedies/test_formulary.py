@@ -44,6 +44,7 @@ IDS = {
     "harder-prompts",
     "higher-precision-sampler",
     "kl-penalty",
+    "larger-groups",
     "longer-limit",
     "lower-learning-rate",
     "lower-temperature",

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
@@ -227,3 +228,41 @@ def test_groups_that_thin_out_while_a_reward_of_its_own_scale_rises_are_no_news(
         "reward/mean": noisy(ramp(1.0, 4.6, 100), 0.05, 1),
     }
     assert Patient(steps(120, curves)).findings("GRP004") == []
+
+
+def raw_advantages(**knobs: Setting) -> Patient:
+    """One response per prompt: advantages are the rewards, weighted by tokens."""
+    reward = noisy(ramp(-0.3, 0.2, 60), 0.2, 1, low=-9)
+    return Patient(
+        steps(60, {REWARD: reward, "advantage/mean": noisy(reward, 0.01, 2, low=-9)}), knobs=knobs
+    )
+
+
+def test_advantages_that_are_the_rewards_have_no_baseline() -> None:
+    finding = raw_advantages().finding("GRP005")
+    assert (finding.severity, finding.active, finding.onset_step) == ("warning", True, 4)
+    assert "without any baseline" in finding.summary
+    assert finding.remedies == ("larger-groups",)
+
+
+def test_the_size_of_the_group_is_named_where_it_is_known() -> None:
+    said = raw_advantages(group_size=1, advantage="group").finding("GRP005").summary
+    assert "one response per prompt has nothing to be compared with" in said
+
+
+def test_advantages_of_groups_and_of_a_critic_need_no_other_baseline() -> None:
+    assert raw_advantages(advantage="gae").findings("GRP005") == []
+    for level in (0.0, 0.02, 0.6):
+        reward = noisy(level, 0.2, 1, low=-9)
+        compared = {REWARD: reward, "advantage/mean": noisy(0.0, 0.01, 2, low=-9)}
+        assert Patient(steps(60, compared)).findings("GRP005") == []
+
+
+def test_without_any_reward_there_is_nothing_to_subtract_from() -> None:
+    nothing: dict[str, Curve] = {REWARD: 0.0, "advantage/mean": 0.0}
+    assert Patient(steps(60, nothing)).findings("GRP005") == []
+
+
+def test_rare_rewards_say_nothing_of_the_batches_without_any() -> None:
+    rare: dict[str, Curve] = {REWARD: [0.0, 0.0, 0.1, *[0.0] * 60], "advantage/mean": 0.0}
+    assert Patient(steps(60, rare)).findings("GRP005") == []

@@ -33,7 +33,7 @@ class LargerGroups(Remedy):
     title = "Restart with several responses per prompt"
     applicability = "suggest"
     in_flight = False
-    slots = ("group",)
+    slots = ("advantage",)
     target = Watch("reward/mean", "up")
     paper = "arXiv 2402.03300"
     how = (

@@ -98,6 +98,7 @@ _REWARD = (
     Meaning(key="critic/score/<extreme>", over=_SEQUENCES),
     Meaning(key="critic/rewards/<statistic>", over=_SEQUENCES,
             lie="after the KL penalty in the reward"),
+    Meaning(key="critic/advantages/mean", metric="advantage/mean", over="response tokens"),
     Meaning(key="critic/advantages/<statistic>", over="response tokens"),
     Meaning(key="critic/returns/<statistic>", over="response tokens"),
     Meaning(key="critic/values/<statistic>", over="response tokens"),

@@ -240,7 +240,7 @@ def test_what_holds_no_settings_is_one_clear_line(
 
 
 def test_values_out_of_bounds_are_no_knobs() -> None:
-    settings = {"num_generations": 1, "learning_rate": -1.0, "beta": "much", "temperature": 1e9}
+    settings = {"num_generations": 0, "learning_rate": -1.0, "beta": "much", "temperature": 1e9}
     knobs = knobs_from(framework_named("trl"), settings)
     assert not {"group_size", "learning_rate", "kl_coefficient", "temperature"} & set(knobs)
 
