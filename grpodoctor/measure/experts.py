@@ -127,10 +127,28 @@ def churn_readings(
             f"routings of shape {before_NLK.shape} and {after_NLK.shape} cannot be compared",
             remedy="give both as (tokens, layers, experts per token) of the same tokens",
         )
+    lost_NL = lost_experts(before_NLK, after_NLK)
+    return lost_readings(lost_NL, before_NLK.shape[2], between=between, names=names)
+
+
+def lost_readings(
+    lost_NL: NDArray[np.int64],
+    per_token: int,
+    *,
+    between: Literal["update", "engine"],
+    names: Sequence[int] | None = None,
+) -> dict[str, Reading]:
+    """`churn_readings` of experts that are counted already.
+
+    Args:
+        lost_NL: what `lost_experts` gives.
+        per_token: K.
+        between: as for `churn_readings`.
+        names: as for `churn_readings`.
+    """
     metric = f"experts/churn_{between}"
-    lost_NL, per_token = lost_experts(before_NLK, after_NLK), before_NLK.shape[2]
     readings: dict[str, Reading] = {}
-    for layer in _layers(before_NLK):
+    for layer in range(lost_NL.shape[1]):
         name = layer if names is None else names[layer]
         readings[f"{metric}/layer/{name}"] = _share(lost_NL[:, layer], per_token)
     readings[metric] = _share(lost_NL, per_token)
@@ -144,13 +162,12 @@ def lost_experts(
 ) -> NDArray[np.int64]:
     """How many of each token's experts in each layer are others on the second side, (N, L).
 
-    Layer by layer: all pairs of experts at once would be K times the size of the routing.
+    Slot by slot: all pairs of experts at once would be K times the size of the routing.
     """
-    tokens, layers, slots = before_NLK.shape
-    lost_NL = np.empty((tokens, layers), dtype=np.int64)
-    for layer in range(layers):
-        kept_NK = (before_NLK[:, layer, :, None] == after_NLK[:, layer, None, :]).any(-1)
-        lost_NL[:, layer] = slots - kept_NK.sum(-1)
+    kept_NLK = np.zeros(before_NLK.shape, dtype=bool)
+    for slot in range(after_NLK.shape[2]):
+        kept_NLK |= before_NLK == after_NLK[:, :, slot, None]
+    lost_NL: NDArray[np.int64] = before_NLK.shape[2] - kept_NLK.sum(axis=2)
     return lost_NL
 
 

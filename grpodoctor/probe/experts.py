@@ -14,7 +14,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.measure.experts import churn_readings, lost_experts
+from grpodoctor.measure.experts import lost_experts, lost_readings
 from grpodoctor.probe.results import ExpertComparison, LayerFlips
 from grpodoctor.probe.shards import Shard, read_pairs
 from grpodoctor.vocabulary.values import (
@@ -109,11 +109,8 @@ class ExpertTally:
         if not routing.lost_NL.size:
             return
         self._known += len(routing.lost_NL)
-        changed = churn_readings(
-            routing.before_NLK,
-            routing.after_NLK,
-            between=self._between,
-            names=routing.layers,
+        changed = lost_readings(
+            routing.lost_NL, routing.slots, between=self._between, names=routing.layers
         )
         self._readings = merge_all(self._readings, changed)
         flips_N = (routing.lost_NL > 0).sum(axis=1)
@@ -121,7 +118,7 @@ class ExpertTally:
         self._add_gaps(flips_N, routing.gap_N, len(routing.layers))
         for column, layer in enumerate(routing.layers):
             margin_N = None if routing.margin_NL is None else routing.margin_NL[:, column]
-            kept = self._layers.setdefault(layer, _Layer(routing.before_NLK.shape[2]))
+            kept = self._layers.setdefault(layer, _Layer(routing.slots))
             kept.add(routing.lost_NL[:, column], margin_N)
         if routing.margin_NL is not None:
             self._add_margins(routing.lost_NL > 0, routing.margin_NL)
@@ -191,8 +188,8 @@ class _Routing:
     """The tokens of a shard whose experts both sides tell, in the layers that are told of."""
 
     layers: list[int]
-    before_NLK: NDArray[np.int16]
-    after_NLK: NDArray[np.int16]
+    slots: int
+    """Experts a token."""
     lost_NL: NDArray[np.int64]
     """Experts of the first side that are not among the second's."""
     gap_N: NDArray[np.float64]
@@ -212,11 +209,10 @@ class _Routing:
         layers = np.flatnonzero(known_NL.any(axis=0))
         tokens = np.flatnonzero(known_NL[:, layers].all(axis=1)) if layers.size else layers
         chosen = np.ix_(tokens, layers)
-        before_NLK, after_NLK = before_NLK[chosen], after_NLK[chosen]
         if margin_NL is not None:
             margin_NL = margin_NL[chosen] if margin_NL.shape == known_NL.shape else None
-        lost_NL = lost_experts(before_NLK, after_NLK)
-        return cls(layers.tolist(), before_NLK, after_NLK, lost_NL, gap_N[tokens], margin_NL)
+        lost_NL = lost_experts(before_NLK[chosen], after_NLK[chosen])
+        return cls(layers.tolist(), before_NLK.shape[2], lost_NL, gap_N[tokens], margin_NL)
 
 
 class _Layer:
