@@ -334,7 +334,10 @@ class Sglang:
             logprob_start_len=len(prompt) - 1,
         )
         pairs = self._pairs(meta, "input_token_logprobs")[-len(response) :]
-        if [token for _, token in pairs] != list(response):
+        # It writes 0 for the last id of the vocabulary and for those beyond.
+        if len(pairs) != len(response) or any(
+            told not in (given, 0) for (_, told), given in zip(pairs, response, strict=True)
+        ):
             raise refuse(
                 self._client,
                 f"scores {len(pairs)} other tokens than the {len(response)} it was given",

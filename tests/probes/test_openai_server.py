@@ -184,6 +184,10 @@ MOST_INPUT = CONTEXT - 6
 """SGLang keeps six tokens of its context free of input."""
 
 
+LAST_ID = 9
+"""It writes 0 for the last id of the vocabulary, where it scores."""
+
+
 def sglang(body: dict[str, Any]) -> Any:
     """SGLang's /generate: (logprob, id, text) of what was asked for."""
     ids, settings = body["input_ids"], body["sampling_params"]
@@ -194,14 +198,14 @@ def sglang(body: dict[str, Any]) -> Any:
     seed = settings.get("sampling_seed", 0)
     drawn = [(sum(ids) + each + seed) % 10 for each in range(count)]
     temperature = settings.get("temperature", 1.0)
-    scored = [[logprob_of(each % 10), each, None] for each in ids[start:]] if start >= 0 else []
+    scored = [[logprob_of(each % 10), each if each < LAST_ID else 0, None] for each in ids[start:]]
     reason = {"type": "stop", "matched": 1} if count % 2 else {"type": "length", "length": count}
     meta = {
         "id": "1",
         "finish_reason": reason,
         "prompt_tokens": len(ids),
         "weight_version": "default",
-        "input_token_logprobs": [[None, *each[1:]] for each in scored[:1]] + scored[1:],
+        "input_token_logprobs": [[None, *scored[0][1:]], *scored[1:]] if start >= 0 else [],
         "output_token_logprobs": [[logprob_of(each, temperature), each, None] for each in drawn],
         "output_token_logprobs_length": count,
         "completion_tokens": count,
@@ -264,6 +268,21 @@ def test_sglangs_own_interface_is_spoken_where_it_is_found(prompts: Path, tmp_pa
     # It divides by the temperature before it takes logarithms: found out by a trial.
     assert engine["logprobs"] == "processed"
     assert "secret" not in json.dumps(ran.answer)
+
+
+def test_rounding_of_single_tokens_is_no_temperature() -> None:
+    """SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1, which scores as it draws but for rounding."""
+    from engine_openai_server import load
+
+    def raw(body: dict[str, Any]) -> Any:
+        whole = sglang(body)
+        drawn = whole["meta_info"]["output_token_logprobs"]
+        for place, entry in enumerate(drawn):
+            entry[0] = logprob_of(entry[1]) + (0.2 if place < 3 else 0.01)
+        return whole
+
+    with standing_in({**SGLANG, "/generate": raw}) as url:
+        assert load(url, QUICK).describe()["logprobs"] == "raw"
 
 
 def test_a_response_ends_where_a_server_can_still_score_it(tmp_path: Path) -> None:
