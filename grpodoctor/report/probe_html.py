@@ -324,9 +324,10 @@ def _token(worst: WorstResponse, pieces: Sequence[str], place: int) -> str:
     known = math.isfinite(sampler) and math.isfinite(learner)
     gap = abs(math.exp(min(sampler, 0.0)) - math.exp(min(learner, 0.0))) if known else 1.0
     text = safe(pieces[place], limit=80, lines=True)
-    if gap < 0.01:  # fainter could not be seen
+    is_worst = place == worst.at
+    if gap < 0.01 and not is_worst:  # fainter could not be seen
         return text
-    share = min(1.0, gap / max(worst.prob_diff_max, 0.05))
+    share = max(min(1.0, gap / max(worst.prob_diff_max, 0.05)), 0.2 * is_worst)
     told = f"sampler {sampler:.3f}, learner {learner:.3f} nats"
     return f'<mark style="--heat:{share:.2f}" title="{told}">{text}</mark>'
 

@@ -9,13 +9,18 @@ from grpodoctor.probe.results import Cell, ProbeResult
 
 _TELLING = ("dtype", "quantise", "quantization")
 """Options that are named though all engines share them."""
+_SILENT = (
+    "processes", "batch_tokens", "gpu_memory_utilization", "max_model_len", "max_num_seqs",
+    "enforce_eager", "threads", "connections", "wait", "request_timeout",
+)  # fmt: skip
+"""Options that say how an engine is run and not what it computes."""
 
 
 def short_names(result: ProbeResult) -> Mapping[str, str]:
     """A name for each label: the engine, and what tells it from the others of its kind.
 
-    `vllm:model?dtype=bfloat16&max_model_len=512` is `vllm bfloat16` where most engines have that
-    model, and every vLLM that length. Two labels never share a name.
+    `vllm:model?dtype=bfloat16&seed=1&max_model_len=512` is `vllm bfloat16` where most engines have
+    that model, and every vLLM that seed. Two labels never share a name.
     """
     labels = list(dict.fromkeys(name for cell in result.cells for name in _sides(cell)))
     read = {label: _read(label) for label in labels}
@@ -23,10 +28,15 @@ def short_names(result: ProbeResult) -> Mapping[str, str]:
     shared = _shared(read.values())
     names = {}
     for label, (engine, model, options) in read.items():
-        told = [each for each in options if each not in shared[engine]]
+        told = [
+            each
+            for each in options
+            if each not in shared[engine] and each.partition("=")[0] not in _SILENT
+        ]
         words = [engine, *([] if model == usual[0][0] else [model]), *told]
         names[label] = " ".join(word.removeprefix("dtype=") for word in words if word)
-    return names if len(set(names.values())) == len(names) else {label: label for label in labels}
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}
 
 
 def _sides(cell: Cell) -> tuple[str, str]:

@@ -42,6 +42,7 @@ FIGURES: tuple[tuple[str, str], ...] = (
 )
 """What is measured of a pair, in the order of telling."""
 
+_BEST_AT_ONE = frozenset({"mismatch/ess", "mismatch/pearson"})
 _ASKED = {
     "prompts": "{} prompts",
     "from": "from {}",
@@ -66,8 +67,9 @@ def figure_rows(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
         value = scalar(reading)
         interval = comparison.intervals.get(metric)
         where = _place(reading.where) if isinstance(reading, Max) and reading.where else ""
-        between = f"{small(interval.low)} to {small(interval.high)}" if interval else ""
-        yield name, small(value), between, where
+        shown = close_to_one if metric in _BEST_AT_ONE else small
+        between = f"{shown(interval.low)} to {shown(interval.high)}" if interval else ""
+        yield name, shown(value), between, where
 
 
 def _place(where: str) -> str:
@@ -78,17 +80,19 @@ def _place(where: str) -> str:
 
 
 def small(value: float | None) -> str:
-    """A figure that may be as small as rounding: three digits, with an exponent below .001.
-
-    Just below 1, what is missing from it has two.
-    """
+    """A figure that may be as small as rounding: three digits, with an exponent below .001."""
     if value is None:
         return ""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else str(value)
-    if 0.99 < value < 1 - 1e-9:
-        return f"{value:.{min(12, 1 - math.floor(math.log10(1 - value)))}f}"
     return f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.3g}"
+
+
+def close_to_one(value: float | None) -> str:
+    """A figure that is 1 at best: what is missing from it has two digits."""
+    if value is None or not 0.99 < value < 1 - 1e-9:
+        return small(value)
+    return f"{value:.{1 - math.floor(math.log10(1 - value))}f}"
 
 
 def facts_line(result: ProbeResult) -> str:

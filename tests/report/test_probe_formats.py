@@ -10,7 +10,8 @@ from grpodoctor.report import probe_html, probe_text
 from grpodoctor.report.probe_advice import advised
 from grpodoctor.report.probe_names import short_names
 from grpodoctor.report.probe_pictures import grid_figures
-from grpodoctor.report.probe_words import small, standing
+from grpodoctor.report.probe_words import close_to_one, standing
+from grpodoctor.vocabulary.values import Mean
 from tests.report.probed import CAUSE, CONTROLS, HOSTILE, REPLAYED, comparison, result
 
 PAIR = replace(result(), cells=result().cells[:1])
@@ -113,6 +114,10 @@ def test_engines_are_named_by_what_tells_them_apart() -> None:
     ]
     text = probe_text.render(grid, width=80)
     assert "enforce_eager" not in text[: text.index("vllm:tiny?")], "before the list of engines"
+    lengths = [f"vllm:tiny?dtype=bfloat16&max_model_len={length}" for length in (256, 512)]
+    told = short_names(held(*lengths))
+    assert [told[each] for each in lengths] == lengths, "nothing else tells them apart"
+    assert short_names(held(lengths[0]))[lengths[0]] == "vllm bfloat16"
     alike = short_names(held("vllm:tiny?dtype=x", "vllm:tiny?x"))
     assert len(set(alike.values())) == len(alike), "two engines never share a name"
 
@@ -175,9 +180,14 @@ def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colours() -> N
 
 
 def test_what_is_almost_one_is_not_rounded_to_one() -> None:
-    assert [small(value) for value in (0.99957, 0.9999123, 1.0, 0.98, 4e-4)] == [
+    assert [close_to_one(value) for value in (0.99957, 0.9999123, 1.0, 0.98, 4e-4)] == [
         "0.99957", "0.999912", "1", "0.98", "4.00e-04",
     ]  # fmt: skip
+    readings = {**PAIR.cells[0].comparison.readings, "mismatch/ess": Mean.of([0.99957])}
+    there = replace(PAIR.cells[0].comparison, readings=readings)
+    pair = replace(PAIR, cells=(replace(PAIR.cells[0], comparison=there),))
+    assert "0.99957" in probe_text.render(pair)
+    assert "0.99957" in probe_html.render(pair)
 
 
 def settings(cell: Cell, framework: str) -> dict[str, tuple[str, ...]]:
