@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+_FEWEST = 4
+"""Prompts: the scatter of fewer says nothing."""
+
 
 def pass_at_k(solved_PS: NDArray[np.bool_], k: int) -> float:
     """Chance that one of k responses is right, mean over prompts; unbiased (Chen et al. 2021).
@@ -26,6 +29,20 @@ def pass_at_k(solved_PS: NDArray[np.bool_], k: int) -> float:
         - gammaln(samples + 1)
     )
     return float(np.mean(1 - np.exp(logs)))
+
+
+def rate_error(solved_PS: NDArray[np.bool_]) -> float:
+    """Standard error of a pass rate, over prompts.
+
+    Where all responses are alike it is not zero: it is that with two more responses right and two
+    more wrong (Agresti and Coull 1998). Infinite for a few prompts, which tell nothing of others.
+    """
+    prompts = len(solved_PS)
+    if prompts < _FEWEST:
+        return float("inf")
+    seen = float(solved_PS.mean(axis=1).std(ddof=1)) / np.sqrt(prompts)
+    rate = (solved_PS.sum() + 2) / (solved_PS.size + 4)
+    return max(float(seen), float(np.sqrt(rate * (1 - rate) / solved_PS.size)))
 
 
 def beta_of(solved_PS: NDArray[np.bool_]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from grpodoctor.preflight.chances import (
     beta_of,
     outside_rate,
     pass_at_k,
+    rate_error,
     signal_interval,
     signal_of,
     signal_rate,
@@ -70,6 +71,15 @@ def test_prompts_out_of_range_are_told_apart_from_chance() -> None:
     rates = solved.mean(axis=1)
     assert ((rates < 0.2) | (rates > 0.8)).mean() > 0.25
     assert outside_rate(*beta_of(solved), 0.2, 0.8) < 0.1
+
+
+def test_the_error_of_a_pass_rate_is_that_of_prompts_and_never_none() -> None:
+    rng = np.random.default_rng(12)
+    draws = [(rng.random((24, 8)) < rng.beta(0.5, 0.5, 24)[:, None]) for _ in range(300)]
+    spread = np.std([each.mean() for each in draws])
+    assert np.median([rate_error(each) for each in draws]) == pytest.approx(spread, rel=0.1)
+    assert rate_error(np.ones((24, 8), dtype=bool)) > 0.005
+    assert np.isinf(rate_error(np.ones((3, 8), dtype=bool)))
 
 
 @pytest.mark.parametrize("value", [False, True])

@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, dense_model: Path) -> Path:
     ]
     (folder / "prompts.jsonl").write_text("\n".join(rows), encoding="utf-8")
     (folder / "rewards.py").write_text(REWARD, encoding="utf-8")
-    (folder / "backwards.txt").write_text("={prompt}", encoding="utf-8")
+    (folder / "misleading.txt").write_text("{prompt}777", encoding="utf-8")
     return folder
 
 
@@ -68,7 +68,7 @@ def whole(place: Path) -> dict[str, dict[str, object]]:
         "--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:reward",
         "--sampler", "transformers:model", "--learner", "transformers:other",
         "--max-tokens", "4", "--samples", "4", "--limit", "24", "--batch-prompts", "8",
-        "--temperature", "1.0", "--temperature", "0.5", "--template", "odd=backwards.txt",
+        "--temperature", "1.0", "--temperature", "0.5", "--template", "odd=misleading.txt",
         "--memory-gib", "0.004", "--write-filtered", "left.jsonl", "--output", "report.json",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
@@ -159,8 +159,8 @@ def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
         (("--model", "model", "--sampler", "transformers:model"), "no --prompts"),
         (("--model", "model", "--reward", "rewards.py:reward"), "no --prompts"),
         (("--model", "model", "--learner", "transformers:model"), "no --sampler"),
-        (("--model", "model", "--template", "a=backwards.txt"), "no --sampler"),
-        (("--model", "model", "--template", "a=backwards.txt", "--template", "a=backwards.txt"),
+        (("--model", "model", "--template", "a=misleading.txt"), "no --sampler"),
+        (("--model", "model", "--template", "a=misleading.txt", "--template", "a=misleading.txt"),
          "two templates are called 'a'"),
         (("--model", "model", "--select", "DAT", "--ignore", "DAT"), "no check is left"),
         (("--model", "model", "--output", "nowhere/x.html"), "cannot be written"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.chances import beta_of, outside_rate, pass_at_k
+from grpodoctor.preflight.chances import beta_of, outside_rate, pass_at_k, rate_error
 from grpodoctor.preflight.patient import Patient
 from grpodoctor.rules.base import Severity
 
@@ -103,10 +103,11 @@ class PassRates(Check):
         chances = ", ".join(f"pass@{k} {pass_at_k(solved, k):.1%}" for k in ks)
         rates = solved.mean(axis=1)
         below, above = (rates < self.low).mean(), (rates > self.high).mean()
-        error = rates.std(ddof=1) / np.sqrt(len(rates)) if len(rates) > 1 else float("nan")
+        error = rate_error(solved)
+        known = f" (pass@1 ± {error:.1%})" if np.isfinite(error) else ""
         outside = outside_rate(*beta_of(solved), self.low, self.high)
         return (
-            f"temperature {heat:g}: {chances} (pass@1 ± {error:.1%}); prompts below "
+            f"temperature {heat:g}: {chances}{known}; prompts below "
             f"{self.low:.0%}: {below:.0%}, above {self.high:.0%}: {above:.0%}, outside by the fit: "
             f"{outside:.0%}"
         )

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grpodoctor.preflight.answers import is_in_form
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
+from grpodoctor.preflight.chances import rate_error
 from grpodoctor.preflight.checks.pass_rates import NEEDS_BENCH
 from grpodoctor.preflight.patient import Patient
 from grpodoctor.rules.base import Severity
-
-_FEWEST = 4
-"""Prompts: the scatter of fewer says nothing."""
 
 
 class PromptTemplates(Check):
@@ -59,7 +56,9 @@ class PromptTemplates(Check):
             if solved is None:
                 return NEEDS_BENCH
             drawn = patient.bench.responses(template=template)
-            mean, error = float(solved.mean()), _error(solved)
+            mean, error = float(solved.mean()), rate_error(solved)
+            if not np.isfinite(error):
+                return Skipped("too few prompts to tell chance from a difference", "raise --limit")
             rates[name] = (mean, error)
             formed = np.mean([is_in_form(form, each.text) for each in drawn])
             ended = np.mean([each.ended for each in drawn])
@@ -79,17 +78,3 @@ class PromptTemplates(Check):
         advice = (f"train in {best!r}",) if sure else ()
         figures = {name: rate for name, (rate, _) in rates.items()}
         return (Remark(severity, told, advice, tuple(table), figures),)
-
-
-def _error(solved_PS: NDArray[np.bool_]) -> float:
-    """Standard error of a pass rate, over prompts.
-
-    Where all responses are alike it is not zero: it is that with two more prompts solved and two
-    more not (Agresti and Coull 1998), and what is seen cannot make it less than the responses' own.
-    """
-    prompts = len(solved_PS)
-    if prompts < _FEWEST:
-        return float("inf")
-    seen = float(solved_PS.mean(axis=1).std(ddof=1)) / np.sqrt(prompts)
-    rate = (solved_PS.sum() + 2) / (solved_PS.size + 4)
-    return max(float(seen), float(np.sqrt(rate * (1 - rate) / solved_PS.size)))
