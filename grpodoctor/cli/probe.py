@@ -267,9 +267,8 @@ def _progress() -> Iterator[_Quiet]:
 def _print(result: ProbeResult, output_format: ProbeFormat, framework: str | None) -> None:
     if output_format is ProbeFormat.json:
         from grpodoctor.cli.pages import json_text
-        from grpodoctor.probe.results_json import to_json
 
-        sys.stdout.write(json_text(to_json(result)) + "\n")
+        sys.stdout.write(json_text(_json(result, framework)) + "\n")
     elif output_format is ProbeFormat.html:
         from grpodoctor.report import probe_html
 
@@ -283,6 +282,20 @@ def _print(result: ProbeResult, output_format: ProbeFormat, framework: str | Non
         )
         sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def _json(result: ProbeResult, framework: str | None) -> dict[str, Any]:
+    """The result, with what to set beside each cell where a framework was named."""
+    from dataclasses import asdict
+
+    from grpodoctor.probe.results_json import to_json
+    from grpodoctor.report.probe_advice import advised
+
+    data = to_json(result)
+    if framework is not None:
+        for cell, told in zip(result.cells, data["cells"], strict=True):
+            told["settings"] = [asdict(each) for each in advised(result, cell, framework)]
+    return data
 
 
 def _write_html(result: ProbeResult, folder: Path, framework: str | None) -> None:

@@ -55,9 +55,12 @@ def test_engines_that_agree(tmp_path: Path) -> None:
 
 def test_engines_that_differ_and_how_bad_it_must_be(tmp_path: Path) -> None:
     far = spec(shift=0.05)
-    done = pair(spec(), far, tmp_path / "out", "--output-format", "json")
+    asked = ("--output-format", "json", "--framework", "verl")
+    done = pair(spec(), far, tmp_path / "out", *asked)
     assert done.returncode == 1, done.stderr
     (cell,) = json.loads(done.stdout)["cells"]
+    (weights,) = cell["settings"]
+    assert "algorithm.rollout_correction.rollout_is_threshold=2" in weights["lines"]
     assert "differ by more than two sound ones do" in cell["verdict"]
     before = launches(tmp_path / "out")
     again = pair(spec(), far, tmp_path / "out", "--fail-on", "critical")
