@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from contract import RefusalError
 
-_MOST_BYTES = 1 << 30
-"""Of one answer."""
+_MOST_BYTES = 128 << 20
+"""Of one answer: that of a million tokens. Dozens may come at once."""
 _ATTEMPTS = 4
 _PAUSE_SECONDS = 1.0
 _PASSING = frozenset({429, 502, 503, 504})
@@ -33,6 +33,10 @@ class StatusError(Exception):
     def __init__(self, status: int, said: str) -> None:
         super().__init__(f"HTTP {status}: {said}")
         self.status, self.said = status, said
+
+
+class NotJsonError(RefusalError):
+    """The server answered with success, but not in JSON."""
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -122,11 +126,14 @@ class JsonClient:
         raise AssertionError("the last attempt returns or raises")
 
     def find(self, *paths: str) -> Any:
-        """The first of some things that the server has; None if it has none of them."""
+        """The first of some things that the server has; None if it has none of them.
+
+        Some answer whatever they do not know with a page.
+        """
         for path in paths:
             try:
                 return self.ask(path)
-            except StatusError:
+            except (StatusError, NotJsonError):
                 continue
         return None
 
@@ -154,7 +161,7 @@ class JsonClient:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RefusalError(
+            raise NotJsonError(
                 f"{self.url} does not answer {path} in JSON: {_clean(text[:200])!r}",
                 "is it a server of completions?",
             ) from error

@@ -92,8 +92,8 @@ class Completions:
 
     name = "completions"
     needs = (
-        "the probe needs a server that takes token ids for a prompt, and return_token_ids, as vLLM "
-        "and SGLang do"
+        "the probe needs a server that takes token ids for a prompt and tells those it draws "
+        "(return_token_ids), as vLLM and SGLang do"
     )
     """What to tell of a server that does not understand a request."""
 
@@ -179,7 +179,8 @@ class Completions:
     def _choice(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         choices = answer.get("choices")
         if not (isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], dict)):
-            raise refuse(self._client, "does not answer with one choice where one was asked for")
+            what = "does not answer with one choice where one was asked for"
+            raise refuse(self._client, what, self.needs)
         return choices[0]
 
     def _ids(self, choice: Mapping[str, Any]) -> list[int]:

@@ -119,6 +119,17 @@ def test_a_prompt_beyond_the_context_is_told_in_the_servers_words(
 
 
 @pytest.mark.slow
+def test_responses_that_fill_the_context_are_drawn_and_scored(
+    vllm_server: str, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.json"
+    short.write_text(json.dumps([{"ids": [7] * 20}]))
+    tasks = [sample(short, max_tokens=1000, ignore_end=True), score(tmp_path / "sample")]
+    ran = run("openai_server", tmp_path, vllm_server, tasks)
+    assert set(np.diff(ran.arrays("score")["response_offsets"])) == {512 - 20 - 1}
+
+
+@pytest.mark.slow
 def test_a_server_is_not_asked_for_what_it_does_not_do(
     vllm_server: str, prompts: Path, tmp_path: Path
 ) -> None:
@@ -407,6 +418,32 @@ def test_answers_that_cannot_be_used_are_refused_in_words(
             server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
     assert what in refusal.value.what
     assert "\n" not in refusal.value.what
+
+
+@pytest.mark.parametrize(
+    ("owner", "answer"),
+    [
+        ("tensorrt_llm", lambda body: 400 if "return_token_ids" in body else choice()),
+        ("lmdeploy", lambda body: {"choices": [{"index": 0, "text": ""} for _ in body["prompt"]]}),
+        ("chat", lambda _: 404),
+    ],
+)
+def test_servers_that_do_not_take_token_ids_are_told_what_they_lack(
+    owner: str, answer: Callable[[dict[str, Any]], Any]
+) -> None:
+    """TensorRT-LLM's has a version, as vLLM's has; LMDeploy's takes each id for a prompt."""
+    from contract import RefusalError
+    from engine_openai_server import load
+
+    routes = {
+        "/v1/models": lambda _: {"data": [{"id": "tiny", "owned_by": owner}]},
+        "/version": lambda _: {"version": "1.0"},
+        "/model_info": lambda _: b"<html>a page for all that is not known</html>",
+        "/v1/completions": answer,
+    }
+    with standing_in(routes) as url, pytest.raises(RefusalError) as refusal:
+        load(url, QUICK).describe()
+    assert "takes token ids" in refusal.value.remedy
 
 
 def test_more_tokens_than_asked_for_are_refused() -> None:
