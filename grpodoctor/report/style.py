@@ -38,7 +38,7 @@ a{color:var(--info)} .measure{white-space:nowrap}
 .good{--tone:var(--good)}
 mark{color:inherit;border-radius:2px;
 background:color-mix(in srgb,var(--critical) calc(var(--heat)*70%),transparent)}
-section>h3{margin-top:18px}
+section>h3{margin-top:18px} .halves .table+h3{margin-top:16px}
 .badge{color:var(--tone);border:1px solid var(--tone);border-radius:99px;padding:0 8px;
 font-size:12px;font-weight:600;white-space:nowrap}
 .advice{margin-bottom:10px} .advice p{margin-bottom:4px}

@@ -179,6 +179,19 @@ def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colours() -> N
     assert " so the» end↵«" in probe_text.render(replace(PAIR, cells=cells), width=100)
 
 
+def test_the_worst_token_is_marked_however_small_its_gap_is() -> None:
+    same = (-0.1, -0.2, -1.5)
+    worst = replace(
+        PAIR.cells[0].comparison.worst[0],
+        prob_diff_max=1e-6,
+        sampler_logprobs=same,
+        learner_logprobs=(-0.1, -0.2, -1.500001),
+    )
+    there = replace(PAIR.cells[0].comparison, worst=(worst,))
+    page = probe_html.render(replace(PAIR, cells=(replace(PAIR.cells[0], comparison=there),)))
+    assert page.count("<mark ") == 1
+
+
 def test_what_is_almost_one_is_not_rounded_to_one() -> None:
     assert [close_to_one(value) for value in (0.99957, 0.9999123, 1.0, 0.98, 4e-4)] == [
         "0.99957", "0.999912", "1", "0.98", "4.00e-04",
