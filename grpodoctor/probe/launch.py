@@ -275,14 +275,29 @@ def end_marked(mark: str) -> int:
 
 
 def _marked(mark: str) -> Iterator[int]:
+    """What bears a mark, and its process groups: vLLM's workers overwrite their environment."""
     wanted = f"{MARK}={mark}".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if wanted in environment.split(b"\0") and int(entry.name) != os.getpid():
-            yield int(entry.name)
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _bears(entry, wanted)]
+    groups = {_group_of(number) for number in found} - {os.getpgrp(), 0}
+    for entry in Path("/proc").glob("[0-9]*") if found else ():
+        number = int(entry.name)
+        if (number in found or _group_of(number) in groups) and number != os.getpid():
+            yield number
+
+
+def _bears(entry: Path, wanted: bytes) -> bool:
+    try:
+        return wanted in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _group_of(number: int) -> int:
+    """The process group of a process; 0 if it is gone."""
+    try:
+        return os.getpgid(number)
+    except (ProcessLookupError, PermissionError):
+        return 0
 
 
 def read_answer(path: Path) -> Mapping[str, Any]:
@@ -303,13 +318,17 @@ def complaint_of(log: Path) -> str:
     the root cause stands above.
     """
     lines = last_lines(log, 400)
-    return " | ".join(_errors(lines) or lines[-3:])
+    return " | ".join(_errors(lines) or _distinct(lines)[-3:])
 
 
 def _errors(lines: Sequence[str]) -> list[str]:
-    """The last few of some lines that speak of an error; several workers say the same."""
-    bare = (_STAMP.sub("", line) for line in lines)
-    return list(dict.fromkeys(line for line in bare if _COMPLAINT.search(line)))[-3:]
+    """The last few of some lines that speak of an error."""
+    return [line for line in _distinct(lines) if _COMPLAINT.search(line)][-3:]
+
+
+def _distinct(lines: Sequence[str]) -> list[str]:
+    """Without what stands before them: several workers say the same, and say it often."""
+    return list(dict.fromkeys(_STAMP.sub("", line) for line in lines))
 
 
 def last_lines(log: Path, count: int) -> list[str]:

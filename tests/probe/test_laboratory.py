@@ -275,9 +275,13 @@ def test_an_engine_that_does_not_want_to_end_is_ended_by_a_second_interruption(
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
 def test_what_a_killed_probe_has_left_is_ended_by_the_next(tmp_path: Path) -> None:
-    probe = begin_to_hang(tmp_path / "lab")
+    note = tmp_path / "worker"
+    probe = begin_to_hang(tmp_path / "lab", f"&retitled={note}")
     probe.kill()
     probe.communicate(timeout=60)
+    worker = Path(f"/proc/{note.read_text()}/cmdline")
     assert alive(tmp_path / "lab")
+    assert worker.read_bytes()
     with Laboratory(tmp_path / "lab", PROMPTS):
         assert not alive(tmp_path / "lab")
+        assert not worker.exists() or not worker.read_bytes(), "without a mark of its own"
