@@ -122,8 +122,9 @@ class _Tally:
         if self._moments is not None:
             readings |= self._moments.readings()
         learner = self._surprise["scored"]
-        if learner.told:
-            readings[_NLL_GAP] = Mean(-learner.mean.total, learner.mean.count)
+        if learner.told and learner.mean.count:
+            mean = learner.mean
+            readings[_NLL_GAP] = Mean(-mean.total, mean.count, mean.nonfinite)
         experts = self._experts.finish()
         # The sampler's own claim is the one in question; without its entropy the learner stands in.
         claim = self._surprise["sampled"]
@@ -186,8 +187,8 @@ class _Surprise:
             self.told = False
             return
         terms_N: NDArray[np.float64] = shard.logprobs_N.astype(np.float64) + shard.entropy_N
-        terms_N = terms_N[np.isfinite(terms_N)]
         self.mean = self.mean.merge(Mean.of(terms_N))
+        terms_N = terms_N[np.isfinite(terms_N)]
         self._squares += float(np.dot(terms_N, terms_N))
 
     @property

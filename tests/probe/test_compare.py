@@ -295,6 +295,20 @@ def test_tokens_that_were_drawn_from_elsewhere_show_in_their_entropy_alone(tmp_p
     assert compared(tmp_path / "c", random_responses(8, 1)).entropy_z is None
 
 
+def test_entropies_that_are_no_numbers_are_counted_and_make_no_gap(tmp_path: Path) -> None:
+    logits = np.random.default_rng(0).normal(0, 2, (1000, 16))
+    some, none = (drawn_from(logits, logits, 1) for _ in range(2))
+    some[3].learner_extras["entropy"][7:9] = math.nan
+    gap = compared(tmp_path / "some", some).readings["mismatch/nll_gap"]
+    assert isinstance(gap, Mean)
+    assert (gap.count, gap.nonfinite) == (998, 2)
+    for each in none:
+        each.learner_extras["entropy"][:] = math.inf
+    silent = compared(tmp_path / "none", none)
+    assert "mismatch/nll_gap" not in silent.readings
+    assert silent.entropy_z is None
+
+
 def test_what_is_not_finite_is_counted_and_takes_no_part(tmp_path: Path) -> None:
     responses = random_responses(16, 11)
     for each in responses:
