@@ -29,6 +29,7 @@ from grpodoctor.report.probe_words import (
     sureness,
     tally,
     told_again,
+    why,
 )
 
 _COLUMNS = (
@@ -44,6 +45,8 @@ _TONE_STYLES = {
     "warning": "bold yellow",
     "critical": "bold red",
 }
+_TABLE_COLUMNS = 72
+"""Narrower terminals get a list in place of the table of all pairs."""
 _MOST_DETAILS = 6
 _SMALLEST_EFFECT = 1e-4
 _WORST_TOKENS = 3
@@ -65,10 +68,13 @@ def render(
     Raises:
         ConfigError: if there is no such framework.
     """
-    return printed(_parts(result, framework, colour=colour), width=width, colour=colour)
+    parts = _parts(result, framework, colour=colour, narrow=width < _TABLE_COLUMNS)
+    return printed(parts, width=width, colour=colour)
 
 
-def _parts(result: ProbeResult, framework: str | None, *, colour: bool) -> Iterator[RenderableType]:
+def _parts(
+    result: ProbeResult, framework: str | None, *, colour: bool, narrow: bool
+) -> Iterator[RenderableType]:
     names = short_names(result)
     told = Text(tally(result), style="bold")
     yield Text("Do these engines agree?", style="bold")
@@ -76,7 +82,7 @@ def _parts(result: ProbeResult, framework: str | None, *, colour: bool) -> Itera
     yield Text(plain(facts_line(result)), style="dim")
     yield from (Text(plain(note), style="yellow") for note in result.notes)
     if len(result.cells) > 1:
-        yield from ("", _overview(result, names))
+        yield from ("", *(_listed(result, names) if narrow else [_overview(result, names)]))
     for cell in result.cells:
         yield ""
         yield Text(plain(pair(cell, names)), style="bold underline")
@@ -111,6 +117,19 @@ def _overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
             Text(plain(", ".join(each.cause for each in cell.causes))),
         )
     return table
+
+
+def _listed(result: ProbeResult, names: Mapping[str, str]) -> Iterator[RenderableType]:
+    """The overview where there is no room for a table."""
+    for cell in result.cells:
+        word, tone = standing(cell)
+        told = [why(cell)] if cell.causes else []
+        told += [f"mean |Δp| {small(figure_of(cell, _COLUMNS[0][0]))}"] if cell.comparison else []
+        yield Text.assemble(
+            (word, _TONE_STYLES[tone]),
+            "  ",
+            plain(f"{pair(cell, names)}: {', '.join(told)}").rstrip(": "),
+        )
 
 
 def _cell(

@@ -192,6 +192,13 @@ def test_the_worst_token_is_marked_however_small_its_gap_is() -> None:
     assert page.count("<mark ") == 1
 
 
+def test_a_narrow_terminal_gets_every_name_and_figure() -> None:
+    text = " ".join(probe_text.render(result(), width=40).split())
+    assert "differ vllm bfloat16 → transformers float32, 96 tokens: precision (proven)" in text
+    assert "mean |Δp| 8.00e-04" in text
+    assert "…" not in text
+
+
 def test_what_is_almost_one_is_not_rounded_to_one() -> None:
     assert [close_to_one(value) for value in (0.99957, 0.9999123, 1.0, 0.98, 4e-4)] == [
         "0.99957", "0.999912", "1", "0.98", "4.00e-04",
