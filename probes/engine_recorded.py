@@ -15,7 +15,7 @@ Options:
 - `logprobs`: `processed`, as trainers record them, or `raw`, at temperature 1
 
 Responses whose generated tokens have others between them, of several turns, are left out and
-counted. This program runs in the probe's own Python.
+counted, as is what of the dumps cannot be read. This program runs in the probe's own Python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import hf_tokenizer
 import numpy as np
 from contract import Processing, RefusalError, Response, with_defaults
 
-from grpodoctor.errors import GrpodoctorError
+from grpodoctor.errors import GrpodoctorError, RunError
 from grpodoctor.runs.carriers.catalogue import logs_in
 from grpodoctor.runs.dumps.base import DumpFormat, Notes, Piece, Responses, Sequences
 from grpodoctor.runs.dumps.catalogue import dump_format_named, dumps_among
@@ -44,7 +44,8 @@ _DEFAULTS: dict[str, Any] = {
 _HOW = {
     "grpodoctor": "record them with --set record.depth=full",
     "prime-rl": "set trainer.enable_token_export=true",
-    "nemo-rl": "keep the train_data_step<N>.jsonl that it writes to its log directory",
+    "nemo-rl": "keep the train_data_step<N>.jsonl that it writes to its log directory, and leave "
+    "loss_fn.force_on_policy_ratio off, which puts zeros there for the learner",
     "slime": "give it --dump-details DIR, and name train_data in it",
 }
 """How each framework is told to save both sides' log-probabilities of every token."""
@@ -79,6 +80,7 @@ class Recorded:
         self._options = _known(options)
         self._run = run
         self._left_out = 0
+        self._notes = Notes()
         dumps = _dumps(Path(run))
         self._frameworks = sorted({form.framework for form, _ in dumps})
         self.step, batches = self._chosen(dumps)
@@ -110,6 +112,7 @@ class Recorded:
                 "step": self.step,
                 "responses": len(self._responses),
                 "left_out": self._left_out,
+                "damaged": self._notes.damaged,
             },
         }
 
@@ -157,7 +160,7 @@ class Recorded:
     def _chosen(self, dumps: Sequence[tuple[DumpFormat, Path]]) -> tuple[int, list[Responses]]:
         """The step asked for, or the last with both sides, and its responses."""
         wanted, last, found = int(self._options["step"]), -1, list[Responses]()
-        for responses in _batches(dumps, wanted):
+        for responses in _batches(dumps, wanted, self._notes):
             if responses.learner is None or responses.sampler is None:
                 continue
             steps = {wanted} if wanted >= 0 else set(np.unique(responses.steps_B).tolist())
@@ -174,6 +177,10 @@ class Recorded:
     def _nothing(self, wanted: int, dumps: Sequence[tuple[DumpFormat, Path]]) -> RefusalError:
         which = f"step {wanted} of " if wanted >= 0 else ""
         names = ", ".join(sorted({form.name for form, _ in dumps}))
+        damaged = self._notes.damage
+        if damaged:
+            worst = f"{damaged[0].file}: {damaged[0].why}"
+            names += f"; {self._notes.damaged} damaged ({worst})"
         advice = [_HOW[each] for each in self._frameworks if each in _HOW]
         others = "its dumps have no log-probabilities by token; those of grpodoctor, prime-rl, "
         return RefusalError(
@@ -282,15 +289,23 @@ def _dumps(path: Path) -> list[tuple[DumpFormat, Path]]:
     return dumps
 
 
-def _batches(dumps: Sequence[tuple[DumpFormat, Path]], wanted: int) -> Iterator[Responses]:
-    """Responses batch by batch, those of late steps last."""
-    made, notes = plan(dumps), Notes()
+def _batches(
+    dumps: Sequence[tuple[DumpFormat, Path]], wanted: int, notes: Notes
+) -> Iterator[Responses]:
+    """Responses batch by batch, those of late steps last.
+
+    The last file may be one that is being written, so one that cannot be read is counted alone.
+    """
+    made = plan(dumps)
     pieces: list[tuple[str, Piece]] = [
         (shard.format, piece) for shard in made.shards for piece in shard.pieces
     ]
     for form, piece in pieces:
         if piece.step in (None, wanted) or wanted < 0:
-            yield from dump_format_named(form).read(piece, notes)
+            try:
+                yield from dump_format_named(form).read(piece, notes)
+            except (RunError, OSError, ValueError) as error:
+                notes.damaged_at(Path(piece.path).name, 0, str(error))
 
 
 def _tokens(

@@ -108,6 +108,48 @@ def test_turns_of_others_between_are_left_out_and_counted(tmp_path: Path) -> Non
     assert (told["left_out"], told["responses"]) == (5, samples.RESPONSES - 5)
 
 
+def test_zeros_in_place_of_the_learners_are_no_log_probabilities(tmp_path: Path) -> None:
+    """NeMo RL writes them where force_on_policy_ratio spares it the scoring."""
+    samples.nemo_rl(tmp_path)
+    for path in tmp_path.glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row in rows:
+            row["prev_logprobs"] = [[0.0] * len(row["token_ids"][0])]
+        samples.lines(path, rows)
+    refused = refusal(tmp_path, side="learner")
+    assert "holds no log-probabilities of both sides" in refused.what
+    assert "force_on_policy_ratio" in refused.remedy
+
+
+def test_tokens_of_a_frozen_model_are_not_the_policys(tmp_path: Path) -> None:
+    """prime-rl trains them by cross entropy, and has no log-probabilities of who sampled them."""
+    samples.prime_rl_tokens(tmp_path)
+    for path in (tmp_path / "token_exports/step_3").iterdir():
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row in rows:
+            for name in ("rl_weights", "ce_weights", "ref_kl_weights"):
+                row[name] = [None] * len(row["token_ids"])
+        frozen, pruned = rows[:2]
+        frozen["ce_weights"] = [float(each) for each in frozen["loss_mask"]]
+        frozen["inference_logprobs"] = [0.0] * len(frozen["token_ids"])
+        for row in (frozen, pruned):
+            row["rl_weights"] = [0.0] * len(row["token_ids"])
+        samples.lines(path, rows)
+    told = record(tmp_path, side="sampler").describe()["settings"]
+    assert (told["step"], told["left_out"]) == (3, 2)
+    assert told["responses"] == samples.RESPONSES - 2
+
+
+def test_a_file_that_is_being_written_is_counted_and_the_step_before_taken(tmp_path: Path) -> None:
+    samples.slime(tmp_path)
+    newest = tmp_path / f"train_data/{samples.STEPS[-1]}.pt"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    told = record(tmp_path, side="sampler").describe()["settings"]
+    assert (told["step"], told["damaged"]) == (samples.STEPS[-2], 1)
+    refused = refusal(tmp_path, side="sampler", step=samples.STEPS[-1])
+    assert f"1 damaged ({newest.name}: a damaged pickle" in refused.what
+
+
 @pytest.mark.parametrize(
     ("writer", "remedy"),
     [

@@ -33,7 +33,7 @@ def _columns(batches: Sequence[dict[str, Any]], names: Sequence[str], piece: Pie
         _generated(of.ragged(of.pick(rows, key)), mask, chosen)
         for key in ("prev_logprobs", "generation_logprobs")
     )
-    both = learner is not None and sampler is not None
+    both = learner is not None and sampler is not None and not _is_placeholder(learner, sampler)
     return Responses(
         steps_B=np.full(len(rows), piece.step or 0, np.int64),
         names=list(names),
@@ -62,6 +62,11 @@ def _generated(
     column: Ragged, mask: Ragged, chosen: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> Ragged | None:
     return column.where(chosen) if column.fits(mask) and of.has_any(column) else None
+
+
+def _is_placeholder(learner: Ragged, sampler: Ragged) -> bool:
+    """Whether the learner scored nothing: zeros stand there with loss_fn.force_on_policy_ratio."""
+    return not learner.values_N.any() and bool(sampler.values_N.any())
 
 
 def _prompts(tokens: Ragged, mask: Ragged) -> list[str]:

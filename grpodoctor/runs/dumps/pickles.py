@@ -52,14 +52,17 @@ def load(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other pickle protocols: it says what is an error
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, *_DAMAGE) as error:
-        first = str(error).strip().split("\n")[0]
-        raise _refusal(path, f"not loaded without running code from it: {first[:120]}") from error
+    except pickle.UnpicklingError as error:  # torch's words for it say how code would be run
+        what = "a pickle that is damaged, or holds more than data; no code is run from it"
+        raise _refusal(path, what) from error
+    except _DAMAGE as error:
+        first = f"{type(error).__name__}: {error}".split("\n")[0]
+        raise _refusal(path, f"a damaged pickle: {first[:120]}") from error
 
 
 _DAMAGE = (
     *(RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError),
-    *(AssertionError, MemoryError, OverflowError),
+    *(AssertionError, MemoryError, OverflowError, OSError),
 )
 """What torch's reader of pickles raises over a file that is damaged, or wants code to run."""
 

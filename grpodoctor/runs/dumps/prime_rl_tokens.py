@@ -20,7 +20,7 @@ _PER_TOKEN = ("trainer_logprobs", "inference_logprobs", "entropy")
 
 def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
     """Neither texts nor rewards; lengths stand in the traces beside them, and count there."""
-    mask = of.ragged(of.pick(rows, "loss_mask"))
+    mask = _sampled(rows, of.ragged(of.pick(rows, "loss_mask")))
     starts, ids = _responses(rows, names, mask)
     lists = {name: of.ragged(of.pick(rows, name)) for name in _PER_TOKEN}
     chosen = mask.values_N > 0
@@ -45,6 +45,21 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece)
         entropies=found.get("entropy"),
         sequences=sequences,
     )
+
+
+def _sampled(rows: Sequence[dict[str, Any]], mask: Ragged) -> Ragged:
+    """The trained tokens less those of a frozen model, which the policy never sampled.
+
+    Cross entropy alone trains them. A weight of reinforcement that is not told is 1; of the other
+    kinds, 0. A token of no advantage has no weight of any kind.
+    """
+    rl, ce, kl = (of.ragged(of.pick(rows, f"{each}_weights")) for each in ("rl", "ce", "ref_kl"))
+    if not (ce.fits(mask) and rl.fits(mask)):
+        return mask
+    foreign_N = (np.nan_to_num(ce.values_N) != 0) & (rl.values_N == 0)
+    if kl.fits(mask):
+        foreign_N &= np.nan_to_num(kl.values_N) == 0
+    return Ragged(np.where(foreign_N, 0.0, mask.values_N), mask.offsets_B)
 
 
 def _responses(
