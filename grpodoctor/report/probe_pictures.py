@@ -52,7 +52,7 @@ GRIDDED = (
     (
         "mismatch/prob_diff_mean",
         f"Mean |Δp|: amber from {ORDINARY:g}, more than two sound engines show; red from {HARM:g}, "
-        "as in runs that were ruined",
+        "where training was seen to suffer",
         _HARM,
     ),
     ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses", _BLUES),

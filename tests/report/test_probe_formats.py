@@ -130,6 +130,19 @@ def test_engines_with_like_names_have_a_row_each_in_the_grid() -> None:
     assert len(set(rows)) == 3
 
 
+def test_a_gap_has_the_same_colour_in_every_grid() -> None:
+    def colours(*scales: float) -> tuple[object, ...]:
+        cells = tuple(
+            replace(PAIR.cells[0], sampler=f"vllm:{at}", comparison=comparison(scale))
+            for at, scale in enumerate(scales)
+        )
+        (title, figure), *_ = grid_figures(cells, {})
+        assert "Mean |Δp|" in title
+        return figure.data[0].zmin, figure.data[0].zmax, figure.data[0].colorscale
+
+    assert colours(1.0, 2.0) == colours(1e-4, 50.0)
+
+
 def test_names_are_harmless_in_pictures() -> None:
     page = probe_html.render(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>"))
     drawn = page[page.index("draw(") :]
