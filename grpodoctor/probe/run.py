@@ -41,7 +41,7 @@ from grpodoctor.probe.lab import (
     Want,
 )
 from grpodoctor.probe.laboratory import Laboratory, Outcome, Work
-from grpodoctor.probe.launch import check_start
+from grpodoctor.probe.launch import check_start, model_of
 from grpodoctor.probe.pieces import with_pieces
 from grpodoctor.probe.plan import Plan
 from grpodoctor.probe.prompts import Prompt, read_prompts, shown
@@ -196,7 +196,7 @@ class _Run:
         return True
 
     def _wants(self, spec: EngineSpec) -> tuple[Want, ...]:
-        routed = self.plan.experts and self.weights.has_routers(spec.model)
+        routed = self.plan.experts and self.weights.has_routers(model_of(spec)[0])
         return ("entropy", "experts") if routed else ("entropy",)
 
     def _note_sampled(

@@ -13,7 +13,7 @@ from grpodoctor.probe.plan import plan_of
 from grpodoctor.probe.results import ProbeResult
 from grpodoctor.probe.results_json import read_result
 from grpodoctor.report import probe_text
-from tests.probe.attribution.in_process import InProcess
+from tests.probe.attribution.in_process import PROBES, InProcess
 from tests.probes.models import dense, moe, texts, variant
 from tests.probes.test_transformers import tiny_mixture
 
@@ -38,8 +38,15 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("".join(f"{text}\n" for text in texts(6)))
 
-    def probed(model: Path, sampler: str = "", learner: str = "", **more: Any) -> ProbeResult:
-        specs = (f"transformers:{model}?threads=1&{each}" for each in (sampler, learner))
+    def probed(
+        model: Path,
+        sampler: str = "",
+        learner: str = "",
+        *,
+        by: str = "transformers:{}?",
+        **more: Any,
+    ) -> ProbeResult:
+        specs = (f"{by.format(model)}threads=1&{each}" for each in (sampler, learner))
         sides = [[each.rstrip("&")] for each in specs]
         settings = {"attribution": False, "prompts": prompts, **more}
         plan = plan_of(*sides, sampling={"samples": 3, "max_tokens": (40,)}, **settings)
@@ -65,7 +72,17 @@ def test_the_gap_before_and_after_stands_in_the_cell(probe: Probe, tmp_path: Pat
     assert replayed.prob_diff_after < replayed.prob_diff_before
     assert read_result(tmp_path / "out" / "probe.json").cells[0].replayed == replayed
     text = " ".join(probe_text.render(found).split())
-    assert "coverage 100.00%, agreement 100.00%) k3 goes from" in text
+    assert "coverage 100.00%, agreement 100.00%)." in text
+
+
+def test_a_program_of_ones_own_is_asked_for_the_experts_of_its_model(
+    probe: Probe, tmp_path: Path
+) -> None:
+    own = f"program:{PROBES / 'engine_transformers.py'}?model={{}}&"
+    (cell,) = probe(moe(tmp_path / "moe"), "dtype=bfloat16", by=own).cells
+    assert cell.comparison is not None
+    assert cell.comparison.experts is not None
+    assert cell.replayed is not None
 
 
 def test_nothing_is_replayed_where_nobody_asks_for_experts(probe: Probe, tmp_path: Path) -> None:
