@@ -40,7 +40,13 @@ _MOST_LOG_BYTES = 512 << 20
 _MOST_ANSWER_BYTES = 16 << 20
 _TAIL_BYTES = 64 << 10
 _LINE_CHARACTERS = 240
-_COMPLAINT = re.compile(r"\b[\w.]*(?:Error|Exception)\b|\bKilled\b|[Oo]ut of memory")
+_COMPLAINT = re.compile(
+    r"\b[\w.]*(?:Error|Exception)\b|\bKilled\b|[Oo]ut of memory|\bSignal \d+ \(SIG"
+    r"|\bdied unexpectedly"
+)
+_EMPTY = re.compile(r"^raise |\.ChildFailedError:$|\d%\|")
+"""A traceback's line of code, torchrun's word for any failure, and bars of progress: they do not
+say how something ended."""
 _STAMP = re.compile(r"^(?:\([^()]{1,60}\) )?(?:ERROR|WARNING|INFO) [\d:. -]{5,30}\[[^\]]{1,80}\] ?")
 """What vLLM writes before a line: which worker, when, and where in its source."""
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -71,11 +77,10 @@ class Ended:
     code: int
     """The exit code; minus the signal's number where one ended it."""
 
-    @property
-    def told(self) -> str:
+    def told(self, timeout: float) -> str:
         """A clause about it."""
         if self.how == "silent":
-            return "gave no sign of life for as long as its timeout allows and was ended"
+            return f"gave no sign of life for {timeout:g} s and was ended"
         if self.how == "flooded":
             return f"printed more than {_MOST_LOG_BYTES >> 20} MiB and was ended"
         if self.how == "out_of_time":
@@ -328,7 +333,8 @@ def _errors(lines: Sequence[str]) -> list[str]:
 
 def _distinct(lines: Sequence[str]) -> list[str]:
     """Without what stands before them: several workers say the same, and say it often."""
-    return list(dict.fromkeys(_STAMP.sub("", line) for line in lines))
+    bare = (_STAMP.sub("", line) for line in lines)
+    return list(dict.fromkeys(line for line in bare if not _EMPTY.search(line)))
 
 
 def last_lines(log: Path, count: int) -> list[str]:
@@ -361,7 +367,7 @@ def failure(spec: EngineSpec, log: Path, ended: Ended, answer: Mapping[str, Any]
         others = [line for line in _errors(last_lines(log, 400)) if line[-80:] not in what]
         why = f"; its log says: {' | '.join(others)}" if others else ""
         return EngineError(f"{spec.label}: {what}{why}", where=f"log: {log}", remedy=remedy)
-    told = f"{spec.label} {ended.told}"
+    told = f"{spec.label} {ended.told(spec.timeout)}"
     if ended.how == "ended" and ended.code == 0:
         told += " but has not answered"
     complaint = complaint_of(log)

@@ -16,7 +16,7 @@ from grpodoctor.probe.lab import (
     TokeniseJob,
 )
 from grpodoctor.probe.laboratory import Laboratory
-from grpodoctor.probe.launch import _marked
+from grpodoctor.probe.launch import _marked, complaint_of
 from grpodoctor.probe.shards import read_pairs, shard_paths
 from grpodoctor.probe.spec import EngineSpec
 
@@ -147,6 +147,28 @@ def test_an_engine_that_fails_says_why(lab: Laboratory, fault: str) -> None:
     assert len(logs(lab)) == started, "what has failed is not tried again"
 
 
+LOGS = {
+    "a bar of progress": ("loaded\nweights:  50%|##   | 1/2\nweights: 100%|####| 2/2\n", "loaded"),
+    "torchrun, a rank killed": (
+        "    raise ChildFailedError(\ntorch.x.ChildFailedError: \n====\n  rank : 1\n"
+        "  traceback : Signal 9 (SIGKILL) received by PID 7\n===\n",
+        "traceback : Signal 9 (SIGKILL) received by PID 7",
+    ),
+    "vLLM's workers, twice the same": (
+        "(Worker_TP0 pid=1) ERROR 11-21 18:42:38 [a.py:9] ValueError: no tensor\n"
+        "(Worker_TP1 pid=2) ERROR 11-21 18:42:39 [a.py:9] ValueError: no tensor\nbye\n",
+        "ValueError: no tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_of_a_log_what_says_most_is_told(tmp_path: Path, kind: str) -> None:
+    text, told = LOGS[kind]
+    (tmp_path / "log").write_text(text)
+    assert complaint_of(tmp_path / "log") == told
+
+
 def test_a_refused_answer_is_not_gone_on_with(lab: Laboratory) -> None:
     engine = spec(fault="garbage", once=str(lab.store.folder / "once"))
     with pytest.raises(EngineError):
@@ -172,7 +194,9 @@ def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(lab: Labor
 
 
 def test_an_engine_without_a_sign_of_life_is_ended(lab: Laboratory) -> None:
-    with pytest.raises(EngineError, match=r"gave no sign of life.*last lines: loaded.*timeout="):
+    with pytest.raises(
+        EngineError, match=r"gave no sign of life for 1\.5 s.*last lines: loaded.*timeout="
+    ):
         lab.run(spec(fault="hang", timeout=1.5), [SAMPLE])
     engine = spec(fault="hang", at="score", timeout=1.5)
     own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
