@@ -262,9 +262,9 @@ def _worst(comparison: Comparison, *, colour: bool) -> list[RenderableType]:
                 text.append(piece, "dim")
         parts.append(
             indented(
-                f"prompt {worst.prompt}, sample {worst.sample}, token {worst.at}: sampler "
-                f"{worst.sampler_logprobs[worst.at]:.3f}, learner "
-                f"{worst.learner_logprobs[worst.at]:.3f} nats"
+                f"prompt {worst.prompt}, sample {worst.sample}, token {worst.at}: |Δp| "
+                f"{small(worst.prob_diff_max)}, sampler {worst.sampler_logprobs[worst.at]:.3f}, "
+                f"learner {worst.learner_logprobs[worst.at]:.3f} nats"
             )
         )
         parts.append(Padding(text, (0, 0, 0, 4)))

@@ -50,6 +50,8 @@ _ASKED = {
     "max_tokens": "at most {} tokens",
 }
 """Settings that are better told in words."""
+_WORTH_SAYING = 0.005
+"""Share of a gap."""
 _OF_ONE = {"agree": "agrees", "differ": "differs"}
 
 CONTROL_MARKS = {True: "passed", False: "FAILED", None: "not made"}
@@ -221,9 +223,12 @@ def replay_line(replayed: Replayed) -> str:
     obeyed = "not told" if agreement is None else f"{agreement:.2%}"
     before, after = replayed.kl_k3_before, replayed.kl_k3_after
     share = 1 - after / before if before > 0 else 0.0
-    taken = f"takes away {share:.0%} of the gap" if share > 0 else "takes nothing of the gap away"
+    if share > _WORTH_SAYING:
+        what = f"takes away {share:.0%} of the gap"
+    else:
+        what = "takes nothing of the gap away" if share < -_WORTH_SAYING else "changes nothing"
     return (
-        f"Replaying the sampler's routing in the learner {taken}: k3 goes from {small(before)} to "
+        f"Replaying the sampler's routing in the learner {what}: k3 goes from {small(before)} to "
         f"{small(after)} and mean |Δp| from {small(replayed.prob_diff_before)} to "
         f"{small(replayed.prob_diff_after)} ({replayed.tokens:,} tokens, coverage "
         f"{replayed.experts.coverage:.2%}, agreement {obeyed})."

@@ -43,6 +43,10 @@ def test_what_a_replay_has_left_of_the_gap_is_told() -> None:
     assert "takes nothing of the gap away" in probe_html.render(
         replace(PAIR, cells=(replace(cell, replayed=worse),))
     )
+    same = replace(REPLAYED, kl_k3_after=3.001e-4)
+    assert "changes nothing" in probe_html.render(
+        replace(PAIR, cells=(replace(cell, replayed=same),))
+    )
 
 
 def test_a_grid_is_told_in_a_line_each_with_what_failed() -> None:
