@@ -23,6 +23,7 @@ FORMATS: Mapping[str, str] = {
 
 _NUMBER = re.compile(r"-?\d+")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_FORMULA = re.compile(r"\$+\s*([^$]*[^$\s])\s*\$+")
 _THOUGHT = "I think."
 _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
 
@@ -58,10 +59,15 @@ def is_in_form(form: str, text: str) -> bool:
 
 
 def final_answer(solution: str) -> str:
-    """The answer at a solution's end: behind ####, in the last box or in tags; else all of it."""
+    """The answer at a solution's end: behind ####, in the last box or in tags; else all of it.
+
+    Without the dollars around it, if it is one formula.
+    """
     marked = solution.rpartition("####")[2].strip() if "####" in solution else ""
     tagged = _TAGGED.findall(solution)
-    return marked or (tagged[-1].strip() if tagged else "") or _boxed(solution) or solution.strip()
+    found = marked or (tagged[-1].strip() if tagged else "") or _boxed(solution) or solution.strip()
+    formula = _FORMULA.fullmatch(found)
+    return formula[1] if formula else found
 
 
 def _boxed(solution: str) -> str:

@@ -17,6 +17,9 @@ NEEDS_REWARD = Skipped("no reward function was given", "give --reward FILE.py:fu
 NEEDS_ANSWERS = Skipped(
     "the prompts have no answers", "have a column answer, solution or ground_truth in --prompts"
 )
+NOTHING_PAID = Skipped(
+    "no right answer is worth more than nothing, see REW101", "say the form with --gold-format"
+)
 _MOST_ROWS = 64
 """That are judged: enough to find a parser that misses a tenth of the answers."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from grpodoctor.preflight.base import Remark, Skipped
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.preflight.patient import Patient
+from grpodoctor.probe.results import Interval
 
 Make = Callable[..., Patient]
 Remarks = Callable[[str, Patient], list[Remark]]
@@ -80,3 +82,22 @@ def test_the_bundled_trainer_at_rate_zero_is_flat(
 
 def _set(settings: list[str]) -> list[str]:
     return [part for each in settings for part in ("--set", each)]
+
+
+@pytest.mark.parametrize(
+    ("k3", "severity"), [((4.9e-5, 4.4e-5, 3.8e-5), "info"), ((4.9e-5, 9e-5, 16e-5), "warning")]
+)
+def test_rounds_are_apart_where_chance_does_not_explain_it(
+    k3: tuple[float, ...], severity: str, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    class Rounds:
+        """Comparisons of which all that counts here is told."""
+
+        def mismatch(self, _learner: object, *, round_: int) -> SimpleNamespace:
+            value = k3[round_]
+            interval = Interval(value=value, low=0.9 * value, high=1.1 * value)
+            return SimpleNamespace(intervals={"mismatch/kl_k3": interval})
+
+    patient = patient_of(dense_model, bench=Rounds(), learner=object())
+    (remark,) = remarks_of("MIS102", patient)
+    assert remark.severity == severity

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.preflight.answers import formats_of, written
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD
+from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD, Gold
 from grpodoctor.preflight.patient import Patient
 from grpodoctor.rules.base import Severity
 
@@ -59,8 +59,8 @@ class GoldNotRewarded(Check):
         if len(missed) == len(gold.rows):
             forms = len(formats_of(patient.plan))
             told = (
-                f"none of {len(gold.rows)} right answers is worth more than an empty one, in any "
-                f"of {forms} forms"
+                f"none of {len(gold.rows)} right answers is worth more than an empty one"
+                f"{_worth(gold)}, in any of {forms} forms"
             )
             return (Remark("critical", told, (_FORM, _PARSER), shown),)
         share = len(missed) / len(gold.rows)
@@ -70,6 +70,12 @@ class GoldNotRewarded(Check):
         )
         severity: Severity = "critical" if share > self.most else "warning"
         return (Remark(severity, told, (_PARSER,), shown, {"share": share}),)
+
+
+def _worth(gold: Gold) -> str:
+    """What an empty response is worth, if it is worth anything."""
+    paid = [each for each in gold.nothing if each > 0]
+    return f" (worth {max(paid):.3g} in {len(paid)} rows)" if paid else ""
 
 
 _FORM = "say how a right answer is written with --gold-format"

@@ -11,6 +11,7 @@ import numpy as np
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
 from grpodoctor.preflight.checks.mismatch import K3, NEEDS_PAIR
 from grpodoctor.preflight.patient import Patient
+from grpodoctor.probe.results import Interval
 from grpodoctor.runs.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 
@@ -60,8 +61,8 @@ class StillControl(Check):
     summary: ClassVar[str] = "The mismatch changes although nothing is learnt."
     rounds: ClassVar[int] = 3
     certain: ClassVar[float] = 0.001
-    """Chance at which a slope this steep comes by itself, below which it is told: several series
-    are looked at."""
+    """Chance at which a slope this steep, or rounds as far apart, come by themselves, below which
+    it is told: several series are looked at, by many people."""
 
     def examine(self, patient: Patient) -> Outcome:
         """Read the control run, or compare the engines in rounds."""
@@ -76,8 +77,7 @@ class StillControl(Check):
         if len(intervals) < self.rounds:
             return Skipped("too few prompts to tell chance from a difference", "raise --limit")
         told = ", ".join(f"{each.value:.1e}" for each in intervals)
-        apart = max(each.low for each in intervals) > min(each.high for each in intervals)
-        if not apart:
+        if not _apart(intervals, self.certain):
             return (
                 Remark("info", f"k3 is the same in {self.rounds} rounds within chance: {told}"),
             )
@@ -113,6 +113,18 @@ class StillControl(Check):
         if not seen:
             return Skipped(f"the control run has no mismatch or KL of {_FEWEST} steps", _HOW)
         return (Remark("info", f"flat without learning: {', '.join(seen)}"),)
+
+
+def _apart(intervals: Sequence[Interval], certain: float) -> bool:
+    """Whether rounds differ by more than their intervals of 95 % explain (chi-squared)."""
+    from scipy.stats import chi2
+
+    values = np.array([each.value for each in intervals])
+    errors = np.array([(each.high - each.low) / (2 * 1.96) for each in intervals])
+    spread, scatter = float(((values - values.mean()) ** 2).sum()), float((errors**2).mean())
+    if spread == 0 or scatter == 0:
+        return spread > 0
+    return bool(chi2.sf(spread / scatter, len(values) - 1) < certain)
 
 
 def _grows(values: Sequence[float], certain: float) -> bool:

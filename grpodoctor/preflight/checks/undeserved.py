@@ -9,7 +9,7 @@ from typing import ClassVar
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers import Case, bad_cases
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD
+from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD, NOTHING_PAID
 from grpodoctor.preflight.patient import Judge, Patient, Row, Verdict
 from grpodoctor.rules.base import Severity
 
@@ -29,10 +29,10 @@ class UndeservedReward(Check):
     """A response that deserves nothing is paid like the right answer.
 
     What it sees:
-        For rows whose right answer is paid: a wrong answer, short and long, an empty response, the
-        form without an answer in it, the prompt again, and several answers at once are rewarded
-        too. The share of rows in which such a one is worth as much as the right answer; or, if
-        that is small, how much of the right answer's reward it is worth in the mean.
+        For rows whose right answer is worth something: a wrong answer, short and long, an empty
+        response, the form without an answer in it, the prompt again, and several answers at once
+        are rewarded too. The share of rows in which such a one is worth as much as the right
+        answer; or, if that is small, how much of the right answer's reward it is worth in the mean.
 
     Why it matters:
         Training finds it: what is paid for nothing is what the model will do, and the curve of the
@@ -47,7 +47,7 @@ class UndeservedReward(Check):
         responses of a group with each other say little here.
 
     References:
-        Strangers' runs in which rewards rose and accuracy fell.
+        Visual-RFT issue 176: an empty answer is part of any text, and was paid.
     """
 
     code: ClassVar[str] = "REW102"
@@ -64,9 +64,15 @@ class UndeservedReward(Check):
         if patient.judge is None:
             return NEEDS_REWARD
         gold = patient.gold
-        if gold is None or not any(gold.paid):
+        if gold is None:
             return NEEDS_ANSWERS
-        kept = [index for index, paid in enumerate(gold.paid) if paid]
+        kept = [
+            index
+            for index, (paid, reward) in enumerate(zip(gold.paid, gold.rewards, strict=True))
+            if paid or reward > 0  # where an empty response is paid as much, that is to be told
+        ]
+        if not kept:
+            return NOTHING_PAID
         cases: list[list[Case]] = [
             bad_cases(gold.rows[at].prompt, gold.answers[at], gold.answers, gold.form)
             for at in kept
