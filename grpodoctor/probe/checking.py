@@ -48,8 +48,8 @@ def check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabul
         raise EngineError("it has given no tokens", remedy="look whether it can sample at all")
     if not logprobs:
         raise EngineError(
-            "it has given tokens without log-probabilities",
-            remedy="switch them on in the engine or its server",
+            "it has given tokens without log-probabilities, or none of them is a number",
+            remedy="switch them on in the engine or its server; if they are, use a wider dtype",
         )
 
 
@@ -96,7 +96,8 @@ def check_scored(rollouts: Path, folder: Path) -> None:
         logprobs |= bool(np.isfinite(scored.logprobs_N).any())
     if not logprobs:
         raise EngineError(
-            "it has given no log-probabilities", remedy="look whether it can score prompts at all"
+            "it has given no log-probabilities, or none of them is a number",
+            remedy="look whether it can score prompts at all; if it can, use a wider dtype",
         )
 
 

@@ -38,6 +38,7 @@ from grpodoctor.probe.lab import Sampling
 from grpodoctor.probe.spec import ENGINES, EngineSpec
 
 Option = str | int | float | bool
+_TYPES = ("str", "int", "float", "bool")
 _MOST_CELLS = 4096
 _MOST_TOML_BYTES = 4 << 20
 
@@ -316,14 +317,20 @@ def _read_toml(file: Path) -> Mapping[str, Any]:
 
 def _explained(problem: ErrorDetails, where: str) -> ConfigError:
     """What pydantic has found, for a person."""
-    key = ".".join(str(part) for part in problem["loc"])[:100]
+    # Without the names of the types that were tried.
+    parts = [str(part) for part in problem["loc"]]
+    key = ".".join(part for part in parts if part not in _TYPES and "[" not in part)[:100]
     if problem["type"] == "extra_forbidden":
         remedy = "see: grpodoctor probe --help, and docs/probe.md for the keys of a grid"
         if key.startswith(("sampler.", "learner.")):
             remedy = "what an engine is told stands in its options = { … }"
         return ConfigError(f"there is no setting {key}", where=where, remedy=remedy)
     if problem["type"] == "missing":
-        return ConfigError(f"{key} is missing", where=where, remedy=f"give [[{key}]] or {key} =")
+        last = parts[-1][:100]
+        form = f"[[{last}]]" if last in ("sampler", "learner") else f"{last} = …"
+        return ConfigError(f"{key} is missing", where=where, remedy=f"write {form}")
     reason = problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
-    return ConfigError(f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}", where=where)
+    remedy = f"write [[{key}]]" if key in ("sampler", "learner") else ""
+    told = f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}"
+    return ConfigError(told, where=where, remedy=remedy)

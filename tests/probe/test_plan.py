@@ -80,6 +80,8 @@ BAD = {
     "[[sampler]]\nengine = 'vllm'\nmodel = []": "model is an empty list",
     "[[sampler]]\nengine = 'vllm'\noptions = { a = [['x'], 1] }": "a is no text, .*nor a list",
     "[[sampler]]\nengine = 'vllm'\noptions = { a = { b = 1 } }": "is written as JSON",
+    "[[sampler]]\nengine = 'vllm'\nprocesses = 'two'": "sampler.2.processes cannot be 'two'",
+    "[[sampler]]\nmodel = 'm'": "sampler.2.engine is missing.*write engine = …",
     "stale = 'no/such/folder'": "stale cannot be 'no/such/folder': there is no such checkpoint",
 }
 
@@ -120,6 +122,8 @@ def test_a_grid_without_engines_or_a_model(tmp_path: Path) -> None:
         read_plan(written(tmp_path, grid))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_plan(tmp_path / "no.toml")
+    with pytest.raises(ConfigError, match=r"sampler cannot be 'x'.*write \[\[sampler\]\]"):
+        read_plan(written(tmp_path, "sampler = 'x'"))
 
 
 def test_a_grid_larger_than_anybody_means(tmp_path: Path) -> None:
