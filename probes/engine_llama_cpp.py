@@ -230,8 +230,31 @@ class LlamaCpp:
             raise RefusalError(
                 "the GGUF file has no chat template", "give prompts as text, or as ids"
             )
-        formatter = Jinja2ChatFormatter(template=template, eos_token="", bos_token="")
-        return str(formatter(messages=messages).prompt)
+        import jinja2
+
+        try:
+            formatter = Jinja2ChatFormatter(
+                template=template,
+                bos_token=self._word("bos"),
+                eos_token=self._word("eos"),
+            )
+            return str(formatter(messages=messages).prompt)
+        except (ValueError, TypeError, KeyError, jinja2.TemplateError) as error:
+            raise RefusalError(
+                f"the chat template does not take a prompt: {' '.join(str(error).split())[:200]}",
+                "look at the roles of its messages, or give prompts as text",
+            ) from error
+
+    def _word(self, kind: str) -> str:
+        """A special token as templates write it; nothing if the file names none.
+
+        llama.cpp itself names one then, by the kind of the vocabulary.
+        """
+        told = self._metadata(f"tokenizer.ggml.{kind}_token_id")
+        if not told.isdigit():
+            return ""
+        word: bytes = self._c.llama_vocab_get_text(self._vocabulary, int(told))
+        return word.decode("utf-8", "replace")
 
     def _groups(self, responses: Sequence[Response]) -> Iterator[Sequence[Response]]:
         size = int(self._options["sequences"])

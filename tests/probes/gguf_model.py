@@ -3,7 +3,7 @@
     python gguf_model.py WEIGHTS.npz FACTS.json MODEL.gguf
 
 The weights are float32 arrays by their names in the checkpoint, the facts its configuration and
-its tokenizer's words.
+its tokenizer's words, with the word that begins a text if there is one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def main() -> None:
     told = json.loads(Path(facts).read_text(encoding="utf-8"))
     _describe(writer, told["config"])
     _spell(writer, told["words"], told["config"]["vocab_size"], told["template"])
+    if "begin" in told:
+        writer.add_bos_token_id(told["words"].index(told["begin"]))
     with np.load(weights) as arrays:
         for name in arrays.files:
             writer.add_tensor(_renamed(name), arrays[name])

@@ -22,7 +22,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.probes.models import TEMPLATE, WORDS, messages, prompts_file, tokenizer
+from tests.probes.models import BOS, TEMPLATE, WORDS, messages, prompts_file, tokenizer
 from tests.probes.programs import Ran, run, sample, score
 
 PYTHON = os.environ.get("GRPODOCTOR_LLAMA_PYTHON", "")
@@ -35,12 +35,15 @@ needs_llama = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def gguf(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dense model as a GGUF file in float32."""
-    folder = tmp_path_factory.mktemp("gguf")
-    weights = load_file(dense_model / "model.safetensors")
+    return written(dense_model, tmp_path_factory.mktemp("gguf"), template=TEMPLATE)
+
+
+def written(model: Path, folder: Path, **facts: str) -> Path:
+    """A GGUF file of a model's weights and of facts, see `gguf_model.py`."""
+    weights = load_file(model / "model.safetensors")
     np.savez(folder / "w.npz", **{name: each.float().numpy() for name, each in weights.items()})
-    config = json.loads((dense_model / "config.json").read_text())
-    facts = {"config": config, "words": WORDS, "template": TEMPLATE}
-    (folder / "facts.json").write_text(json.dumps(facts))
+    config = json.loads((model / "config.json").read_text())
+    (folder / "facts.json").write_text(json.dumps({"config": config, "words": WORDS} | facts))
     writer = Path(__file__).with_name("gguf_model.py")
     arguments = [folder / "w.npz", folder / "facts.json", folder / "model.gguf"]
     subprocess.run([PYTHON, writer, *arguments], check=True, timeout=120)
@@ -96,6 +99,22 @@ def test_prompts_are_read_in_the_files_own_words(ran: Ran) -> None:
     own, (spoken, plain) = tokenizer(), ran.ids("ids")
     written = own.apply_chat_template(messages(1)[0], add_generation_prompt=True, tokenize=False)
     assert (spoken, plain) == (own.encode(written), own.encode("12+34="))
+
+
+@needs_llama
+def test_a_template_writes_the_files_own_special_tokens(dense_model: Path, tmp_path: Path) -> None:
+    refusing = "{% if messages|length > 1 %}{{ raise_exception('one turn alone') }}{% endif %}"
+    template = "{{ bos_token }}" + TEMPLATE + refusing
+    file = written(dense_model, tmp_path, template=template, begin="<bos>")
+    tasks = []
+    for name, turns in (("one", 1), ("two", 2)):
+        prompts = tmp_path / f"{name}.json"
+        talk = [{"role": "user", "content": "1+1="}] * turns
+        prompts.write_text(json.dumps([{"messages": talk}]))
+        tasks.append({"kind": "tokenise", "name": name, "prompts": str(prompts)})
+    ran = run("llama_cpp", tmp_path, file, tasks, {"context": 64}, PYTHON)
+    assert ran.ids("one") == [[BOS, *tokenizer().encode("<user>1+1=<assistant>")]]
+    assert "does not take a prompt: one turn alone" in ran.error["what"]
 
 
 @needs_llama
