@@ -293,6 +293,13 @@ def test_a_cause_is_taken_away_in_the_users_framework(cause: str, line: str) -> 
     assert lines[0].startswith(line)
 
 
+def test_the_modules_that_cost_most_are_named() -> None:
+    told = ("attention: 67% of the effect", "MLP: 33% of the effect")
+    cause = replace(CAUSE, cause="quantisation", details=told)
+    title, *_ = settings(replace(PAIR.cells[0], causes=(cause,)), "verl")
+    assert "(attention)" in title
+
+
 def test_a_quantised_learner_is_not_mended_at_the_sampler() -> None:
     cell = found("quantisation", learner="transformers:tiny?quantise=int8")
     assert not any("quantised" in title for title in settings(cell, "verl"))
