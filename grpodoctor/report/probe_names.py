@@ -24,7 +24,7 @@ def short_names(result: ProbeResult) -> Mapping[str, str]:
     """
     labels = list(dict.fromkeys(name for cell in result.cells for name in _sides(cell)))
     read = {label: _read(label) for label in labels}
-    usual = Counter(model for _, model, _ in read.values()).most_common(1)
+    models = Counter(model for _, model, _ in read.values())
     shared = _shared(read.values())
     names = {}
     for label, (engine, model, options) in read.items():
@@ -33,7 +33,7 @@ def short_names(result: ProbeResult) -> Mapping[str, str]:
             for each in options
             if each not in shared[engine] and each.partition("=")[0] not in _SILENT
         ]
-        words = [engine, *([] if model == usual[0][0] else [model]), *told]
+        words = [engine, *([] if 2 * models[model] > len(read) else [model]), *told]
         names[label] = " ".join(word.removeprefix("dtype=") for word in words if word)
     counts = Counter(names.values())
     return {label: name if counts[name] == 1 else label for label, name in names.items()}

@@ -118,6 +118,10 @@ def test_engines_are_named_by_what_tells_them_apart() -> None:
     ]
     text = probe_text.render(grid, width=80)
     assert "enforce_eager" not in text[: text.index("vllm:tiny?")], "before the list of engines"
+    checkpoints = short_names(
+        held("vllm:ck1/model?dtype=bfloat16", "vllm:ck2/model?dtype=bfloat16")
+    )
+    assert {"vllm ck1/model bfloat16", "vllm ck2/model bfloat16"} < set(checkpoints.values())
     lengths = [f"vllm:tiny?dtype=bfloat16&max_model_len={length}" for length in (256, 512)]
     told = short_names(held(*lengths))
     assert [told[each] for each in lengths] == lengths, "nothing else tells them apart"
