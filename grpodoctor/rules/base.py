@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -55,6 +56,9 @@ class Sighting:
     evidence: tuple[Evidence, ...]
     remedies: tuple[str, ...] | None = None
     """Remedy ids, best first, where they depend on what was seen; else the rule's own."""
+    since: Callable[[], int] | None = None
+    """Finds the step since which it has been so, where that takes fewer readings than a sighting
+    does; asked once, when a row of sightings begins."""
 
 
 Verdict = Sighting | NotApplicable | None
@@ -68,7 +72,8 @@ class Finding:
     name: str
     severity: Severity
     onset_step: int
-    """The first step of the unbroken row of sightings."""
+    """The first step of the unbroken row of sightings, or an earlier one whose readings already
+    show what they saw."""
     last_step: int
     """The last step at which it was seen."""
     active: bool

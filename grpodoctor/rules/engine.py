@@ -11,10 +11,12 @@ What becomes of a rule at a step:
   examined, which is neither a sighting nor the absence of one;
 - otherwise it is *examined*; a rule with a `cadence` is so at every so many such steps.
 
-`persistence` sightings in a row raise a finding, whose onset is the first of them. Its severity is
-the mildest of the last `persistence` sightings and never falls. `clearance` examinations in a row
-without a sighting resolve it. A rule that fires again soon after must stay quiet twice as long
-before the next resolution, so that noise around a threshold ends as one long finding.
+`persistence` sightings in a row raise a finding. Its onset is the first of them, or the step since
+which its readings show the same, but never before the end of the rule's finding before. Its
+severity is the mildest of the last `persistence` sightings and never falls. `clearance`
+examinations in a row without a sighting resolve it. A rule that fires again soon after must stay
+quiet twice as long before the next resolution, so that noise around a threshold ends as one long
+finding.
 
 When a run goes back to an earlier step, findings whose onset lies at or after that step are
 dropped and all streaks begin anew; findings from before stay as they are.
@@ -119,6 +121,8 @@ class _Case:
     resolved_at: int = -1
     """Examinations seen when the last finding was resolved; -1 if none was."""
     examinations: int = 0
+    over_step: int = -1
+    """Last step of that finding."""
     due: int = 1
     """Steps with all inputs until the rule is next examined."""
     clearance: int = 0
@@ -173,6 +177,7 @@ class Engine:
         for case in self._cases:
             case.recent.clear()
             case.clear = 0
+            case.over_step = min(case.over_step, step - 1)
             if case.finding is not None and case.finding.onset_step >= step:
                 dropped.append(Change("resolved", case.finding.resolved(), step))
                 case.finding = None
@@ -225,7 +230,8 @@ class Engine:
 
     def _sighted(self, case: _Case, sighting: Sighting) -> Iterator[Change]:
         if not case.recent:
-            case.onset = self.chart.step
+            since = sighting.since() if sighting.since else self.chart.step
+            case.onset = min(max(since, case.over_step + 1), self.chart.step)
         case.recent.append(SEVERITIES.index(sighting.severity))
         case.clear = 0
         whole = len(case.recent) == case.rule.persistence
@@ -284,6 +290,7 @@ class Engine:
         if case.clear >= case.clearance:
             over = case.finding.resolved()
             case.finding, case.resolved_at = None, case.examinations
+            case.over_step = over.last_step
             self._resolved.append(over)
             yield Change("resolved", over, self.chart.step)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from grpodoctor.runs.chart import WINDOW, Chart, Series
@@ -22,6 +22,9 @@ SOLVED_GROUPS = 0.8
 
 CEILING = 0.9
 """Level of an outcome in [0, 1] from which on standing still is no stall."""
+
+_SMOOTHED = 5
+"""Readings whose median tells when something began."""
 
 _NOISE_STEPS = 30
 """Readings from which the noise of one reading is taken."""
@@ -115,12 +118,10 @@ def share_lost(series: Series) -> float:
     best of many levels takes up to two. Where the metric also takes negative values, the share is
     of the range between its best and its worst level instead.
     """
-    if series.highest is None or series.lowest is None:
+    scale = _scale(series)
+    if series.highest is None or scale <= 0:
         return 0.0
-    best, worst = series.highest.level, series.lowest.level
-    scale = best if worst >= 0 else best - worst
-    if scale <= 0:
-        return 0.0
+    best = series.highest.level
     lost = best - series.level(RECENT)
     # Less than a tenth is not worth the estimate of the noise, which is the dear part.
     if not lost >= scale / 10:
@@ -129,6 +130,27 @@ def share_lost(series: Series) -> float:
     if lost > 4 * noise:
         return lost / scale
     return min(lost, lasting) / scale if lasting > 2.5 * noise else 0.0
+
+
+def _scale(series: Series) -> float:
+    """What a loss is a share of; 0 before there is a best level."""
+    if series.highest is None or series.lowest is None:
+        return 0.0
+    best, worst = series.highest.level, series.lowest.level
+    return best if worst >= 0 else best - worst
+
+
+def luck_of_best(series: Series) -> float:
+    """How far the best level may lie above what the run could do, as a share like `share_lost`.
+
+    The best of many levels is one that chance was kind to: of k normal ones it is their mean plus
+    as many standard errors as the (k - 3/8) / (k + 1/4) quantile (Blom 1958).
+    """
+    scale, blocks = _scale(series), len(series) // RECENT
+    if scale <= 0 or blocks < 2:
+        return 0.0
+    error = noise_of(series) * math.sqrt(math.pi / 2 / RECENT)
+    return error / scale * statistics.NormalDist().inv_cdf((blocks - 0.375) / (blocks + 0.25))
 
 
 def noise_of(series: Series) -> float:
@@ -159,6 +181,19 @@ def level_at(series: Series, step: int) -> float | None:
     if before:
         return statistics.median(before)
     return series.highest.level if series.highest else None
+
+
+def since(series: Series, holds: Callable[[float], bool]) -> int:
+    """The step since which something holds of a metric, in the window: of the median of five.
+
+    A level takes ten readings or more to be judged, and what is judged then began before.
+    """
+    steps, values = zip(*series, strict=True)
+    for last in range(len(values) - 1, _SMOOTHED - 2, -1):
+        if not holds(statistics.median(values[last - _SMOOTHED + 1 : last + 1])):
+            # With the next reading the median turned: three of its five lie on this side of it.
+            return int(steps[last - 1])
+    return int(steps[0])
 
 
 def outcome_lost(chart: Chart) -> float:

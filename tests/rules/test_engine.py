@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -55,6 +55,15 @@ class EitherInput(AboveBar):
     )
 
 
+@dataclass(frozen=True)
+class SinceAlways(AboveBar):
+    """Says that what it sees was so from the beginning."""
+
+    def examine(self, chart: Chart) -> Verdict:
+        verdict = super().examine(chart)
+        return replace(verdict, since=lambda: -5) if isinstance(verdict, Sighting) else verdict
+
+
 def watched(values: list[float | None], rule: Rule | None = None) -> Patient:
     readings = [{} if each is None else {REWARD: Mean.of([each])} for each in values]
     records = [StepRecord(step, reading) for step, reading in enumerate(readings)]
@@ -82,6 +91,15 @@ def test_it_ends_after_clearance_and_a_later_one_is_new() -> None:
     first, second = patient.findings("TST001")
     assert (first.onset_step, first.last_step, first.active) == (0, 2, False)
     assert (second.onset_step, second.active) == (8, True)
+
+
+def test_what_began_before_it_could_be_seen_begins_then_but_never_within_the_finding_before() -> (
+    None
+):
+    patient = watched([0, 0, *[1] * 4, *[0] * 5, *[1] * 3], SinceAlways())
+    first, second = patient.findings("TST001")
+    assert (first.onset_step, first.last_step) == (0, 5)
+    assert (second.onset_step, second.active) == (6, True)
 
 
 def test_a_sighting_before_clearance_keeps_it() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from statistics import fmean
 
 import pytest
 
@@ -239,11 +240,34 @@ def test_a_policy_that_degenerates_at_once_to_one_answer_has_fallen() -> None:
     finding = Patient(steps(24, curves)).finding("REW002")
     assert (finding.severity, finding.active) == ("warning", True)
     assert "at the start" in finding.summary
+    assert 2 <= finding.onset_step <= 5, "the checkpoint to go back to lies before the fall"
 
 
 def test_a_little_less_of_a_reward_around_zero_is_no_fall() -> None:
     reward = [0.06, 0.05, 0.055, *[0.03, 0.02, -0.01] * 10]
     assert Patient(steps(33, {"reward/mean": reward})).findings("REW002") == []
+
+
+def test_a_fall_begins_where_the_outcome_fell_and_not_where_it_is_certain() -> None:
+    falls = noisy(lambda step: 0.6 if step < 50 else 0.15, 0.1, 1)
+    finding = Patient(steps(100, {"reward/mean": falls})).finding("REW002")
+    assert 48 <= finding.onset_step <= 52
+
+
+def test_the_luck_of_few_responses_makes_hardly_a_loss_critical() -> None:
+    """Batches of two prompts with four responses each: what was gained is lost again."""
+
+    def batch(level: float, rng: random.Random) -> float:
+        prompts = [level + rng.gauss(0.0, 0.2) for _ in range(2)]
+        return fmean(rng.random() < prompt for prompt in prompts for _ in range(4))
+
+    severities = []
+    for seed in range(30):
+        rng = random.Random(seed)
+        reward = [batch(level, rng) for level in [0.4] * 20 + [0.65] * 25 + [0.3] * 35]
+        severities += [each.severity for each in plain(reward).findings("REW002")]
+    assert severities.count("critical") <= 2, "half of it is lost, whatever the best of the medians"
+    assert "warning" in severities
 
 
 def test_a_lucky_start_is_no_level_to_fall_from() -> None:

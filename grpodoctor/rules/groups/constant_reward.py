@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
+from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
 from grpodoctor.rules.outcome import (
     RECENT,
     has_improved,
     never_moved,
     outcome_of,
     share_of,
+    since,
     why_no_variance,
 )
 from grpodoctor.runs.chart import Chart
@@ -91,7 +94,8 @@ class ConstantRewardWithinGroups(Rule):
             "that are neither all right nor all wrong, as far as it is recorded"
         )
         evidence = cite_all(chart, _FLAT, _RIGHT, _WRONG, _CANCELLED, outcome_of(chart))
-        return Sighting("critical" if severe else "warning", text, evidence)
+        severity: Severity = "critical" if severe else "warning"
+        return Sighting(severity, text, evidence, since=self._began(chart))
 
     def _of_unknown_cause(self, chart: Chart, flat: float) -> Sighting | None:
         """A note where nothing at hand tells success from a reward that says nothing."""
@@ -105,7 +109,11 @@ class ConstantRewardWithinGroups(Rule):
             "right or wrong is not recorded, and the reward has not risen"
         )
         remedies = ("recheck-reward", "dynamic-sampling")
-        return Sighting("info", text, cite_all(chart, _FLAT, "reward/mean"), remedies)
+        evidence = cite_all(chart, _FLAT, "reward/mean")
+        return Sighting("info", text, evidence, remedies, self._began(chart))
+
+    def _began(self, chart: Chart) -> Callable[[], int]:
+        return partial(since, chart.series(_FLAT), lambda flat: flat >= self.share)
 
     def _unexplained(self, chart: Chart, flat: float) -> float:
         parts = [name for name in (_RIGHT, _WRONG, _CANCELLED) if chart.is_fresh(name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite_all
@@ -11,6 +12,7 @@ from grpodoctor.rules.outcome import (
     RECENT,
     has_critic,
     share_of,
+    since,
     why_no_variance,
 )
 from grpodoctor.runs.chart import Chart
@@ -80,8 +82,10 @@ class ZeroVarianceGroupsTooEasy(Rule):
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)
         text = f"{share:.0%} of the groups are right throughout and carry no signal"
+        began = partial(since, series, lambda flat: flat >= self.most)
         heldout = chart.series(_HELDOUT)
         if len(heldout) and heldout.level(3) < self.unsolved:
             held = f"held-out accuracy is {heldout.level(3):.0%}"
-            return Sighting("warning", f"{text}, while {held}", evidence)
-        return Sighting("info", f"{text}: these prompts are (nearly) solved", evidence)
+            return Sighting("warning", f"{text}, while {held}", evidence, since=began)
+        text = f"{text}: these prompts are (nearly) solved"
+        return Sighting("info", text, evidence, since=began)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
@@ -11,6 +12,7 @@ from grpodoctor.rules.outcome import (
     has_improved,
     outcome_of,
     share_of,
+    since,
     why_no_variance,
 )
 from grpodoctor.runs.chart import Chart
@@ -90,13 +92,15 @@ class ZeroVarianceGroupsTooHard(Rule):
             return None
         text = f"{lasting:.0%} of the groups are wrong throughout and carry no signal"
         evidence = cite_all(chart, name, outcome_of(chart))
+        began = partial(since, series, lambda flat: flat >= self.many)
         opening = series.opening
         if opening and lasting - opening.level >= self.worse:
             text = f"{text}, {opening.level:.0%} at the start: the policy has got worse"
             if lasting < self.all_groups:
                 severity = "info"  # the alarm is REW002's, whose name it is
-            return Sighting(severity, text, evidence, ("lower-learning-rate", "fewer-updates"))
-        return Sighting(severity, text, evidence)
+            remedies = ("lower-learning-rate", "fewer-updates")
+            return Sighting(severity, text, evidence, remedies, began)
+        return Sighting(severity, text, evidence, since=began)
 
     def _judge(self, chart: Chart, share: float, *, long: bool) -> Severity | None:
         if share >= self.all_groups:

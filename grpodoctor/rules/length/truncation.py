@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT
+from grpodoctor.rules.outcome import RECENT, since
 from grpodoctor.runs.chart import Chart
 
 _CUT = "length/truncated_rate"
@@ -73,10 +74,11 @@ class Truncation(Rule):
             return None
         start = series.baseline
         rise = share - start.level if start else 0.0
-        since = f", {start.level:.0%} at the start" if start else ""
-        text = f"{share:.0%} of the responses are cut by the length limit{since}"
+        before = f", {start.level:.0%} at the start" if start else ""
+        text = f"{share:.0%} of the responses are cut by the length limit{before}"
         evidence = cite_all(chart, _CUT, "length/mean", "reward/truncated")
-        return Sighting(self._severity(share, rise), text, evidence)
+        began = partial(since, series, lambda cut: cut >= self.some)
+        return Sighting(self._severity(share, rise), text, evidence, since=began)
 
     def _severity(self, share: float, rise: float) -> Severity:
         if share >= self.nearly_all:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import RECENT, level_at, noise_of, share_lost
+from grpodoctor.rules.outcome import RECENT, level_at, luck_of_best, noise_of, share_lost, since
 from grpodoctor.runs.chart import Chart, Series
 
 _ACCURACY = "accuracy/train"
@@ -58,7 +60,8 @@ class RewardCollapse(Rule):
     """Share of the best level that is lost. The best of many levels lies up to .08 above the
     typical one by chance in small runs (accuracy .7), a loss of .2; collapses lose .6 and more."""
     collapsed: float = 0.6
-    """Share whose loss is critical: runs with a sick ratio go from .45 to .12, a loss of .73."""
+    """Share whose loss is critical, without what may have been luck of the best level: runs with a
+    sick ratio go from .45 to .12, a loss of .73."""
     groups: float = 0.6
     """Share of groups wrong throughout that a policy of use never comes to."""
     groups_lost: float = 0.4
@@ -90,8 +93,10 @@ class RewardCollapse(Rule):
             f"{name} has fallen from {best.level:.3g} (step {best.step}) "
             f"to {series.level(RECENT):.3g}"
         )
-        severity: Severity = "critical" if lost >= self.collapsed else "warning"
-        return Sighting(severity, text, (cite(chart, name, best.level),))
+        certain = lost - luck_of_best(series)
+        severity: Severity = "critical" if certain >= self.collapsed else "warning"
+        began = self._half_way(series, best.level)
+        return Sighting(severity, text, (cite(chart, name, best.level),), since=began)
 
     def _from_opening(self, series: Series, name: str, chart: Chart) -> Sighting | None:
         """A run that fell within its first ten readings, and has no better level than that."""
@@ -109,9 +114,14 @@ class RewardCollapse(Rule):
         ):
             return None
         text = f"{name} has fallen from {opening.level:.3g} at the start to {now:.3g}"
-        return Sighting(
-            "critical" if is_dead else "warning", text, (cite(chart, name, opening.level),)
-        )
+        severity: Severity = "critical" if is_dead else "warning"
+        began = self._half_way(series, opening.level)
+        return Sighting(severity, text, (cite(chart, name, opening.level),), since=began)
+
+    def _half_way(self, series: Series, before: float) -> Callable[[], int]:
+        """Since when the outcome is nearer to what it is now than to what it was."""
+        middle = (before + series.level(RECENT)) / 2
+        return partial(since, series, lambda outcome: outcome <= middle)
 
     def _is_rewarded(self, chart: Chart, since: int) -> bool:
         reward = chart.series(_REWARD)

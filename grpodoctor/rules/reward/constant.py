@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite
+from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
 from grpodoctor.rules.outcome import is_solved, never_moved
 from grpodoctor.runs.chart import Chart
 
@@ -92,8 +93,13 @@ class ConstantReward(Rule):
         evidence = tuple(cite(chart, name) for name in stuck[:_MOST_NAMED])
         if self._only_form_is_earned(chart, stuck):
             text = f"{text}; what is earned is for form, the task was never rewarded"
-            return Sighting("warning", text, (cite(chart, _REWARD), *evidence))
-        return Sighting("info", text, evidence)
+            evidence = (cite(chart, _REWARD), *evidence)
+            return Sighting("warning", text, evidence, since=self._first(chart, stuck[0]))
+        return Sighting("info", text, evidence, since=self._first(chart, stuck[0]))
+
+    def _first(self, chart: Chart, name: str) -> Callable[[], int]:
+        """The first reading in the window: none of them ever differed."""
+        return lambda: next(iter(chart.series(name)))[0]
 
     def _only_form_is_earned(self, chart: Chart, stuck: list[str]) -> bool:
         earned = [name for name in self._components(chart) if name not in stuck]
@@ -108,7 +114,8 @@ class ConstantReward(Rule):
         text = (
             f"the mean reward was exactly {level:g} at the start and in the last {count} readings"
         )
-        return Sighting("info" if is_solved(chart) else "warning", text, (cite(chart, _REWARD),))
+        severity: Severity = "info" if is_solved(chart) else "warning"
+        return Sighting(severity, text, (cite(chart, _REWARD),), since=self._first(chart, _REWARD))
 
     def _components(self, chart: Chart) -> list[str]:
         found = (name for name in chart.readings if name.startswith(_PREFIX))
