@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def preflight(
     model: given.Model,
     prompts: given.Prompts = None,
+    held_out: given.HeldOut = None,
     reward: given.Reward = None,
     reward_seconds: given.RewardSeconds = 60.0,
     sampler: given.Sampler = None,
@@ -68,7 +69,8 @@ def preflight(
         gold_format=given.gold_format_of(gold_format), memory_gib=memory_gib, seed=seed,
     )  # fmt: skip
     request = Request(
-        model=model, prompts=prompts, reward=reward, reward_seconds=reward_seconds,
+        model=model, prompts=prompts, held_out=held_out, reward=reward,
+        reward_seconds=reward_seconds,
         sampler=given.engine_of(sampler), learner=given.engine_of(learner),
         reference=given.engine_of(reference), templates=given.templates_of(template),
         control=control, folder=work, budget=budget, filtered=write_filtered, plan=plan,

@@ -28,6 +28,10 @@ Prompts = Annotated[
     Path | None,
     typer.Option(help="Training data (.jsonl, .json, .parquet): prompts, and answers beside."),
 ]
+HeldOut = Annotated[
+    Path | None,
+    typer.Option(help="Prompts to evaluate with, which are not to be among --prompts."),
+]
 Reward = Annotated[
     str | None,
     typer.Option(

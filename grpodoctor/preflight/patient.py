@@ -93,6 +93,8 @@ class Patient:
     model: Path
     rows: tuple[Row, ...]
     plan: Plan
+    held_out: tuple[Row, ...] = ()
+    """Prompts that the run is not to be trained on."""
     judge: Judge | None = None
     bench: Bench | None = None
     """Draws responses from an engine, where one was given."""

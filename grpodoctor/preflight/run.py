@@ -32,6 +32,7 @@ class Request:
 
     model: Path
     prompts: Path | None = None
+    held_out: Path | None = None
     reward: str | None = None
     reward_seconds: float = 60.0
     sampler: EngineSpec | None = None
@@ -210,6 +211,7 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
         patient = Patient(
             model=request.model,
             rows=rows,
+            held_out=training_rows(request.held_out) if request.held_out else (),
             plan=request.plan,
             judge=judge,
             templates=request.templates,
@@ -246,6 +248,7 @@ def _refuse_halves(request: Request) -> None:
     """
     pairs = (
         ("--sampler", request.sampler, "--prompts", request.prompts),
+        ("--held-out", request.held_out, "--prompts", request.prompts),
         ("--reward", request.reward, "--prompts", request.prompts),
         ("--learner", request.learner, "--sampler", request.sampler),
         ("--reference", request.reference, "--learner", request.learner),

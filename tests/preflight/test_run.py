@@ -158,6 +158,7 @@ def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
         (("--model", "model", "--sampler", "nothing:model"), "does not begin with an engine"),
         (("--model", "model", "--sampler", "transformers:model"), "no --prompts"),
         (("--model", "model", "--reward", "rewards.py:reward"), "no --prompts"),
+        (("--model", "model", "--held-out", "prompts.jsonl"), "no --prompts"),
         (("--model", "model", "--learner", "transformers:model"), "no --sampler"),
         (("--model", "model", "--template", "a=misleading.txt"), "no --sampler"),
         (("--model", "model", "--template", "a=misleading.txt", "--template", "a=misleading.txt"),

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpodoctor.errors import ModelError
-from grpodoctor.preflight.base import Remark
+from grpodoctor.preflight.base import Remark, Skipped
+from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.preflight.patient import Patient, Plan, Row, load_tokenizer
 from tests.probes.models import CONTEXT, variant
 
@@ -149,6 +151,17 @@ def test_twins_and_their_quarrels_are_told(
     assert quarrel.details == ("line 1: 2, line 2: 2, line 3: 3",)
 
 
+def test_held_out_prompts_among_those_of_the_training_are_told(
+    dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    rows = [Row("line 1", "1+1=", answer="2"), Row("line 2", "1+2=", answer="3")]
+    others = (Row("line 1", "5+5=", answer="10"), Row("line 2", "1+2= ", answer="3"))
+    (remark,) = remarks_of("DAT107", patient_of(dense_model, rows, held_out=others))
+    assert remark.severity == "warning"
+    assert remark.details == ("line 2 = line 2",)
+    assert remarks_of("DAT107", patient_of(dense_model, rows, held_out=others[:1])) == []
+
+
 def test_answers_of_a_choice_are_guessable(
     dense_model: Path, patient_of: Make, remarks_of: Remarks
 ) -> None:
@@ -157,6 +170,21 @@ def test_answers_of_a_choice_are_guessable(
     assert remark.figures["guess"] == pytest.approx(0.25)
     assert remark.figures["letters"] == 1.0
     assert remarks_of("DAT108", patient_of(dense_model)) == []
+
+
+def test_dropout_is_told_without_an_engine(
+    tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    model = variant(tmp_path / "m", dense_model, config={"attention_dropout": 0.1})
+    (remark,) = remarks_of("KLD101", patient_of(model))
+    assert remark.details == ("attention_dropout: 0.1",)
+
+
+def test_what_was_not_looked_at_has_not_passed(dense_model: Path, patient_of: Make) -> None:
+    patient = replace(patient_of(dense_model), rows=())
+    for check in all_checks():
+        needs_rows = check.code in ("DAT102", "DAT105", "DAT106", "DAT107", "DAT108")
+        assert isinstance(check.examine(patient), Skipped) or not needs_rows, check.code
 
 
 def test_damaged_models_are_refused_in_a_line(tmp_path: Path, sound: Path) -> None:

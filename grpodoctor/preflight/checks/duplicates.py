@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
@@ -16,8 +16,8 @@ class DuplicatePrompts(Check):
     """The same prompt stands in the data more than once.
 
     What it sees:
-        Prompts that are equal but for white space and case; and, among them, those whose answers
-        are different.
+        Prompts that are equal but for white space and case; among them, those whose answers are
+        different; and held-out prompts (--held-out) that are training prompts as well.
 
     Why it matters:
         Twins count double, and one of them in the held-out part makes its figure a lie. Twins with
@@ -45,10 +45,9 @@ class DuplicatePrompts(Check):
             return Skipped("no prompts were given", "give --prompts")
         groups: dict[str, list[Row]] = defaultdict(list)
         for row in patient.rows:
-            spoken = "\n".join(str(message.get("content")) for message in row.messages)
-            groups[" ".join((spoken or row.prompt).split()).casefold()].append(row)
+            groups[_key(row)].append(row)
         twins = [rows for rows in groups.values() if len(rows) > 1]
-        return tuple(self._remarks(twins, len(patient.rows)))
+        return (*self._remarks(twins, len(patient.rows)), *_leaked(patient.held_out, groups))
 
     def _remarks(self, twins: list[list[Row]], total: int) -> Iterator[Remark]:
         spare = sum(len(rows) - 1 for rows in twins)
@@ -75,3 +74,23 @@ class DuplicatePrompts(Check):
                     for rows in contradicting[:_SHOWN]
                 ),
             )
+
+
+def _key(row: Row) -> str:
+    """What two prompts have in common that are the same to a reader."""
+    spoken = "\n".join(str(message.get("content")) for message in row.messages)
+    return " ".join((spoken or row.prompt).split()).casefold()
+
+
+def _leaked(held_out: Sequence[Row], groups: Mapping[str, Sequence[Row]]) -> Iterator[Remark]:
+    """Held-out prompts that the model is trained on."""
+    leaks = [row for row in held_out if _key(row) in groups]
+    if leaks:
+        yield Remark(
+            "warning",
+            f"{len(leaks)} of {len(held_out)} held-out prompts are training prompts: their figure "
+            "is no held-out one",
+            ("take them out of the training data",),
+            tuple(f"{row.place} = {groups[_key(row)][0].place}" for row in leaks[:_SHOWN]),
+            {"leaked": len(leaks) / len(held_out)},
+        )
