@@ -353,6 +353,12 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
         least = 1 if name in ("sequences", "batch_tokens") else 0
         if type(merged[name]) is not int or merged[name] < least:
             raise RefusalError(f"{name}= is a whole number from {least}")
+    if merged["batch_tokens"] < merged["sequences"]:  # llama.cpp aborts
+        raise RefusalError(
+            f"a decoding call of {merged['batch_tokens']} tokens is less than one for each of "
+            f"{merged['sequences']} sequences",
+            "raise batch_tokens=, or lower sequences=",
+        )
     return merged
 
 

@@ -139,6 +139,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
         ({"n_ctx": 5}, "no option 'n_ctx'"),
         ({"type_k": "q3"}, "type_k=q3 is no type of a cache"),
         ({"sequences": 0}, "sequences= is a whole number from 1"),
+        ({"batch_tokens": 4}, "4 tokens is less than one for each of 8 sequences"),
         ({}, "there is no file"),
     ],
 )
