@@ -47,8 +47,11 @@ _COMPLAINT = re.compile(
 _EMPTY = re.compile(r"^raise |\.ChildFailedError:$|\d%\|")
 """A traceback's line of code, torchrun's word for any failure, and bars of progress: they do not
 say how something ended."""
-_STAMP = re.compile(r"^(?:\([^()]{1,60}\) )?(?:ERROR|WARNING|INFO) [\d:. -]{5,30}\[[^\]]{1,80}\] ?")
-"""What vLLM writes before a line: which worker, when, and where in its source."""
+_STAMP = re.compile(
+    r"^(?:\([^()]{1,60}\) )?(?:ERROR|WARNING|INFO) [\d:. -]{5,30}\[[^\]]{1,80}\] ?"
+    r"|^\[rank\d+\]: ?"
+)
+"""What vLLM and torch write before a line: which worker, when, and where in its source."""
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 Ending = Literal["ended", "silent", "out_of_time", "flooded"]

@@ -154,6 +154,10 @@ LOGS = {
         "  traceback : Signal 9 (SIGKILL) received by PID 7\n===\n",
         "traceback : Signal 9 (SIGKILL) received by PID 7",
     ),
+    "a rank's traceback": (
+        '[rank0]:     raise XError(f"no")\n[rank0]: a.XError: no such key\n',
+        "a.XError: no such key",
+    ),
     "vLLM's workers, twice the same": (
         "(Worker_TP0 pid=1) ERROR 11-21 18:42:38 [a.py:9] ValueError: no tensor\n"
         "(Worker_TP1 pid=2) ERROR 11-21 18:42:39 [a.py:9] ValueError: no tensor\nbye\n",

@@ -59,3 +59,14 @@ def test_a_template_that_does_not_take_a_prompt_is_refused_in_words(
     with pytest.raises(RefusalError) as refused:
         encoded(tokenizer(template=template), {"messages": messages})
     assert what in refused.value.what
+
+
+def test_a_tokenizer_that_makes_nothing_of_a_prompt_is_refused() -> None:
+    from contract import RefusalError
+    from hf_tokenizer import encoded
+    from transformers import Qwen2TokenizerFast
+
+    made_up = Qwen2TokenizerFast()
+    with pytest.raises(RefusalError, match="makes no token of a prompt"):
+        encoded(made_up, {"text": "1+1="})
+    assert encoded(tokenizer(), {"text": "1+1="})
