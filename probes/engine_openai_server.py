@@ -81,12 +81,14 @@ class OpenAiServer:
         """What the server tells, what its model's directory tells if it can be seen from here."""
         facts, seen = self._facts, self._seen
         degree = self._options["tensor_parallel_size"] or facts["settings"].get("tp_size")
-        dtype = self._options["dtype"] or facts["settings"].get("dtype") or "not told"
+        dtype = self._options["dtype"] or facts["settings"].get("dtype")
+        if dtype == "auto":  # what the checkpoint says, then
+            dtype = seen.get("dtype")
         return {
             "name": f"openai_server ({self._dialect.name})",
             "version": facts["version"],
             "model": self._model,
-            "dtype": str(dtype),
+            "dtype": str(dtype or "not told"),
             "device": "not told",
             "layout": {"tensor_parallel": degree if isinstance(degree, int) else 1},
             "vocab_size": int(seen.get("vocab_size", 0)),
@@ -318,6 +320,7 @@ def _read_configuration(path: Path) -> dict[str, Any]:
         "vocab_size": config.get("vocab_size"),
         "context": config.get("max_position_embeddings"),
         "begin_id": config.get("bos_token_id"),
+        "dtype": config.get("dtype", config.get("torch_dtype")),
         "end_ids": ends if isinstance(ends, list) else [ends] if ends is not None else None,
     }
     return {name: value for name, value in facts.items() if value is not None}

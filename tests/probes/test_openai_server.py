@@ -281,6 +281,20 @@ def test_sglangs_own_interface_is_spoken_where_it_is_found(prompts: Path, tmp_pa
     assert "secret" not in json.dumps(ran.answer)
 
 
+def test_a_precision_left_to_the_checkpoint_is_the_checkpoints(dense_model: Path) -> None:
+    from engine_openai_server import load
+
+    stored = json.loads((dense_model / "config.json").read_text())["dtype"]
+    for seen, told in ((str(dense_model), stored), ("/nowhere", "not told")):
+        routes = {
+            **SGLANG,
+            "/model_info": lambda _, seen=seen: {"model_path": seen},
+            "/server_info": lambda _: ABOUT_SGLANG | {"dtype": "auto"},
+        }
+        with standing_in(routes) as url:
+            assert load(url, {**QUICK, "logprobs": "raw"}).describe()["dtype"] == told
+
+
 def test_rounding_of_single_tokens_is_no_temperature() -> None:
     """SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1, which scores as it draws but for rounding."""
     from engine_openai_server import load
@@ -369,11 +383,14 @@ def test_without_tokenize_the_tokenizer_is_named(tmp_path: Path) -> None:
     from engine_openai_server import load
 
     older = {path: route for path, route in SGLANG.items() if path != "/tokenize"}
+    for name in ("model_info", "server_info"):
+        older[f"/get_{name}"] = older.pop(f"/{name}")
     tokenizer().save_pretrained(tmp_path)
     with standing_in(older) as url:
         with pytest.raises(RefusalError, match="does not tokenise") as refusal:
             load(url, QUICK).tokenise([{"text": "1+1="}])
         named = load(url, {**QUICK, "tokenizer": str(tmp_path)})
+        assert named.describe()["version"] == "0.5.23"
         assert named.tokenise([{"text": "1+1="}]) == [tokenizer().encode("1+1=")]
     assert "tokenizer=" in refusal.value.remedy
 
