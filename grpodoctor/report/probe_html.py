@@ -133,7 +133,12 @@ def _grid(result: ProbeResult, names: Mapping[str, str], pictures: Pictures) -> 
     learners = {cell.learner for cell in result.cells}
     room = _NAME_PIXELS + _CELL_PIXELS * len(learners)
     places = pictures.place(grid_figures(result.cells, names), wide=room)
-    return f"<section><h2>The grid</h2>{places}</section>" if places else ""
+    measured = sum(cell.comparison is not None for cell in result.cells)
+    few = (
+        f"<p class='facts'>The {_MOST_PICTURED} pairs with the largest k3 have pictures below.</p>"
+    )
+    told = few if measured > _MOST_PICTURED else ""
+    return f"<section><h2>The grid</h2>{places}{told}</section>" if places else ""
 
 
 def _cell(

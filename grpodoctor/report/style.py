@@ -28,7 +28,7 @@ padding:14px 16px;margin:0 0 12px}
 .overview li{margin:0 0 4px} .overview a{color:inherit} .overview small{color:var(--faint)}
 .halves{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:0 32px}
 .halves>div{min-width:0}
-.pictures+.halves{margin-top:20px}
+.pictures+.halves,.table+.halves{margin-top:20px} .pictures+p{margin-top:10px}
 td small{color:var(--faint)} td a{overflow-wrap:anywhere}
 td a,td p{display:block;min-width:210px;margin:0}
 a{color:var(--info)} .measure{white-space:nowrap}

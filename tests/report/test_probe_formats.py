@@ -151,6 +151,12 @@ def test_a_gap_has_the_same_colour_in_every_grid() -> None:
     assert colours(1.0, 2.0) == colours(1e-4, 50.0)
 
 
+def test_which_pairs_have_pictures_is_said_where_not_all_have() -> None:
+    said = "6 pairs with the largest k3 have pictures"
+    assert said in probe_html.render(held(*(f"vllm:{at}" for at in range(7))))
+    assert said not in probe_html.render(held("vllm:1", "vllm:2"))
+
+
 def test_names_are_harmless_in_pictures() -> None:
     page = probe_html.render(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>"))
     drawn = page[page.index("draw(") :]
