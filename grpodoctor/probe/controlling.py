@@ -24,7 +24,7 @@ from grpodoctor.probe.controls import (
 )
 from grpodoctor.probe.lab import EngineFacts, Processing, Sampling
 from grpodoctor.probe.laboratory import Outcome
-from grpodoctor.probe.results import Comparison, Control
+from grpodoctor.probe.results import Control
 from grpodoctor.probe.shards import read_shards
 from grpodoctor.probe.spec import EngineSpec
 
@@ -93,20 +93,20 @@ def stale_spec(learner: EngineSpec, stale: Path | None) -> tuple[EngineSpec | No
     return learner.with_options(perturb=NOISE), f"its own weights with {NOISE:.0%} of noise"
 
 
-def stale_of(pair: Comparison, part: Path, outcome: Outcome | None, what: str) -> Control:
-    """The pair against a learner that is wrong on purpose.
+def stale_of(part: Path, scored: Path, outcome: Outcome | None, what: str) -> Control:
+    """The pair against a learner that is wrong on purpose, on the same responses.
 
     Args:
-        pair: the measurement.
         part: the responses that the wrong learner was given.
-        outcome: its scores; None if there is no such learner, and `what` says why.
+        scored: the learner's scores of them: other responses may differ by more, or by less.
+        outcome: the wrong learner's; None if there is no such learner, and `what` says why.
         what: its weights.
     """
     if outcome is None:
         return not_made("stale_weights", what)
     if isinstance(outcome, EngineError):
         return not_made("stale_weights", outcome.what)
-    return stale_control(pair, compare(part, outcome), what=what)
+    return stale_control(compare(part, scored), compare(part, outcome), what=what)
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
     as far apart as two checkpoints are, there is nothing left to stand out from.
 
     Args:
-        pair: the measurement.
+        pair: what was measured of these tokens.
         stale: the same tokens with the wrong learner.
         what: the wrong learner, such as `a checkpoint with 2 % of noise on its weights`.
     """
@@ -111,14 +111,14 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
     if own != own or wrong != wrong:
         return not_made("stale_weights", "there are no finite log-probabilities to compare")
     ours, theirs = pair.intervals.get(_MEAN), stale.intervals.get(_MEAN)
-    numbers = f"{_spoken(wrong, theirs)} against {_spoken(own, ours)}"
+    numbers = f"{_spoken(wrong, theirs)} against the pair's {_spoken(own, ours)} on the same tokens"
     if ours is not None and theirs is not None:
         out = theirs.low > ours.high
     else:
         out = wrong > _STANDS_OUT * own
     title = TITLES["stale_weights"]
     if out:
-        told = f"The learner made of {what} is flagged: its mean |Δp| is {numbers} of the pair."
+        told = f"The learner made of {what} is flagged: its mean |Δp| is {numbers}."
         return Control("stale_weights", title, True, told, figures)
     if own > ORDINARY:
         told = (
@@ -126,7 +126,7 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
             f"mean |Δp| is {numbers}."
         )
         return Control("stale_weights", title, None, told, figures)
-    told = f"The learner made of {what} was not flagged: its mean |Δp| is {numbers} of the pair."
+    told = f"The learner made of {what} was not flagged: its mean |Δp| is {numbers}."
     return Control("stale_weights", title, False, told, figures)
 
 

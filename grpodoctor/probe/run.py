@@ -366,11 +366,10 @@ class _Run:
 
     def _note_stale(self, pair: Pair, outcome: Outcome | None, what: str) -> None:
         if pair.measured is not None:
-            part = pair.measured.rollouts.part
-            control = stale_of(pair.measured.comparison, part, outcome, what)
+            scored = self.lab.part_of(pair.measured.scored, _CONTROL_RESPONSES)
+            control = stale_of(pair.measured.rollouts.part, scored, outcome, what)
             pair.update(controls=(*pair.cell.controls, control))
             if self.plan.stale and isinstance(outcome, Path):
-                scored = self.lab.part_of(pair.measured.scored, _CONTROL_RESPONSES)
                 pair.update(churn=compare_experts(outcome, scored).comparison)
 
     def attribute(self) -> None:

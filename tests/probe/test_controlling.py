@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,14 +7,17 @@ import torch
 from safetensors.torch import save_file
 
 from grpodoctor.probe.book import labels_of
+from grpodoctor.probe.compare import compare
 from grpodoctor.probe.controlling import (
     NOISE,
     Rollouts,
     Weights,
     repeat_of,
     self_scoring_of,
+    stale_of,
     stale_spec,
 )
+from grpodoctor.probe.controls import stale_control
 from grpodoctor.probe.lab import EngineFacts, Sampling
 from grpodoctor.probe.launch import command_of
 from grpodoctor.probe.spec import EngineSpec
@@ -80,6 +84,25 @@ def test_what_an_engine_may_differ_from_itself_hangs_on_what_it_computes_in(
     rollouts = Rollouts(Sampling(), drawn, drawn, facts, again)
     assert self_scoring_of(rollouts).passed is passed
     assert repeat_of(drawn, again, facts).passed is passed
+
+
+def test_a_wrong_learner_is_compared_on_the_responses_that_it_was_given(tmp_path: Path) -> None:
+    """The first prompts of a file may be easy: even wrong weights differ by little there."""
+    easy = [
+        replace(each, sampler=each.sampler / 500, learner=each.learner / 500)
+        for each in random_responses(64, 1, gap=0.02)
+    ]
+    wrong = [
+        replace(each, learner=each.sampler + 6 * (each.learner - each.sampler)) for each in easy
+    ]
+    hard = random_responses(64, 2, gap=0.01)
+    whole = compare(*write(tmp_path / "whole", [*easy, *hard]))
+    part, scored = write(tmp_path / "part", easy)
+    _, outcome = write(tmp_path / "wrong", wrong)
+    assert stale_control(whole, compare(part, outcome), what="noise").passed is False
+    control = stale_of(part, scored, outcome, "noise")
+    assert control.passed
+    assert "on the same tokens" in control.told
 
 
 def checkpoint(folder: Path, **config: object) -> Path:
