@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -305,14 +306,23 @@ def load_tokenizer(model: Path) -> PreTrainedTokenizerBase:
     except ImportError as error:
         raise MissingExtraError("grpodoctor preflight", "torch") from error
     try:
-        return AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
-    # What a damaged file makes of transformers: its parsers raise what they like.
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            model, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # of damaged files tokenizers raises this very class
         raise ModelError(
             f"the tokenizer does not load: {' '.join(str(error).split())[:200]}",
             where=str(model),
             remedy="save the tokenizer beside the model",
         ) from error
+    if not isinstance(tokenizer.chat_template, str | dict | None):
+        raise ModelError(
+            "the chat template is no text",
+            where=str(model),
+            remedy="mend chat_template in tokenizer_config.json",
+        )
+    tokenizer.model_max_length = sys.maxsize  # it would warn of long prompts; DAT106 tells of them
+    return tokenizer
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -195,6 +195,26 @@ def test_damaged_models_are_refused_in_a_line(tmp_path: Path, sound: Path) -> No
         load_tokenizer(sound)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", "[]"),
+        ("tokenizer.json", '{"added_tokens": [], "model": {"type": "none"}}'),
+        ("tokenizer_config.json", "[" * 100_000),
+        ("tokenizer_config.json", '{"eos_token": {"a": 1}}'),
+        ("config.json", '{"model_type": "qwen2", "vocab_size": "x"}'),
+        ("chat_template.jinja", "{% if %}"),
+    ],
+)
+def test_whatever_is_damaged_is_told_in_a_line(
+    file: str, content: str, sound: Path, patient_of: Make, remarks_of: Remarks
+) -> None:
+    (sound / file).write_text(content)
+    with pytest.raises(ModelError) as caught:
+        remarks_of("DAT101", patient_of(sound))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_template_that_fails_is_refused_in_a_line(
     tmp_path: Path, dense_model: Path, patient_of: Make, remarks_of: Remarks
 ) -> None:
