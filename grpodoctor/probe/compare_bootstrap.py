@@ -24,6 +24,9 @@ REPLICATES = 400
 FEWEST_PROMPTS = 5
 """An interval from fewer is too narrow to be shown."""
 
+_AT_ONCE = 512
+"""Prompts whose weights are held at a time: an engine of one's own may write any shard."""
+
 LARGEST_LOG_WEIGHT = 300.0
 """Log-weights are cut off here in sums of weights and of squares, which must stay finite."""
 
@@ -54,12 +57,18 @@ class Bootstrap:
     def add(self, pair: ShardPair) -> None:
         """Take a shard's prompts, each with its weight in every replicate."""
         prompts, of_row = np.unique(pair.sampled.prompt_B, return_inverse=True)
-        weights_RP = poisson(self._seed, np.arange(REPLICATES)[:, None], prompts[None, :])
+        per_prompt = {}
         for name, values, rows in _terms(pair):
             # Only whole numbers and finite sums: an overflow is the readings' to tell.
             finite = np.where(np.isfinite(values), values, 0.0)
-            per_prompt = np.bincount(of_row[rows], finite, len(prompts))
-            self._sums[name] = self._sums.get(name, np.zeros(REPLICATES)) + weights_RP @ per_prompt
+            per_prompt[name] = np.bincount(of_row[rows], finite, len(prompts))
+        replicates = np.arange(REPLICATES)[:, None]
+        for start in range(0, len(prompts), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            weights_RP = poisson(self._seed, replicates, prompts[None, part])
+            for name, values_P in per_prompt.items():
+                sums = self._sums.setdefault(name, np.zeros(REPLICATES))
+                sums += weights_RP @ values_P[part]
 
     def intervals(self, prompts: int) -> dict[str, tuple[float, float]]:
         """The interval of 95 % for each of `FIGURES`: quantiles of the replicates.

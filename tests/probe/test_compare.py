@@ -183,6 +183,22 @@ def test_memory_does_not_grow_with_the_number_of_responses() -> None:
     assert len(found.scatter) == SCATTER_TOKENS
 
 
+def test_a_shard_of_many_prompts_takes_no_more_memory_than_its_tokens_need() -> None:
+    rng = np.random.default_rng(0)
+    sampler = -rng.exponential(0.5, (10_000, 1))
+    responses = [Both(own, own - 0.01, prompt) for prompt, own in enumerate(sampler)]
+    pair = (shard(responses, "sampler"), shard(responses, "learner"))
+    tracemalloc.start()
+    try:
+        found = compare_shards([pair], "memory")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.prompts == 10_000
+    assert found.intervals
+    assert peak < 48 << 20  # all weights of all prompts at once take twice that
+
+
 def test_the_scatter_is_a_fair_and_repeatable_choice() -> None:
     responses = random_responses(3000, 8, longest=16)
     pair = [(shard(responses, "sampler"), shard(responses, "learner"))]
