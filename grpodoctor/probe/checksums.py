@@ -148,12 +148,13 @@ def local_model(model: str) -> Path | None:
 def checkpoint_of(spec: EngineSpec) -> Checkpoint | None:
     """The weights that an engine is given; None if they are not safetensors on this machine.
 
-    With the options `weights` or `sync` these are another checkpoint's, or some of them.
+    With the options `weights` or `sync` these are another checkpoint's, or some of them. With noise
+    on them (`perturb`) they are nobody's.
 
     Raises:
         ModelError: if a file is damaged.
     """
-    base = open_checkpoint(str(spec.model))
+    base = None if spec.options.get("perturb") else open_checkpoint(str(spec.model))
     other = spec.options.get("weights") or spec.options.get("sync")
     if base is None or not other:
         return base

@@ -121,6 +121,8 @@ def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) 
         True,
         "All 1 tensors are the same on both sides, by checksum.",
     )
+    noisy = weights.control(plain, plain.with_options(perturb=0.05))
+    assert noisy.passed is None, "its files are the same, and its weights are not"
     settings = weights.control(plain, other)
     assert settings.passed is False
     assert "rms_norm_eps 1e-06 | 1e-05" in settings.told
