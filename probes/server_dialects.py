@@ -145,7 +145,8 @@ class Completions:
         return {"model": self._model, "prompt": list(ids), "temperature": 1.0}
 
     def _drawing(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> dict[str, Any]:
-        body = self._asked(prompt) | {
+        """All is said: what is left open vLLM takes from the model's generation_config."""
+        return self._asked(prompt) | {
             "n": 1,
             "seed": seed,
             "max_tokens": sampling.max_tokens,
@@ -154,17 +155,15 @@ class Completions:
             "logprobs": 1,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
+            # Beyond OpenAI's own, as vLLM and SGLang have it.
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
-        }
-        # Beyond OpenAI's own; a server that has never heard of them might refuse them.
-        beyond = {
-            "top_k": sampling.top_k,
+            "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
+            "repetition_penalty": 1.0,
             "ignore_eos": sampling.ignore_end,
             "stop_token_ids": list(sampling.stop_ids),
         }
-        return body | {name: value for name, value in beyond.items() if value}
 
     def _complete(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
@@ -257,14 +256,8 @@ class Vllm(Completions):
         )
 
     def _drawing(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> dict[str, Any]:
-        """All is said: what is left open vLLM takes from the model's generation_config."""
-        return super()._drawing(prompt, sampling, seed) | {
-            "logprobs": 0,
-            "top_k": sampling.top_k or -1,
-            "min_p": sampling.min_p,
-            "repetition_penalty": 1.0,
-            "ignore_eos": sampling.ignore_end,
-        }
+        """With no token's log-probability but that of the one drawn."""
+        return super()._drawing(prompt, sampling, seed) | {"logprobs": 0}
 
     def _entry(self, entry: Any, token: int) -> Mapping[str, Any]:
         found = entry.get(str(token)) if isinstance(entry, dict) else None

@@ -463,6 +463,24 @@ def test_servers_that_do_not_take_token_ids_are_told_what_they_lack(
     assert "takes token ids" in refusal.value.remedy
 
 
+def test_nothing_is_left_to_what_a_server_takes_for_granted() -> None:
+    """A generation_config of the model's would cut off tokens that nobody asked to cut off."""
+    from contract import Sampling
+    from engine_openai_server import load
+
+    asked: list[dict[str, Any]] = []
+
+    def complete(body: dict[str, Any]) -> Any:
+        asked.append(body)
+        return choice()
+
+    with standing_in({"/v1/models": lambda _: MODELS, "/v1/completions": complete}) as url:
+        load(url, QUICK).sample([[1]], Sampling(samples=1, max_tokens=2), ())
+    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0}
+    neutral |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    assert neutral.items() <= asked[0].items()
+
+
 def test_more_tokens_than_asked_for_are_refused() -> None:
     from contract import RefusalError, Sampling
     from engine_openai_server import load
