@@ -140,11 +140,11 @@ def _scale(series: Series) -> float:
     return best if worst >= 0 else best - worst
 
 
-def luck_of_best(series: Series) -> float:
-    """How far the best level may lie above what the run could do, as a share like `share_lost`.
+def luck_of_extreme(series: Series) -> float:
+    """How far chance takes the best or the worst of many levels, as a share like `share_lost`.
 
-    The best of many levels is one that chance was kind to: of k normal ones it is their mean plus
-    as many standard errors as the (k - 3/8) / (k + 1/4) quantile (Blom 1958).
+    Of k normal ones the best is their mean plus as many standard errors as the quantile at
+    (k - 3/8) / (k + 1/4) (Blom 1958).
     """
     scale, blocks = _scale(series), len(series) // RECENT
     if scale <= 0 or blocks < 2:

@@ -50,6 +50,27 @@ def test_harm_is_a_warning_and_ruin_critical() -> None:
     assert run(quantised(0.09, 0.5)).finding("MIS001").severity == "critical"
 
 
+@pytest.mark.parametrize("name", ["mismatch/kl_k1", "mismatch/kl_k3"])
+@pytest.mark.parametrize(
+    ("level", "severity"), [(0.001, None), (0.009, None), (0.035, "warning"), (0.2, "critical")]
+)
+def test_a_log_that_knows_the_divergence_alone(name: str, level: float, severity: str) -> None:
+    """As tinker-cookbook, prime-rl and OpenRLHF log it."""
+    curves: dict[str, Curve] = {name: noisy(level, level / 10, 1)}
+    found = Patient(steps(60, {"reward/mean": 0.5, **curves})).findings("MIS001")
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    assert all(each.evidence[0].metric == name for each in found)
+
+
+def test_a_divergence_that_is_corrected_for_is_a_note_and_one_beside_probabilities_none() -> None:
+    curves: dict[str, Curve] = {"mismatch/kl_k3": noisy(0.04, 0.004, 1)}
+    without = (MEAN, MAX, WORST_MEAN, WORST_MAX)
+    finding = run(curves, without=without, knobs={"correction": "tis_token"}).finding("MIS001")
+    assert finding.severity == "info"
+    assert "tis_token corrects for it" in finding.summary
+    assert run({**quantised(0.001, 0.03), **curves}).findings("MIS001") == []
+
+
 def test_a_subset_that_the_mean_hides_is_seen_in_the_worst_response() -> None:
     curves = {**quantised(0.001, 0.03), WORST_MEAN: noisy(0.2, 0.02, 5)}
     finding = run(curves).finding("MIS001")

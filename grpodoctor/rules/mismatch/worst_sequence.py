@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_all
-from grpodoctor.rules.outcome import RECENT
+from grpodoctor.rules.outcome import RECENT, fresh_of
 from grpodoctor.rules.sampling import SYNC, beside_probe, correction_of, remedies_of_mismatch
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.metrics import PROBED
@@ -15,6 +15,8 @@ _MEAN = "mismatch/prob_diff_mean"
 _MAX = "mismatch/prob_diff_max"
 _WORST_MEAN = f"{_MEAN}/worst_sequence"
 _WORST_MAX = f"{_MAX}/worst_sequence"
+_PROBABILITIES = (_WORST_MAX, _MAX, _MEAN)
+_KLS = ("mismatch/kl_k3", "mismatch/kl_k1")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class SamplerLearnerMismatch(Rule):
         The difference in probability of the sampled tokens: on average where it is large enough to
         do harm; in the worst response where that one is far off and the average hides it; and in
         the worst token where it has grown far beyond the run's own start. The evidence names the
-        response. A mean difference that a correction weighs already is a note.
+        response. A mean difference that a correction weighs already is a note. Where a log knows
+        no more than the divergence of the two, its level.
 
     Why it matters:
         The gradient is taken as if the learner had sampled. The larger the disagreement, the more
@@ -35,7 +38,8 @@ class SamplerLearnerMismatch(Rule):
     Evidence it needs:
         `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; better also
         `mismatch/prob_diff_mean` and its worst sequence. A probe that is attached to the run stands
-        in for what the run does not log, and is what its own readings are compared with.
+        in for what the run does not log, and is what its own readings are compared with. Else
+        `mismatch/kl_k3` or `mismatch/kl_k1`.
 
     Remedies:
         Recompute the old log-probabilities with the learner and weight by truncated importance
@@ -50,13 +54,14 @@ class SamplerLearnerMismatch(Rule):
         treatment may owe it to entropy alone.
 
     References:
-        Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.
+        Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
+        tinker-cookbook, skills/research/references/hyperparams.md, for a divergence below .01.
     """
 
     code: ClassVar[str] = "MIS001"
     name: ClassVar[str] = "sampler-learner-mismatch-worst-sequence"
     summary: ClassVar[str] = "Sampler and learner disagree about the sampled tokens."
-    inputs: ClassVar[tuple[Need, ...]] = ((_WORST_MAX, _MAX, _MEAN),)
+    inputs: ClassVar[tuple[Need, ...]] = ((*_PROBABILITIES, *_KLS),)
     remedies: ClassVar[tuple[str, ...]] = ("tis", "recompute-old-logprobs", "sync-sampler")
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
@@ -64,6 +69,11 @@ class SamplerLearnerMismatch(Rule):
 
     clearance: ClassVar[int] = 2 * RECENT
 
+    apart: float = 0.02
+    """Divergence in nats per token that is a warning: twice what tinker-cookbook calls stable. In
+    small runs int4 samplers show .03 to .05, int8 and bf16 .0001; large ones in bf16 up to .009."""
+    far_apart: float = 0.15
+    """Divergence that is critical: .14 to .19 where accuracy was lost."""
     harm: float = 0.02
     """Mean difference from which harm was visible in small runs with quantised samplers (.02 to
     .03). Ordinary engine pairs lie at .0004 to .001 in bf16, at .004 with a coarse cache."""
@@ -75,13 +85,18 @@ class SamplerLearnerMismatch(Rule):
     """Times the batch's mean that the worst response must be off to be a case of its own."""
     growth: float = 3.0
     """Times the start of the worst token."""
+    readings: int = 5
+    """Fewest readings for the level of a divergence, which a few tokens can carry."""
     grown: float = 0.3
     """Least difference of the worst token that counts as grown; bf16 pairs show .15 to .24 over
     6,000 tokens."""
 
     def examine(self, chart: Chart) -> Verdict:
         """Judge the mean first, then the worst response, then the worst token."""
-        seen = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
+        if any(len(chart.series(name)) for name in _PROBABILITIES):
+            seen = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
+        else:
+            seen = self._by_divergence(chart)
         if seen is None:
             return None
         severity, text = seen
@@ -89,7 +104,8 @@ class SamplerLearnerMismatch(Rule):
         remedies = remedies_of_mismatch(chart)
         if says == "beyond":
             remedies = tuple(dict.fromkeys((SYNC, *remedies)))
-        evidence = cite_all(chart, _MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
+        differences = (_MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
+        evidence = cite_all(chart, *differences) or cite_all(chart, *_KLS)
         return Sighting(severity, text + beside, evidence, remedies)
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -102,7 +118,18 @@ class SamplerLearnerMismatch(Rule):
         text = (
             f"sampler and learner differ by {level:.3f} in the probability of a token, on average"
         )
-        if level >= self.ruin:
+        return self._weighed(chart, text, is_ruin=level >= self.ruin)
+
+    def _by_divergence(self, chart: Chart) -> tuple[Severity, str] | None:
+        series = chart.series(fresh_of(chart, _KLS))
+        level = series.level(2 * RECENT)
+        if len(series) < self.readings or not level >= self.apart:
+            return None
+        text = f"sampler and learner diverge by {level:.2g} nats per token"
+        return self._weighed(chart, text, is_ruin=level >= self.far_apart)
+
+    def _weighed(self, chart: Chart, text: str, *, is_ruin: bool) -> tuple[Severity, str]:
+        if is_ruin:
             return "critical", text
         correction = correction_of(chart)
         return (

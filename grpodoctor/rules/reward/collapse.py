@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
-from grpodoctor.rules.outcome import RECENT, level_at, luck_of_best, noise_of, share_lost, since
+from grpodoctor.rules.outcome import RECENT, level_at, luck_of_extreme, noise_of, share_lost, since
 from grpodoctor.runs.chart import Chart, Series
 
 _ACCURACY = "accuracy/train"
@@ -60,8 +60,10 @@ class RewardCollapse(Rule):
     """Share of the best level that is lost. The best of many levels lies up to .08 above the
     typical one by chance in small runs (accuracy .7), a loss of .2; collapses lose .6 and more."""
     collapsed: float = 0.6
-    """Share whose loss is critical, without what may have been luck of the best level: runs with a
-    sick ratio go from .45 to .12, a loss of .73."""
+    """Share whose loss is critical: runs with a sick ratio go from .45 to .12, a loss of .73."""
+    certain: float = 0.5
+    """Share that must be lost beside what may have been luck, to be critical: of batches of eight
+    responses the best level lies some .2 too high, and the worst as much too low."""
     groups: float = 0.6
     """Share of groups wrong throughout that a policy of use never comes to."""
     groups_lost: float = 0.4
@@ -93,8 +95,9 @@ class RewardCollapse(Rule):
             f"{name} has fallen from {best.level:.3g} (step {best.step}) "
             f"to {series.level(RECENT):.3g}"
         )
-        certain = lost - luck_of_best(series)
-        severity: Severity = "critical" if certain >= self.collapsed else "warning"
+        # Both levels are extremes of many: the best, and the present that is looked at each step.
+        is_certain = lost - 2 * luck_of_extreme(series) >= self.certain
+        severity: Severity = "critical" if lost >= self.collapsed and is_certain else "warning"
         began = self._half_way(series, best.level)
         return Sighting(severity, text, (cite(chart, name, best.level),), since=began)
 
