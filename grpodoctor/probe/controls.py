@@ -99,7 +99,8 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
     """A learner whose weights are wrong on purpose must differ by more than the pair does.
 
     It stands out if its interval of the mean |Δp| lies above the pair's. Where the pair itself is
-    as far apart as two checkpoints are, there is nothing left to stand out from.
+    as far apart as two checkpoints are, there is nothing left to stand out from. Where the wrong
+    learner is the nearer one, the sampler may hold its weights.
 
     Args:
         pair: what was measured of these tokens.
@@ -113,13 +114,19 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
     ours, theirs = pair.intervals.get(_MEAN), stale.intervals.get(_MEAN)
     numbers = f"{_spoken(wrong, theirs)} against the pair's {_spoken(own, ours)} on the same tokens"
     if ours is not None and theirs is not None:
-        out = theirs.low > ours.high
+        out, nearer = theirs.low > ours.high, theirs.high < ours.low
     else:
-        out = wrong > _STANDS_OUT * own
+        out, nearer = wrong > _STANDS_OUT * own, own > _STANDS_OUT * wrong
     title = TITLES["stale_weights"]
     if out:
         told = f"The learner made of {what} is flagged: its mean |Δp| is {numbers}."
         return Control("stale_weights", title, True, told, figures)
+    if nearer:
+        told = (
+            f"The learner made of {what} is nearer to the sampler than the learner itself: its mean "
+            f"|Δp| is {numbers}. The sampler may hold such weights."
+        )
+        return Control("stale_weights", title, None, told, figures)
     if own > ORDINARY:
         told = (
             f"The pair's own gap is so large that the learner made of {what} cannot stand out: its "

@@ -75,10 +75,21 @@ def test_a_stale_learner_that_does_not_stand_out_fails_the_instrument(tmp_path: 
 
 
 def test_a_pair_as_far_apart_as_checkpoints_cannot_be_stood_out_from(tmp_path: Path) -> None:
-    pair = measured(tmp_path, 0.3)
-    control = stale_control(pair, measured(tmp_path, 0.05), what="an older checkpoint")
+    pair = measured(tmp_path, 0.1)
+    control = stale_control(pair, measured(tmp_path, 0.1, seed=2), what="an older checkpoint")
     assert control.passed is None
     assert "so large" in control.told
+
+
+@pytest.mark.parametrize("prompts", [40, 3])
+def test_wrong_weights_that_are_nearer_to_the_sampler_are_told(
+    tmp_path: Path, prompts: int
+) -> None:
+    """As where the sampler holds the very checkpoint that is known to be older."""
+    pair, stale = (measured(tmp_path, gap, prompts=prompts) for gap in (0.05, 1e-3))
+    control = stale_control(pair, stale, what="an older checkpoint")
+    assert control.passed is None
+    assert "nearer to the sampler than the learner itself" in control.told
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [(0.05, True), (1.1e-3, False)])
