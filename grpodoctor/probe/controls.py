@@ -123,8 +123,8 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
         return Control("stale_weights", title, True, told, figures)
     if nearer:
         told = (
-            f"The learner made of {what} is nearer to the sampler than the learner itself: its mean "
-            f"|Δp| is {numbers}. The sampler may hold such weights."
+            f"The learner made of {what} is nearer to the sampler than the learner itself: its "
+            f"mean |Δp| is {numbers}. The sampler may hold such weights."
         )
         return Control("stale_weights", title, None, told, figures)
     if own > ORDINARY:
