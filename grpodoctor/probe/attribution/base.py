@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from grpodoctor.probe.lab import Processing
@@ -24,6 +25,8 @@ class Setup:
     processing: Processing
     """Of the learner, and of a sampler that scores."""
     own_prompts: bool = False
+    behind: Path | None = None
+    """A folder with the same responses behind other prompts, which the learner scores."""
     rescored: EngineSpec | None = None
     """The engine whose scores stand in for what the sampler said while it sampled."""
     shift: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +20,9 @@ from grpodoctor.probe.checksums import local_model
 from grpodoctor.probe.lab import EngineFacts, Lab, Processing, ScoreJob, TokeniseJob, Want
 from grpodoctor.probe.launch import model_of
 from grpodoctor.probe.replaying import replay_job
-from grpodoctor.probe.shards import read_shards
+from grpodoctor.probe.shards import read_shards, shard_paths
 from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.store import JOB, content_key, rollouts_key, write_json
 
 EXACT = 2e-9
 """k3 of a gap that is none: |Δlogp| of 6e-5, what float32 rounds a dozen layers to."""
@@ -95,12 +96,13 @@ class Bench:
             setup = replace(setup, processing=Processing())
             sampler_N = self.score(other, setup.processing)
             tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
-        keys = ("learner", "processing", "own_prompts", "replay")
+        keys = ("learner", "processing", "own_prompts", "behind", "replay")
         if any(getattr(setup, key) != getattr(scene.setup, key) for key in keys):
             learner_N = self.score(
                 setup.learner,
                 setup.processing,
                 own_prompts=setup.own_prompts,
+                behind=setup.behind,
                 replay=setup.replay,
             )
             tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
@@ -112,6 +114,7 @@ class Bench:
         processing: Processing,
         *,
         own_prompts: bool = False,
+        behind: Path | None = None,
         backwards: bool = False,
         replay: bool = False,
     ) -> Floats:
@@ -122,13 +125,13 @@ class Bench:
             BudgetSpentError: if there is no time left.
         """
         job = ScoreJob(
-            rollouts=self.rollouts,
+            rollouts=behind or self.rollouts,
             processing=processing,
-            own_prompts=own_prompts,
+            own_prompts=own_prompts or behind is not None,
             backwards=backwards,
         )
         if replay:
-            job = replay_job(self.rollouts, processing, own_prompts=own_prompts)
+            job = replay_job(job.rollouts, processing, own_prompts=job.own_prompts)
         return self._scored(engine, [job])[0]
 
     def score_all(
@@ -186,18 +189,51 @@ class Bench:
         sampler, learner = map(computes_in, (self.case.sampler_facts, self.case.learner_facts))
         return sampler, learner
 
-    def prompt_ids(self) -> tuple[list[list[int]], list[list[int]]]:
-        """What each engine makes of the prompts.
+    @cached_property
+    def sampled_prompts(self) -> dict[int, list[int]]:
+        """The ids behind which each prompt's responses were drawn, as the sampler tells them."""
+        ids: dict[int, list[int]] = {}
+        for shard in read_shards(self.rollouts):
+            parts = np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1])
+            for number, part in zip(shard.prompt_B.tolist(), parts, strict=True):
+                ids.setdefault(number, part.tolist())
+        return ids
+
+    def learner_prompts(self) -> list[list[int]]:
+        """What the learner makes of the prompts.
 
         Raises:
-            EngineError: if one of them has no tokenizer.
+            EngineError: if it has no tokenizer.
             BudgetSpentError: if there is no time left.
         """
-        sampler, learner = (
-            _read_ids(self.lab.run(engine, [TokeniseJob()])[0])
-            for engine in (self.case.sampler, self.case.learner)
-        )
-        return sampler, learner
+        return _read_ids(self.lab.run(self.case.learner, [TokeniseJob()])[0])
+
+    def behind(self, prompts: Mapping[int, Sequence[int]]) -> Path:
+        """A folder with the part's responses behind other prompts, by their numbers."""
+        ids = [{"ids": list(prompts.get(n, ()))} for n in range(max(prompts) + 1)]
+        key = content_key("behind", rollouts_key(self.rollouts), ids)
+        folder = self.scratch(f"behind-{key}")
+        for path in shard_paths(self.rollouts):
+            if not (folder / path.name).exists():
+                (folder / path.name).symlink_to(path.resolve())
+        write_json(folder / "prompts.json", ids)
+        write_json(folder / JOB, {"key": key, "prompts": str(folder / "prompts.json")})
+        return folder
+
+    def scenes_behind(self, scene: Scene, folders: Sequence[Path]) -> list[Scene]:
+        """The scene with the learner behind other prompts, loaded once for all of them.
+
+        Raises:
+            EngineError: if it cannot score so.
+            BudgetSpentError: if there is no time left.
+        """
+        setup = scene.setup
+        jobs = [
+            ScoreJob(rollouts=each, processing=setup.processing, own_prompts=True)
+            for each in folders
+        ]
+        self._scored(setup.learner, jobs)
+        return [self.scene(scene, behind=each) for each in folders]
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The `config.json` of both models with what their options override; empty if not here."""

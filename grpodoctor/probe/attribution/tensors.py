@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.errors import ModelError
@@ -21,6 +21,16 @@ KINDS = {
     "MLP": r"mlp\.(gate_proj|up_proj|down_proj|gate_up_proj|fc|c_)|feed_forward",
 }
 """Regular expressions over tensor and module names, one for each kind of them."""
+PROJECTIONS = {
+    "queries": r"q_proj",
+    "keys": r"k_proj",
+    "values": r"v_proj",
+    "attention outputs": r"o_proj",
+    "gates": r"gate_proj",
+    "up-projections": r"up_proj",
+    "down-projections": r"down_proj",
+}
+"""The same of what these are made of, in the names of most families."""
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 
 
@@ -33,11 +43,11 @@ def tensor_names(model: Path) -> tuple[str, ...]:
     return tuple(sorted(checkpoint.tensors)) if checkpoint else ()
 
 
-def kinds_of(names: Sequence[str]) -> dict[str, str]:
-    """The kinds of tensors that occur, with their regular expressions; the first that matches."""
+def kinds_of(names: Sequence[str], among: Mapping[str, str] = KINDS) -> dict[str, str]:
+    """The kinds of tensors that occur, with their regular expressions."""
     return {
         kind: pattern
-        for kind, pattern in KINDS.items()
+        for kind, pattern in among.items()
         if any(re.search(pattern, name) for name in names)
     }
 

@@ -51,6 +51,7 @@ class Tokens:
     """log p + entropy of the learner as first scored; its mean is 0 for tokens drawn by it."""
     counted_N: Flags
     """Which tokens are looked at."""
+    ids_N: Integers | None = None
 
     @classmethod
     def of(cls, pairs: list[tuple[Shard, Shard]]) -> Self:
@@ -76,6 +77,7 @@ class Tokens:
             sampler_experts_NLK=_optional(left, "experts_NLK"),
             learner_experts_NLK=_optional(right, "experts_NLK"),
             counted_N=np.ones(sampler_N.size, np.bool_),
+            ids_N=_joined(left, "response_ids_N").astype(np.int64),
         )
 
     @classmethod

@@ -21,6 +21,14 @@ from contract import Processing, Response, Sampling, serve
 
 FLIPPED = 0.07
 """Of the tokens of a layer, where one in four is to be flipped in one of four."""
+PROMPTS = {
+    "begun": lambda ids: [BOS, *ids],
+    "first_lost": lambda ids: ids[1:],
+    "last_lost": lambda ids: ids[:-1],
+    "short": lambda ids: ids[-8:],
+}
+"""What becomes of a prompt that the sampler reads, and does not tell."""
+BOS = 2
 SUBSET = 7
 """One prompt in so many is off under `subset`."""
 
@@ -50,9 +58,17 @@ class Faulty:
             "top_k": {"top_k": 4},
             "top_p": {"top_p": 0.8},
             "speculative": {"temperature": 1.6},
+            "warm": {"temperature": sampling.temperature * 1.03},
+            "wide_top_p": {"top_p": 0.95},
+            "hot_top_k": {"temperature": sampling.temperature * 1.2, "top_k": 8},
         }
         asked = replace(sampling, **hidden.get(self._fault, {}))
-        drawn = self._engine.sample(prompts, asked, want)
+        read = [PROMPTS.get(self._fault, list)(list(each)) for each in prompts]
+        drawn = self._engine.sample(read, asked, want)
+        for each in drawn:
+            each.prompt_ids = prompts[each.prompt]
+        if self._fault == "end_dropped":
+            drawn = [_without_end(each) for each in drawn]
         if self._fault in ("speculative", "raw"):  # what is reported is not what was drawn by
             told = Processing() if self._fault == "raw" else _processing(sampling)
             drawn = self._engine.score(drawn, told, want)
@@ -80,6 +96,10 @@ class Faulty:
     @staticmethod
     def _shift(_: Response, logprobs_N: Any, *__: Any) -> Any:
         return np.roll(logprobs_N, 1)
+
+    @staticmethod
+    def _shift_two(_: Response, logprobs_N: Any, *__: Any) -> Any:
+        return np.roll(logprobs_N, 2)
 
     @staticmethod
     def _end(response: Response, logprobs_N: Any, *_: Any) -> Any:
@@ -112,6 +132,19 @@ class Faulty:
     @staticmethod
     def _blurred(_: Response, logprobs_N: Any, generator: Any, __: int) -> Any:
         return _noisy(logprobs_N, 0.3, generator)
+
+
+def _without_end(response: Response) -> Response:
+    """Without the end token, and not said to have ended."""
+    if not response.ended or len(response.response_ids) < 2:
+        return response
+    return replace(
+        response,
+        response_ids=response.response_ids[:-1],
+        logprobs=list(response.logprobs or ())[:-1],
+        ended=False,
+        extras={name: values[:-1] for name, values in response.extras.items()},
+    )
 
 
 def _rerouted(responses: Sequence[Response]) -> list[Response]:

@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
 from contract import TEMPERATURES, Response, read_shard, write_shard  # the path first
 
 VOCABULARY, PROMPTS, SAMPLES, TOKENS = 24, 24, 4, 40
+"""The end token is the first beyond the vocabulary, so that responses are as long as they may."""
 Logits = Callable[[EngineSpec, Any, np.random.Generator], Any]
 """What an engine makes of the true logits (N, V), given its spec."""
 
@@ -72,7 +73,7 @@ class Scripted:
             device="cpu",
             layout={"tensor_parallel": degree},
             vocab_size=VOCABULARY,
-            end_ids=(1,),
+            end_ids=(VOCABULARY,),
             begin_id=None,
             context=512,
             logprobs="processed",
@@ -130,7 +131,7 @@ def noisy(logits_NV: Any, scale: Any, generator: np.random.Generator) -> Any:
 
 def _processed(logits_NV: Any, processing: Processing) -> Any:
     logprobs_NV = log_softmax(logits_NV / processing.temperature, axis=-1)
-    if processing.top_k:
+    if 0 < processing.top_k < VOCABULARY:
         kth = np.sort(logprobs_NV, axis=-1)[:, -processing.top_k, None]
         logprobs_NV = np.where(logprobs_NV >= kth, logprobs_NV, -np.inf)
     return log_softmax(logprobs_NV, axis=-1)
@@ -172,7 +173,7 @@ def case_of(
     responses = []
     for prompt in range(PROMPTS):
         for sample in range(SAMPLES):
-            response = Response([7, 8], [0] * TOKENS, prompt=prompt, sample=sample, ended=True)
+            response = Response([7, 8], [0] * TOKENS, prompt=prompt, sample=sample)
             _draw(lab, sampler, response)
             told(response)
             responses.append(response)

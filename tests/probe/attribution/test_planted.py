@@ -90,6 +90,42 @@ def test_a_tokenizer_that_adds_a_token(at: Directories, asked: Investigate) -> N
     assert named.figures["differing"] == named.figures["prompts"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("first_lost", "without its first token"),
+        pytest.param("begun", "with token 2 first", marks=pytest.mark.slow),
+    ],
+)
+def test_a_prompt_that_the_sampler_does_not_tell(
+    at: Directories, asked: Investigate, fault: str, told: str
+) -> None:
+    _, found = asked(faulty(at.dense, fault), plain(at.dense))
+    named = only(found, "prompt-ids")
+    assert named.confidence == "proven"
+    assert named.explained == pytest.approx(1.0, abs=0.01)
+    assert named.details == (told,)
+
+
+@pytest.mark.slow
+def test_a_limit_on_prompts(at: Directories, asked: Investigate) -> None:
+    _, found = asked(faulty(at.dense, "short"), plain(at.dense))
+    assert only(found, "prompt-ids").details == ("cut to its last 8 tokens",)
+
+
+@pytest.mark.slow
+def test_a_cut_at_another_temperature(at: Directories, asked: Investigate) -> None:
+    _, found = asked(faulty(at.dense, "hot_top_k"), plain(at.dense))
+    named = only(found, "truncation")
+    assert (named.figures["top_k"], named.figures["temperature"]) == (8, 1.2)
+    assert "of temperature 1.2, the learner's of 1" in named.told
+
+
+def test_end_tokens_that_are_dropped(at: Directories, asked: Investigate) -> None:
+    _, found = asked(faulty(at.dense, "end_dropped"), plain(at.dense))
+    assert "stop before the limit without an end token" in only(found, "eos-handling").told
+
+
 @pytest.mark.parametrize("fault", ["other_end", "end"])
 def test_end_tokens_that_are_misjudged(at: Directories, asked: Investigate, fault: str) -> None:
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
@@ -135,6 +171,24 @@ def test_tensors_that_a_sync_forgot(
     named = only(found, "partial-sync")
     assert named.confidence == "proven"
     assert named.details == (named_as,)
+
+
+def test_one_tensor_that_checksums_tell_of(at: Directories, asked: Investigate) -> None:
+    only_one = r"layers\.1\.self_attn\.q_proj\.weight"
+    old = at.variant("old", at.dense, perturb=0.08)
+    sampler = plain(at.dense, weights=str(old), weights_only=only_one)
+    case, found = asked(sampler, plain(at.dense), stale=old)
+    named = only(found, "partial-sync")
+    assert named.confidence == "proven"
+    assert named.details == case.differing == ("model.layers.1.self_attn.q_proj.weight",)
+
+
+@pytest.mark.parametrize(("kind", "named_as"), [("mlp", "MLP"), ("self_attn", "attention")])
+def test_which_modules_are_quantised(
+    at: Directories, asked: Investigate, kind: str, named_as: str
+) -> None:
+    _, found = asked(plain(at.dense, quantise="int8", quantise_only=kind), plain(at.dense))
+    assert only(found, "quantisation").details == (f"{named_as}: 100% of the effect",)
 
 
 def test_another_configuration(at: Directories, asked: Investigate) -> None:

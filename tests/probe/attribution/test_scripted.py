@@ -47,7 +47,7 @@ def test_engines_that_agree_to_the_bit_load_nothing_more_than_the_columns(tmp_pa
     found = investigate(lab, case_of(lab, VLLM, LEARNER))
     assert found.causes == ()
     assert found.verdict == "The engines agree: every log-probability is the same to the bit."
-    assert len(lab.loaded) == 3  # the columns, and each tokenizer
+    assert len(lab.loaded) == 2  # the columns, and the learner's tokenizer
 
 
 def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> None:
@@ -270,7 +270,8 @@ def test_a_failed_control_does_not_make_a_cause(tmp_path: Path) -> None:
 
 def test_causes_are_found_by_looking_and_each_says_what_to_do() -> None:
     causes = all_causes()
-    assert len({each.id for each in causes}) == len(causes) == 20
+    assert len({each.id for each in causes}) == 20
+    assert [each.id for each in causes].count("prompt-ids") == 2  # told and hidden
     assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)
 
 
@@ -307,6 +308,96 @@ def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> 
     case = case_of(lab, VLLM, LEARNER, sampling=sampling, processing=Processing())
     (named,) = attribute(lab, case)
     assert "the learner is wrong, 0.7 was asked for" in named.told
+
+
+@pytest.mark.parametrize("heat", [0.988, 1.012])
+def test_a_temperature_that_differs_by_less_than_rounding(tmp_path: Path, heat: float) -> None:
+    def warm(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        heated = logits_NV / heat if engine.engine == "vllm" else logits_NV
+        return rounding(engine, heated, generator)
+
+    lab = Scripted(tmp_path, warm, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
+    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    assert found.gap < 4 * (found.noise or 0.0)
+    assert [each.cause for each in found.causes] == ["temperature"]
+    assert found.causes[0].figures["fitted"] == pytest.approx(heat, abs=0.004)
+
+
+def test_a_cut_that_takes_less_than_rounding(tmp_path: Path) -> None:
+    def cut(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        rounded_NV = rounding(engine, logits_NV, generator)
+        if engine.engine != "vllm":
+            return rounded_NV
+        kept = np.sort(rounded_NV, axis=-1)[:, -20, None]
+        return np.where(rounded_NV >= kept, rounded_NV, -np.inf)
+
+    lab = Scripted(tmp_path, cut, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
+    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    assert [each.cause for each in found.causes] == ["truncation"]
+    assert found.causes[0].figures["top_k"] == 20
+
+
+def moved(far: int) -> Any:
+    """The sampler's column, so many tokens late."""
+
+    def told(response: Any) -> None:
+        response.logprobs = np.roll(response.logprobs or [], far).tolist()
+
+    return told
+
+
+@pytest.mark.parametrize(("far", "words"), [(2, "two tokens too late"), (-3, "three tokens")])
+def test_a_shift_of_several_tokens(tmp_path: Path, far: int, words: str) -> None:
+    lab = Scripted(tmp_path, exact)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=moved(far)))
+    assert (named.cause, named.figures["shift"]) == ("off-by-one", far)
+    assert words in named.told
+
+
+@pytest.mark.parametrize(("others", "named"), [(0.0, True), (0.02, False)])
+def test_a_subset_is_one_where_the_others_are_sound(
+    tmp_path: Path, others: float, named: bool
+) -> None:
+    def told(response: Any) -> None:
+        scale = 0.5 if response.prompt % 5 == 0 else others
+        noise = np.random.default_rng((response.prompt, response.sample)).standard_normal(TOKENS)
+        response.logprobs = np.minimum(np.asarray(response.logprobs) + scale * noise, 0.0).tolist()
+
+    lab = Scripted(tmp_path, exact)
+    found = names(lab, case_of(lab, VLLM, LEARNER, told=told))
+    assert ("subset-of-sequences" in found) is named
+
+
+def ended(response: Any) -> None:
+    response.ended = True
+
+
+def cut_short(response: Any) -> None:
+    response.response_ids, response.logprobs = response.response_ids[:-1], response.logprobs[:-1]
+
+
+@pytest.mark.parametrize(
+    ("told", "ends", "words"),
+    [
+        (ended, (24,), "have ended, and their last token is no end token"),
+        (cut_short, (24,), "stop before the limit without an end token"),
+        (lambda _: None, (3,), "go on behind a token that ends a response for the learner"),
+    ],
+)
+def test_ends_that_are_none(tmp_path: Path, told: Any, ends: tuple[int, ...], words: str) -> None:
+    lab = Scripted(tmp_path, exact)
+    facts = replace(lab.facts(LEARNER), end_ids=ends)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=told, learner_facts=facts))
+    assert (named.cause, named.confidence) == ("eos-handling", "proven")
+    assert words in named.told
+    assert bool(named.details) == (ends == (3,))
+
+
+def test_ends_are_no_matter_where_they_were_not_to_be_heeded(tmp_path: Path) -> None:
+    lab = Scripted(tmp_path, exact)
+    facts = replace(lab.facts(LEARNER), end_ids=(3,))
+    sampling = Sampling(samples=4, max_tokens=TOKENS, ignore_end=True)
+    assert names(lab, case_of(lab, VLLM, LEARNER, learner_facts=facts, sampling=sampling)) == []
 
 
 def test_memory_is_bounded_by_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,12 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.tokens import Tokens
 
 _FEWEST_ENDS = 8
+_FEWEST = 4
+_OFTEN = 0.1
+"""Of the responses, whose end must be strange; fewer may have been broken off."""
 _SHARE, _TIMES = 0.5, 10.0
 """Of the gap at end tokens, and how many times that of other tokens theirs must be."""
 
@@ -30,6 +34,13 @@ class EosHandling(Cause):
     when = "always"
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """The share of the gap that sits at end tokens, or ends that are none."""
+        at_ends = self._at_ends(scene)
+        if at_ends is None and _strange(bench, scene.tokens):
+            return Suspicion(0.2, {"strange": 1.0})
+        return at_ends
+
+    def _at_ends(self, scene: Scene) -> Suspicion | None:
         """The share of the gap that sits at end tokens, against that of the others."""
         tokens, last_N = scene.tokens, scene.tokens.last_N
         if scene.setup.without_ends or scene.setup.shift or last_N.sum() < _FEWEST_ENDS:
@@ -43,12 +54,12 @@ class EosHandling(Cause):
         return Suspicion(share, {"share": share})
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
-        """Leave end tokens out."""
+        """Leave end tokens out; where they are strange themselves, say how."""
+        if "strange" in suspicion.facts:
+            return Outcome(told="; ".join(_strange(bench, scene.tokens)), details=_ends(bench))
         tokens, last_N = scene.tokens, scene.tokens.last_N
         missing = float(suspicion.facts.get("missing", 0.0))
-        ours, theirs = bench.case.sampler_facts.end_ids, bench.case.learner_facts.end_ids
-        differ = set(ours) != set(theirs)
-        details = (f"end ids: sampler {list(ours)}, learner {list(theirs)}",) if differ else ()
+        details = _ends(bench)
         if missing:
             told = f"{missing:.0%} of the end tokens have no log-probability on one of the sides"
             after = None
@@ -61,7 +72,51 @@ class EosHandling(Cause):
         return Outcome(
             told=told,
             after=after,
-            confidence="proven" if differ or missing else "likely",
+            confidence="proven" if details or missing else "likely",
             details=details,
             figures={"ends": float(last_N.sum()), "share": tokens.share_at(last_N)},
         )
+
+
+def _ends(bench: Bench) -> tuple[str, ...]:
+    """The end tokens of both sides, where they differ."""
+    ours, theirs = bench.case.sampler_facts.end_ids, bench.case.learner_facts.end_ids
+    differ = set(ours) != set(theirs)
+    return (f"end ids: sampler {list(ours)}, learner {list(theirs)}",) if differ else ()
+
+
+def _strange(bench: Bench, tokens: Tokens) -> list[str]:
+    """What is wrong with the responses' last tokens, whatever probability they are given.
+
+    What a record has left out nobody can tell, and where an end was not to be heeded none is.
+    """
+    case, ids_N = bench.case, tokens.ids_N
+    sampler, learner = (set(each.end_ids) for each in (case.sampler_facts, case.learner_facts))
+    if ids_N is None or case.sampler.is_record or case.sampling.ignore_end or not learner:
+        return []
+    last_B = ids_N[tokens.starts_B + tokens.lengths_B - 1]
+    known_B = np.isin(last_B, [*sampler, *learner, *case.sampling.stop_ids])
+    context = min(case.sampler_facts.context or 2**31, case.learner_facts.context or 2**31)
+    room_B = np.minimum(case.sampling.max_tokens, context - tokens.prompt_lengths_B - 2)
+    foreign = sampler - learner - set(case.sampling.stop_ids)
+    inside_N = np.ones(ids_N.size, np.bool_)
+    inside_N[tokens.starts_B + tokens.lengths_B - 1] = False
+    passed_N = inside_N & np.isin(ids_N, [*learner])
+    found = {
+        "have ended, and their last token is no end token": tokens.ended_B & ~known_B,
+        "stop before the limit without an end token": ~known_B
+        & ~tokens.ended_B
+        & (tokens.lengths_B < room_B),
+        "go on behind a token that ends a response for the learner": np.bincount(
+            tokens.rows_N, weights=passed_N, minlength=last_B.size
+        )
+        > 0,
+        "end with a token that is no end for the learner": np.isin(last_B, [*foreign])
+        & tokens.ended_B,
+    }
+    least = max(_FEWEST, _OFTEN * last_B.size)
+    return [
+        f"{int(such_B.sum())} of {last_B.size} responses {words}"
+        for words, such_B in found.items()
+        if such_B.sum() >= least
+    ]

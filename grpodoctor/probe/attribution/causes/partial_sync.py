@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench, model_path, with_model
 from grpodoctor.probe.attribution.tensors import (
     KINDS,
+    PROJECTIONS,
     in_layers,
     kinds_of,
     layers_of,
@@ -18,6 +22,7 @@ from grpodoctor.probe.attribution.tensors import (
     untied,
 )
 
+_PATTERNS = KINDS | PROJECTIONS
 _SURE = 4.0
 """Standard errors above zero, from which on a group counts as holding something old."""
 _PERHAPS = 1.0
@@ -29,6 +34,8 @@ _LOWERS = 0.9
 _DONE = 0.05
 _PASSES = 3
 _MOST_RUNS = 48
+_MOST_NAMES = 64
+"""Tensors that are exchanged by name."""
 _CLIP = 3.0
 """|Δlogp| beyond which a token counts as this far off."""
 
@@ -57,11 +64,14 @@ class PartialSync(Cause):
         return Suspicion(0.5)
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
-        """Kinds of tensors one by one, those that help together, then their layers by halves."""
+        """Kinds of tensors one by one, those that help together, then their layers by halves.
+
+        Where that does not do, the single projections in the same way.
+        """
         best: tuple[Scene, list[str], str] | None = None
         for folder in other_checkpoints(bench):
             search = _Search(bench, scene, folder)
-            found = search.run()
+            found = search.known() or search.run()
             if found and (best is None or found[0].gap < best[0].gap):
                 best = (*found, folder.name)
         if best is None:
@@ -99,25 +109,43 @@ class _Search:
             return own, folder
         return apart
 
+    def known(self) -> tuple[Scene, list[str]] | None:
+        """The learner with those tensors that differ by checksum, if it is they."""
+        differing = self.bench.case.differing or ()
+        if not 0 < len(differing) < min(len(self.names), _MOST_NAMES + 1):
+            return None
+        names = "|".join(map(re.escape, differing))
+        learner = self.scene.setup.learner.with_options(
+            weights=str(self.folder), weights_only=f"^(?:{names})$"
+        )
+        try:
+            after = self.bench.scene(self.scene, learner=learner)
+        except EngineError:
+            return None  # the checkpoint has none of them
+        return (after, list(differing)) if after.gap <= _DONE * self.scene.gap else None
+
     def run(self) -> tuple[Scene, list[str]] | None:
         """The learner with what is old, and that in words.
 
         Groups may work against each other: what is found is exchanged, the rest looked at anew.
         """
         base, taken = self.scene, Taken()
-        for _ in range(_PASSES):
-            grown = self._grown(base, taken)
-            if grown is None:
-                break
-            base, taken = grown
-            if base.gap <= _DONE * self.scene.gap:
-                break
+        for among in (KINDS, PROJECTIONS):
+            for _ in range(_PASSES):
+                if base.gap <= _DONE * self.scene.gap:
+                    break
+                grown = self._grown(base, taken, among)
+                if grown is None:
+                    break
+                base, taken = grown
         return (base, [self._label(*each) for each in taken.items()]) if taken else None
 
-    def _grown(self, base: Scene, taken: Taken) -> tuple[Scene, Taken] | None:
+    def _grown(
+        self, base: Scene, taken: Taken, among: Mapping[str, str]
+    ) -> tuple[Scene, Taken] | None:
         """What is old besides what was taken, added group by group as long as the gap falls."""
         found: list[tuple[float, str, tuple[int, ...]]] = []
-        for kind in kinds_of(self.names):
+        for kind in kinds_of(self.names, among):
             every = self._layers(kind)
             left = tuple(layer for layer in every if layer not in taken.get(kind, ()))
             if (every and not left) or (not every and kind in taken):
@@ -160,10 +188,11 @@ class _Search:
         return self.bench.scene(self.scene, learner=learner)
 
     def _layers(self, kind: str) -> tuple[int, ...]:
-        return tuple(layers_of(self.names, KINDS[kind]))
+        return tuple(layers_of(self.names, _PATTERNS[kind]))
 
     def _pattern(self, kind: str, layers: tuple[int, ...]) -> str:
-        return KINDS[kind] if layers == self._layers(kind) else in_layers(KINDS[kind], layers)
+        whole = layers == self._layers(kind)
+        return _PATTERNS[kind] if whole else in_layers(_PATTERNS[kind], layers)
 
     def _label(self, kind: str, layers: tuple[int, ...]) -> str:
         some = layers != self._layers(kind)

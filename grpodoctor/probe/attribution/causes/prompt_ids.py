@@ -1,4 +1,4 @@
-"""The engines make other ids of the same prompt."""
+"""The engines make other ids of the same prompt, and the sampler tells so."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ class PromptIds(Cause):
     """The ids are asked for with the measurement itself."""
 
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
-        """Whether there is anything to tokenise."""
-        if any("ids" not in prompt for prompt in bench.case.prompts):
-            return Suspicion(0.05)
-        return None
+        """There is always something to compare."""
+        return None if scene.setup.behind else Suspicion(0.05)
 
     def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
         """Compare the ids; if they differ, score after both."""
-        sampler, learner = bench.prompt_ids()
-        differing = [n for n, (a, b) in enumerate(zip(sampler, learner, strict=False)) if a != b]
+        sampler, own = bench.sampled_prompts, bench.learner_prompts()
+        learner = {number: own[number] for number in sampler if number < len(own)}
+        differing = [number for number in sorted(learner) if sampler[number] != learner[number]]
         if not differing:
             return None
         before = bench.scene(scene, own_prompts=True)
@@ -45,14 +44,14 @@ class PromptIds(Cause):
         shown = [f"prompt {n}: {_kind(sampler[n], learner[n])}" for n in differing[:_SHOWN]]
         return Outcome(
             told=(
-                f"{len(differing)} of {len(sampler)} prompts have other ids ({most}); the learner "
+                f"{len(differing)} of {len(learner)} prompts have other ids ({most}); the learner "
                 f"is k3 {before.gap:.2g} nats per token from the sampler after its own ids, and "
                 f"{max(after.gap, EXACT):.2g} after the sampler's"
             ),
             before=before,
             after=after,
             details=tuple(shown),
-            figures={"prompts": float(len(sampler)), "differing": float(len(differing))},
+            figures={"prompts": float(len(learner)), "differing": float(len(differing))},
         )
 
 

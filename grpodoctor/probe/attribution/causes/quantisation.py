@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
@@ -20,6 +21,7 @@ from grpodoctor.probe.attribution.bench import (
     with_model,
 )
 from grpodoctor.probe.attribution.tensors import KINDS
+from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.lab import EngineFacts
 from grpodoctor.probe.spec import EngineSpec
 
@@ -27,6 +29,10 @@ _OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_
 _FAKE = {4: "int4", 8: "int8"}
 _MODULES = ("attention", "MLP", "experts", "output head")
 _GGUF = re.compile(r"I?Q[1-8]_")
+_PART = 0.25
+"""Of the largest weight: what has less is not quantised."""
+_CLIP = 3.0
+"""|Δlogp| beyond which a token counts as this far off."""
 _BEYOND = 10.0
 """A gap so many times what quantisation amounts to in the learner has another cause."""
 
@@ -66,9 +72,8 @@ class Quantisation(Cause):
             before, after = scene, bench.scene(scene, learner=plain)
         else:
             before, after = self._without(bench, scene, scheme)
-        shares, effect = _by_module(
-            bench, plain if side == "learner" else scene.setup.learner, scheme
-        )
+        whole = plain if side == "learner" else scene.setup.learner
+        shares, effect = _by_module(bench, before, side, whole, scheme)
         fits = effect is None or before.gap < _BEYOND * (effect + (bench.noise or 0.0))
         details = tuple(f"{kind}: {share:.0%} of the effect" for kind, share in shares.items())
         return Outcome(
@@ -133,27 +138,45 @@ def _fake(scheme: str) -> str:
 
 
 def _by_module(
-    bench: Bench, learner: EngineSpec, scheme: str
+    bench: Bench, scene: Scene, side: str, learner: EngineSpec, scheme: str
 ) -> tuple[dict[str, float], float | None]:
-    """Each kind of module's share of what quantising the learner does, and that in k3.
+    """Each kind of module's share of what quantising does, and what it does in the learner, in k3.
 
-    Nothing where the learner cannot quantise.
+    Which kinds are quantised is seen by what quantising each alone in the learner moves: the
+    quantised side has that as a part of its own difference or it has not. Nothing where the
+    learner, given without quantisation, cannot quantise.
     """
     if learner.engine != "transformers":
         return {}, None
-    processing = bench.case.processing
+    processing = scene.setup.processing
+    tokens = scene.tokens
+    quantised_N = tokens.learner_N if side == "learner" else tokens.sampler_N
     try:
         plain_N = bench.score(learner, processing)
         whole_N = bench.score(learner.with_options(quantise=_fake(scheme)), processing)
     except EngineError:
         return {}, None
-    alone: dict[str, float] = {}
+    moves: dict[str, Floats] = {}
     for kind in _MODULES:
         only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
         with suppress(EngineError):  # a model without modules of this kind
-            alone[kind] = difference_gap(plain_N, bench.score(only, processing))
-    total = float(np.sum(list(alone.values())))
-    shares = {kind: gap / total for kind, gap in alone.items() if total and gap / total >= 0.01}
-    ranked = dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+            moves[kind] = bench.score(only, processing) - plain_N
     effect = difference_gap(plain_N, whole_N)
-    return ranked, effect if effect > EXACT else None
+    return _shares(moves, quantised_N - plain_N), effect if effect > EXACT else None
+
+
+def _shares(moves: dict[str, Floats], moved_N: Floats) -> dict[str, float]:
+    """What each kind's move contributes to a difference, as shares of all; the largest first."""
+    if not moves:
+        return {}
+    columns_NK = np.stack([*moves.values(), moved_N], axis=1)
+    at = np.isfinite(columns_NK).all(axis=1)
+    clipped_NK = np.clip(columns_NK[at], -_CLIP, _CLIP)
+    weights_K, _ = nnls(clipped_NK[:, :-1], clipped_NK[:, -1])
+    # Another scheme than that of the learner has less of the same move: half is enough.
+    parts_K = np.where(weights_K >= _PART * weights_K.max(), weights_K, 0.0)
+    sizes_K = np.square(parts_K) * np.square(clipped_NK[:, :-1]).sum(axis=0)
+    total = float(sizes_K.sum())
+    shares = dict(zip(moves, (sizes_K / total).tolist(), strict=True)) if total > 0 else {}
+    ranked = sorted(shares.items(), key=lambda pair: -pair[1])
+    return {kind: share for kind, share in ranked if share >= 0.01}

@@ -7,7 +7,7 @@ import numpy as np
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
 from grpodoctor.probe.attribution.bench import Bench
-from grpodoctor.probe.attribution.tokens import Flags, Tokens
+from grpodoctor.probe.attribution.tokens import Flags, Integers, Tokens
 from grpodoctor.probe.replaying import can_replay
 
 _TIMES = 3.0
@@ -114,5 +114,5 @@ def steady(tokens: Tokens) -> Flags:
     flipped_N = _flipped(tokens)
     if flipped_N is None:
         return np.ones(tokens.sampler_N.size, np.bool_)
-    before_N = np.cumsum(flipped_N) - flipped_N
+    before_N: Integers = np.cumsum(flipped_N) - flipped_N
     return np.asarray(before_N == before_N[tokens.starts_B[tokens.rows_N]]) & ~flipped_N

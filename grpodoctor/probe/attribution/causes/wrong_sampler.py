@@ -12,7 +12,10 @@ _STANDARD_ERRORS = 6.0
 """Sound engines stay below 2 (docs/attribution.md)."""
 _OVER_GAP = 3.0
 _FEWEST = 100
-_EXPLAIN = {"temperature", "truncation", "stale-weights", "partial-sync", "model-config"}
+_EXPLAIN = {
+    *("temperature", "truncation", "raw-logprobs", "prompt-ids"),
+    *("stale-weights", "partial-sync", "model-config"),
+}
 """Causes with which the tokens fall as another learner says."""
 
 

@@ -1,0 +1,108 @@
+"""The sampler has read another prompt than it tells: one token more or less, or a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
+
+import numpy as np
+
+from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.bench import Bench, model_path, read_config
+from grpodoctor.probe.attribution.causes.prompt_ids import PromptIds
+from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.pieces import texts_of
+
+_MOST_LIMITS = 3
+_BEGINS = ("<s>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>")
+_Change = Callable[[list[int]], list[int]]
+
+
+class HiddenPrompt(Cause):
+    """The same cause as `PromptIds`, seen in the numbers alone: by scoring after other prompts."""
+
+    id = PromptIds.id
+    title = PromptIds.title
+    remedies = (
+        "Look at what reaches the sampler's model: a beginning-of-sequence token that is added to "
+        "ids, a limit on prompts (vLLM: truncate_prompt_tokens), a first or last token that is "
+        "lost when ids are sliced.",
+        *PromptIds.remedies,
+    )
+    least = 0.5
+
+    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+        """A gap that nothing cheaper has explained."""
+        setup = scene.setup
+        if setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay:
+            return None
+        return Suspicion(0.02) if bench.is_loud(scene.gap) else None
+
+    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+        """Score after each prompt that the sampler may have read."""
+        prompts = bench.sampled_prompts
+        tried: dict[str, dict[int, list[int]]] = {}
+        for words, change in _changes(bench, scene):
+            changed = {number: change(ids) or ids for number, ids in prompts.items()}
+            if changed != prompts and changed not in tried.values():
+                tried[words] = changed
+        if not tried:
+            return None
+        scenes = bench.scenes_behind(scene, [bench.behind(each) for each in tried.values()])
+        words, after = min(zip(tried, scenes, strict=True), key=lambda each: each[1].gap)
+        return Outcome(
+            told=(
+                f"the sampler tells the learner's ids of the prompts, but after each of them "
+                f"{words} the learner is k3 {after.gap:.2g} instead of {scene.gap:.2g} nats per "
+                "token away"
+            ),
+            after=after,
+            details=(words,),
+        )
+
+
+def _changes(bench: Bench, scene: Scene) -> Iterator[tuple[str, _Change]]:
+    """What may have become of a prompt, in words."""
+    yield "without its first token", itemgetter(slice(1, None))
+    yield "without its last token", itemgetter(slice(-1))
+    yield "with its last token twice", lambda ids: [*ids, ids[-1]]
+    for token in _begins(bench):
+        yield f"with token {token} first", partial(_led, token)
+    for limit in _limits(bench, scene.tokens):
+        yield f"cut to its last {limit} tokens", itemgetter(slice(-limit, None))
+        yield f"cut to its first {limit} tokens", itemgetter(slice(limit))
+
+
+def _led(token: int, ids: list[int]) -> list[int]:
+    return [token, *ids]
+
+
+def _begins(bench: Bench) -> list[int]:
+    """Tokens that may be put first: those that are told, and those that are called so."""
+    case = bench.case
+    config = read_config(model_path(case.learner)).get("bos_token_id")
+    told = [case.sampler_facts.begin_id, case.learner_facts.begin_id, config]
+    called = [token for token, text in texts_of(case.learner.model).items() if text in _BEGINS]
+    return [each for each in dict.fromkeys([*told, *sorted(called)]) if isinstance(each, int)]
+
+
+def _limits(bench: Bench, tokens: Tokens) -> list[int]:
+    """How many tokens of a prompt may have been read: up to so many there is no gap."""
+    lengths_B = tokens.prompt_lengths_B
+    counts_B = np.bincount(tokens.rows_N, weights=tokens.finite_N, minlength=lengths_B.size)
+    known = np.unique(lengths_B).tolist()
+    sound = [
+        length
+        for length in known
+        if not bench.is_loud(
+            float(tokens.gap_B[lengths_B <= length].sum())
+            / max(float(counts_B[lengths_B <= length].sum()), 1.0)
+        )
+    ]
+    if sound and sound[-1] < known[-1]:
+        between = range(sound[-1], known[known.index(sound[-1]) + 1])
+        usual = [limit for limit in between if limit.bit_count() == 1]
+        return list(dict.fromkeys([*usual, *between]))[:_MOST_LIMITS]
+    powers = [2**n for n in range(3, 20) if 2**n < known[0]]
+    return powers[-_MOST_LIMITS:][::-1]
