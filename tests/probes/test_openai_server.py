@@ -1,9 +1,5 @@
-"""Servers by their address: a real vLLM server, and stand-ins for what cannot run here.
-
-The stand-in for SGLang answers as SGLang 0.5.23 did on a CPU, where it runs only with parts of it
-replaced; others do what servers do when something is wrong. They are HTTP servers, but their model
-is a table.
-"""
+"""Servers by their address: a real vLLM server, and stand-ins that do what servers do when
+something is wrong."""
 
 from __future__ import annotations
 
@@ -12,9 +8,7 @@ import math
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +17,23 @@ import pytest
 
 from tests.probes.models import messages, prompts_file, tokenizer
 from tests.probes.programs import VLLM_ENVIRONMENT, run, sample, score, vllm_python
+from tests.probes.servers import MODELS, QUICK, standing_in
 from tests.trainer.vllm_helpers import end, free_port, wait_for
 
 PROMPTS = 6
-QUICK = {"wait": 1, "request_timeout": 5}
-
-Routes = Mapping[str, Callable[[dict[str, Any]], Any]]
 
 
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prompts_file(tmp_path_factory.mktemp("prompts") / "prompts.json", PROMPTS)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs in this process ask again at once."""
+    import http_json
+
+    monkeypatch.setattr(http_json, "_PAUSE_SECONDS", 0.01)
 
 
 # A real server
@@ -140,259 +140,6 @@ def test_a_server_is_not_asked_for_what_it_does_not_do(
 
 
 # Stand-ins
-
-
-@contextmanager
-def standing_in(routes: Routes) -> Iterator[str]:
-    """A server of some routes; an answer that is a number is a status, None closes the line."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.answer({})
-
-        def do_POST(self) -> None:
-            self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-        def answer(self, body: dict[str, Any]) -> None:
-            body["headers"] = dict(self.headers)
-            route = routes.get(self.path)
-            given = 404 if route is None else route(body)
-            if given is None:
-                self.connection.close()
-                return
-            status, data = (given, {}) if isinstance(given, int) else (200, given)
-            text = data if isinstance(data, bytes) else json.dumps(data).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
-
-
-MODELS = {"data": [{"id": "tiny", "root": "/nowhere", "parent": None}]}
-
-
-def logprob_of(token: int, temperature: float = 1.0) -> float:
-    """Of a model that finds each of ten tokens as much less likely as it is larger."""
-    scores = [-0.3 * each / temperature for each in range(10)]
-    return scores[token] - math.log(sum(map(math.exp, scores)))
-
-
-CONTEXT = 200
-MOST_INPUT = CONTEXT - 6
-"""SGLang keeps six tokens of its context free of input."""
-
-
-LAST_ID = 9
-"""It writes 0 for the last id of the vocabulary, where it scores."""
-
-
-def sglang(body: dict[str, Any]) -> Any:
-    """SGLang's /generate: (logprob, id, text) of what was asked for."""
-    ids, settings = body["input_ids"], body["sampling_params"]
-    start = body.get("logprob_start_len", -1)
-    count = settings["max_new_tokens"]
-    if len(ids) >= MOST_INPUT or len(ids) + count > CONTEXT:
-        return 400
-    seed = settings.get("sampling_seed", 0)
-    drawn = [(sum(ids) + each + seed) % 10 for each in range(count)]
-    temperature = settings.get("temperature", 1.0)
-    scored = [[logprob_of(each % 10), each if each < LAST_ID else 0, None] for each in ids[start:]]
-    reason = {"type": "stop", "matched": 1} if count % 2 else {"type": "length", "length": count}
-    meta = {
-        "id": "1",
-        "finish_reason": reason,
-        "prompt_tokens": len(ids),
-        "weight_version": "default",
-        "input_token_logprobs": [[None, *scored[0][1:]], *scored[1:]] if start >= 0 else [],
-        "output_token_logprobs": [[logprob_of(each, temperature), each, None] for each in drawn],
-        "output_token_logprobs_length": count,
-        "completion_tokens": count,
-        "cached_tokens": 3,
-    }
-    return {"text": "", "output_ids": drawn, "meta_info": meta}
-
-
-def sglang_ids(body: dict[str, Any]) -> Any:
-    """SGLang's /tokenize, which takes one of the two."""
-    if ("prompt" in body) == ("messages" in body):
-        return 400
-    ids = [*range(7)] if "prompt" in body else [*range(9)]
-    return {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
-
-
-CARD = {
-    "id": "tiny",
-    "root": "tiny",
-    "parent": None,
-    "owned_by": "sglang",
-    "max_model_len": CONTEXT,
-}
-ABOUT_SGLANG = {
-    "version": "0.5.23", "dtype": "bfloat16", "tp_size": 2, "context_length": None,
-    "max_req_input_len": MOST_INPUT, "max_total_num_tokens": 20000, "attention_backend": "fa3",
-    "kv_cache_dtype": "auto", "quantization": None, "enable_deterministic_inference": False,
-    "api_key": "secret",
-}  # fmt: skip
-SGLANG: Routes = {
-    "/v1/models": lambda _: {"data": [CARD]},
-    "/model_info": lambda _: {"model_path": "/nowhere", "served_model_name": "tiny"},
-    "/server_info": lambda _: ABOUT_SGLANG,
-    "/tokenize": sglang_ids,
-    "/generate": sglang,
-}
-
-
-def test_sglangs_own_interface_is_spoken_where_it_is_found(prompts: Path, tmp_path: Path) -> None:
-    spoken = tmp_path / "spoken.json"
-    spoken.write_text(json.dumps([{"messages": messages(1)[0]}, {"text": "1+1="}]))
-    with standing_in(SGLANG) as url:
-        tasks = [
-            {"kind": "tokenise", "name": "ids", "prompts": str(spoken)},
-            sample(prompts, max_tokens=5),
-            score(tmp_path / "sample"),
-        ]
-        ran = run("openai_server", tmp_path, url, tasks, QUICK)
-    assert ran.code == 0, ran.error
-    assert [len(each) for each in ran.ids("ids")] == [9, 7]
-    drawn, scored = ran.arrays("sample"), ran.arrays("score")
-    assert np.allclose(drawn["logprobs_N"], scored["logprobs_N"])
-    assert set(drawn["cached_B"]) == {3}
-    assert drawn["ended_B"].all()
-    engine = ran.engine
-    assert engine["name"] == "openai_server (sglang)"
-    assert (engine["version"], engine["dtype"]) == ("0.5.23", "bfloat16")
-    assert engine["context"] == MOST_INPUT
-    assert engine["layout"] == {"tensor_parallel": 2}
-    # It divides by the temperature before it takes logarithms: found out by a trial.
-    assert engine["logprobs"] == "processed"
-    assert "secret" not in json.dumps(ran.answer)
-
-
-def test_a_precision_left_to_the_checkpoint_is_the_checkpoints(dense_model: Path) -> None:
-    from engine_openai_server import load
-
-    stored = json.loads((dense_model / "config.json").read_text())["dtype"]
-    for seen, told in ((str(dense_model), stored), ("/nowhere", "not told")):
-        routes = {
-            **SGLANG,
-            "/model_info": lambda _, seen=seen: {"model_path": seen},
-            "/server_info": lambda _: ABOUT_SGLANG | {"dtype": "auto"},
-        }
-        with standing_in(routes) as url:
-            assert load(url, {**QUICK, "logprobs": "raw"}).describe()["dtype"] == told
-
-
-def test_rounding_of_single_tokens_is_no_temperature() -> None:
-    """SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1, which scores as it draws but for rounding."""
-    from engine_openai_server import load
-
-    def raw(body: dict[str, Any]) -> Any:
-        whole = sglang(body)
-        drawn = whole["meta_info"]["output_token_logprobs"]
-        for place, entry in enumerate(drawn):
-            entry[0] = logprob_of(entry[1]) + (0.2 if place < 3 else 0.01)
-        return whole
-
-    with standing_in({**SGLANG, "/generate": raw}) as url:
-        assert load(url, QUICK).describe()["logprobs"] == "raw"
-
-
-def test_a_response_ends_where_a_server_can_still_score_it(tmp_path: Path) -> None:
-    short = tmp_path / "short.json"
-    short.write_text(json.dumps([{"ids": [7] * 5}]))
-    with standing_in(SGLANG) as url:
-        tasks = [sample(short, max_tokens=1000), score(tmp_path / "sample")]
-        ran = run("openai_server", tmp_path, url, tasks, {**QUICK, "logprobs": "processed"})
-    assert ran.code == 0, ran.error
-    lengths = np.diff(ran.arrays("score")["response_offsets"])
-    assert set(lengths) == {MOST_INPUT - 5 - 1}
-
-
-def test_sglang_is_given_seeds_where_it_draws_by_them() -> None:
-    """Deterministic inference draws for all that name no seed by one and the same."""
-    from contract import Sampling
-    from engine_openai_server import load
-
-    texts = {}
-    for deterministic in (True, False):
-        about = ABOUT_SGLANG | {"enable_deterministic_inference": deterministic}
-        with standing_in({**SGLANG, "/server_info": lambda _, about=about: about}) as url:
-            server = load(url, {**QUICK, "logprobs": "raw"})
-            drawn = server.sample([[1, 2]], Sampling(samples=4, max_tokens=6), ())
-        texts[deterministic] = {tuple(each.response_ids) for each in drawn}
-    assert len(texts[True]) > 1
-    assert len(texts[False]) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"finish_reason": {"type": "abort", "message": "paused"}}, "has broken a response off"),
-        ({"output_token_logprobs": None}, "gives no log-probabilities: no output_token_logprobs"),
-        ({"output_token_logprobs": [[-1.0, 2**40, None]]}, "which tokens it has sampled"),
-        ({"output_token_logprobs": [["x", 5, None]]}, "gives 'x' as a log-probability"),
-    ],
-)
-def test_answers_of_sglang_that_cannot_be_used_are_refused(
-    changes: dict[str, Any], what: str
-) -> None:
-    from contract import RefusalError, Sampling
-    from engine_openai_server import load
-
-    def broken(body: dict[str, Any]) -> Any:
-        whole = sglang(body)
-        return whole | {"meta_info": whole["meta_info"] | changes}
-
-    with standing_in({**SGLANG, "/generate": broken}) as url:
-        server = load(url, {**QUICK, "logprobs": "raw"})
-        with pytest.raises(RefusalError) as refusal:
-            server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
-    assert what in refusal.value.what
-
-
-def test_what_sglang_writes_for_no_number_is_counted_and_not_refused() -> None:
-    from contract import Sampling
-    from engine_openai_server import load
-
-    def without(body: dict[str, Any]) -> Any:
-        whole = sglang(body)
-        whole["meta_info"]["output_token_logprobs"][0][0] = None
-        return whole
-
-    with standing_in({**SGLANG, "/generate": without}) as url:
-        server = load(url, {**QUICK, "logprobs": "raw"})
-        (response,) = server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
-    assert np.isnan(response.logprobs).tolist() == [True, False]
-
-
-def test_without_tokenize_the_tokenizer_is_named(tmp_path: Path) -> None:
-    from contract import RefusalError
-    from engine_openai_server import load
-
-    older = {path: route for path, route in SGLANG.items() if path != "/tokenize"}
-    for name in ("model_info", "server_info"):
-        older[f"/get_{name}"] = older.pop(f"/{name}")
-    tokenizer().save_pretrained(tmp_path)
-    with standing_in(older) as url:
-        with pytest.raises(RefusalError, match="does not tokenise") as refusal:
-            load(url, QUICK).tokenise([{"text": "1+1="}])
-        named = load(url, {**QUICK, "tokenizer": str(tmp_path)})
-        assert named.describe()["version"] == "0.5.23"
-        assert named.tokenise([{"text": "1+1="}]) == [tokenizer().encode("1+1=")]
-    assert "tokenizer=" in refusal.value.remedy
 
 
 def choice(**changes: Any) -> dict[str, Any]:
