@@ -100,6 +100,8 @@ def settings_plants(at: Models) -> Iterator[Plant]:
     yield Plant("hidden temperature 1.25", "temperature", faulty(dense, "hot"), fine)
     yield Plant("hidden temperature, bf16", "temperature", faulty(dense, "hot", dtype="bfloat16"),
                 fine, {"temperature": 0.8})  # fmt: skip
+    yield Plant("hidden temperature 1.03, bf16 both", "temperature",
+                faulty(dense, "warm", dtype="bfloat16"), half)  # fmt: skip
     yield Plant("learner left at 1", "temperature", half, fine, {"temperature": 0.7}, raw)
     yield Plant("raw at 0.6", "raw-logprobs", faulty(dense, "raw"), fine, LOW)
     yield Plant("raw at 1.3, bf16", "raw-logprobs", faulty(dense, "raw", dtype="bfloat16"), fine,
@@ -109,16 +111,27 @@ def settings_plants(at: Models) -> Iterator[Plant]:
     yield Plant("hidden top-k 4", "truncation", faulty(dense, "top_k"), fine)
     yield Plant("hidden top-p 0.8, bf16", "truncation", faulty(dense, "top_p", dtype="bfloat16"),
                 fine)  # fmt: skip
+    yield Plant("hidden top-p 0.95, bf16 both", "truncation",
+                faulty(dense, "wide_top_p", dtype="bfloat16"), half)  # fmt: skip
+    yield Plant("hidden top-k 8 at 1.2, bf16", "truncation",
+                faulty(dense, "hot_top_k", dtype="bfloat16"), fine)  # fmt: skip
+    yield Plant("raw, top-k 3 asked for", "raw-logprobs", faulty(dense, "raw"), fine, {"top_k": 3})
     yield Plant("shifted by one", "off-by-one", faulty(dense, "shift"), fine)
+    yield Plant("shifted by two", "off-by-one", faulty(dense, "shift_two"), fine)
     yield Plant(
         "shifted by one, bf16", "off-by-one", faulty(dense, "shift", dtype="bfloat16"), half
     )
     begin = at.variant("begin", begin=True)
     yield Plant("sampler adds BOS", "prompt-ids", plain(begin), fine)
+    yield Plant("hidden BOS", "prompt-ids", faulty(dense, "begun"), fine)
+    yield Plant("first token lost, bf16", "prompt-ids",
+                faulty(dense, "first_lost", dtype="bfloat16"), half)  # fmt: skip
+    yield Plant("prompts cut to 8 tokens", "prompt-ids", faulty(dense, "short"), fine)
     other = at.variant("template", template=models.TEMPLATE.replace("<assistant>", "<user>"))
     yield Plant("other chat template", "prompt-ids", half, plain(other), chat=True)
     yield Plant("end token misjudged", "eos-handling", faulty(dense, "other_end"), fine)
     yield Plant("end token lost", "eos-handling", faulty(dense, "end_lost"), fine)
+    yield Plant("end token dropped", "eos-handling", faulty(dense, "end_dropped"), fine)
 
 
 def weight_plants(at: Models) -> Iterator[Plant]:
@@ -136,6 +149,9 @@ def weight_plants(at: Models) -> Iterator[Plant]:
     yield Plant("MLPs of two layers not synced", "partial-sync", some, fine, stale=old)
     yield Plant("embeddings not synced", "partial-sync",
                 plain(dense, weights=str(old), weights_only="embed"), fine, stale=old)  # fmt: skip
+    one = {"weights": str(old), "weights_only": r"layers\.1\.self_attn\.q_proj"}
+    yield Plant("queries of a layer not synced", "partial-sync", plain(dense, **one), fine,
+                stale=old)  # fmt: skip
     rope = {"rope_theta": 3000.0, "rope_parameters": {"rope_type": "default", "rope_theta": 3e3}}
     yield Plant("rope_theta 3000", "model-config", plain(at.variant("rope", config=rope)), fine)
     norm = at.variant("norm", config={"rms_norm_eps": 0.01})
@@ -164,6 +180,8 @@ def numeric_plants(at: Models) -> Iterator[Plant]:
     split = EngineSpec.of("fsdp", str(dense), {"dtype": "bfloat16", "tensor_parallel": 2})
     yield Plant("tensor parallel 2 learner", "parallel-layout", half, split)
     yield Plant("int8", "quantisation", plain(dense, quantise="int8"), fine)
+    yield Plant("int8 MLPs", "quantisation",
+                plain(dense, quantise="int8", quantise_only="mlp"), fine)  # fmt: skip
     yield Plant("int4, bf16 on both sides", "quantisation",
                 plain(dense, quantise="int4", dtype="bfloat16"), half)  # fmt: skip
     yield Plant("drift", "long-context-drift", faulty(dense, "drift"), fine)
@@ -188,6 +206,12 @@ def healthy_plants(at: Models) -> Iterator[Plant]:
         yield Plant(f"healthy {kind}, bfloat16", NONE, half, half, **more)
     fine = plain(at.dense)
     yield Plant("healthy at 0.6", NONE, fine, fine, LOW)
+    half = plain(at.dense, dtype="bfloat16")
+    small = plain(at.dense, dtype="bfloat16", batch_tokens=300)
+    yield Plant("healthy, other batches, bf16", NONE, small, half)
+    yield Plant("healthy at 1.5, bf16", NONE, half, half, {"temperature": 1.5})
+    yield Plant("healthy under a shared top-p, bf16", NONE, half, half, CUT, Processing(top_p=0.8))
+    yield Plant("healthy eager against sdpa", NONE, plain(at.dense, attention="eager"), fine)
 
 
 def vllm_plants(at: Models) -> Iterator[Plant]:

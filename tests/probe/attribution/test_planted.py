@@ -55,6 +55,14 @@ def test_raw_logprobs(at: Directories, asked: Investigate) -> None:
     assert "temperature 0.6" in named.told
 
 
+def test_a_cut_that_is_not_in_what_is_reported(at: Directories, asked: Investigate) -> None:
+    _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling={"top_k": 3})
+    named = only(found, "raw-logprobs")
+    assert named.confidence == "proven"
+    assert "drew under top_k 3 and reports" in named.told
+    assert abs(named.figures["surplus_cut"]) < 0.1 * abs(named.figures["surplus"])
+
+
 @pytest.mark.parametrize("cut", [{"top_p": 0.8}, {"top_k": 4}, {"min_p": 0.1}])
 def test_a_cut_that_was_asked_for(at: Directories, asked: Investigate, cut: dict[str, Any]) -> None:
     _, found = asked(plain(at.dense), plain(at.dense), sampling=cut)

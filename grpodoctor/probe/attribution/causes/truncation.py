@@ -48,10 +48,10 @@ class Truncation(Cause):
     def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
         """Differences of one sign, mass that is missing, or a cut that was asked for."""
         tokens, now = scene.tokens, scene.setup.processing
-        if scene.setup.rescored is not None or scene.setup.shift or _cuts(now):
+        if scene.setup.rescored is not None or scene.setup.shift or cuts(now):
             return None
         below = one_sided(tokens)
-        declared = _cuts(Processing.of(bench.case.sampling))
+        declared = cuts(Processing.of(bench.case.sampling))
         if below < _ONE_SIDED and lost_mass(tokens) < _LOST and not declared:
             return None
         return Suspicion(0.9 if declared else max(below - 0.1, 0.3), {"below": below})
@@ -67,9 +67,9 @@ class Truncation(Cause):
             if not candidates:
                 return None
             after = best_processing(bench, scene, list(dict.fromkeys(candidates)))
-        cut = _written(after.setup.processing)
+        cut = written(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())
-        asked = _written(Processing.of(bench.case.sampling))
+        asked = written(Processing.of(bench.case.sampling))
         below = float(suspicion.facts["below"])
         told = (
             f"the sampler's probabilities are renormalised under {cut}: {below:.0%} of the "
@@ -111,14 +111,15 @@ def lost_mass(tokens: Tokens) -> float:
     return float(short_B.sum()) / error if error > 0 else 0.0
 
 
-def _cuts(processing: Processing) -> bool:
+def cuts(processing: Processing) -> bool:
+    """Whether anything is cut off."""
     return processing.top_p < 1 or processing.top_k > 0 or processing.min_p > 0
 
 
 def _declared(bench: Bench, now: Processing) -> list[Processing]:
     """The cut that was asked for, at the learner's temperature and at the one asked for."""
     asked = Processing.of(bench.case.sampling)
-    if not _cuts(asked):
+    if not cuts(asked):
         return []
     return list(dict.fromkeys([replace(asked, temperature=now.temperature), asked]))
 
@@ -156,7 +157,8 @@ def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
     return guesses
 
 
-def _written(processing: Processing) -> str:
+def written(processing: Processing) -> str:
+    """The cut in words; empty if there is none."""
     parts = []
     if processing.top_p < 1:
         parts.append(f"top_p {processing.top_p:g}")
