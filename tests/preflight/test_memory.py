@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,10 @@ def test_what_cannot_be_told_is_not_taken_for_nothing(
     (folder / "config.json").write_text(json.dumps(settings | {"layer_types": kinds}))
     (remark,) = remarks_of("OPT101", patient_of(folder, [ROW], plan=PLAN))
     assert "key-value cache of one response: not known of this architecture" in remark.details
+    endless = settings | {"num_hidden_layers": 2**62, "layer_types": None}
+    patient = replace(patient_of(dense_model, [ROW], plan=PLAN), config=endless)
+    (remark,) = remarks_of("OPT101", patient)
+    assert remark.figures["gib"] > 1e9
     quantised = settings | {"quantization_config": {"quant_method": "gptq"}}
     (folder / "config.json").write_text(json.dumps(quantised))
     (check,) = (each for each in all_checks() if each.code == "OPT101")

@@ -142,10 +142,11 @@ def _cache_bytes(patient: Patient, tokens: int) -> int | None:
         return None
     window = patient.count("sliding_window") or tokens
     told = patient.setting("layer_types")
-    kinds = told if isinstance(told, list) else ["full_attention"] * layers
-    full, sliding = kinds.count("full_attention"), kinds.count("sliding_attention")
-    if full + sliding < len(kinds):
-        return None
+    full, sliding = layers, 0
+    if isinstance(told, list):
+        full, sliding = told.count("full_attention"), told.count("sliding_attention")
+        if full + sliding < len(told):
+            return None
     return _BF16 * width * (full * tokens + sliding * min(window, tokens))
 
 
