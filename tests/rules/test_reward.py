@@ -39,6 +39,13 @@ def test_a_plateau_after_learning_or_without_evaluation_is_a_note() -> None:
     assert run(flat, count=150, without=(HELDOUT,)).finding("REW001").severity == "info"
 
 
+def test_the_level_of_a_plateau_is_its_mean() -> None:
+    """Batches of four: the median is one of the few values that they can take."""
+    reward = [0.0, 0.0, 1.5] * 50
+    patient = Patient(steps(150, {REWARD: reward}))
+    assert f"({fmean(reward[50:]):.2f})" in patient.findings("REW001")[0].summary
+
+
 def test_flat_training_with_rising_evaluations_is_slow_health() -> None:
     """A healthy run of strangers: training .61 throughout, held-out .62 to .65."""
     curves = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -104,7 +106,8 @@ class RewardPlateau(Rule):
         return None
 
     def _sighting(self, chart: Chart, name: str, *, confirmed: bool) -> Sighting:
-        level = chart.series(name).level(self.half)
+        # The mean: rewards of few responses take few values, and their median is one of these.
+        level = statistics.fmean(filter(math.isfinite, chart.series(name).tail(self.half)))
         start = chart.baseline(name)
         beside = ", and neither has the held-out figure" if confirmed else ""
         text = f"{name} ({level:.3g}) has not risen for {2 * self.half} readings{beside}"

@@ -146,10 +146,18 @@ def dictionary(text: str) -> Said | None:
         pairs = {key: _number(value) for _, key, value in _DICT_PAIR.findall(body)}
         if len(pairs) * 4 < 3 * len(_DICT_KEY.findall(body)):
             return None  # settings, or what a reward function printed: mostly no numbers
-    if len(pairs) < 2:
+    if len(pairs) < 2 or pairs.keys() <= _OF_SAMPLING:
         return None
     step = _DICT_STEP.search(text[max(0, start - 200) : start])
     return Said(pairs, int(step[1]) if step else None)
+
+
+_OF_SAMPLING = frozenset(
+    ("n", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens", "max_new_tokens",
+     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
+     "frequency_penalty", "seed", "num_beams", "eos_token_id", "pad_token_id", "bos_token_id")
+)  # fmt: skip
+"""What engines and models are told about sampling, which trainers print as a dict of numbers."""
 
 
 _TOKEN = re.compile(

@@ -355,6 +355,14 @@ def test_arguments_printed_as_a_flat_dict_are_no_row(tmp_path: Path) -> None:
     assert rows_of(text, tmp_path) == []
 
 
+def test_what_an_engine_is_told_about_sampling_is_no_row(tmp_path: Path) -> None:
+    """All that a job printed that died before its first step."""
+    said = "(WorkerDict pid=9) kwargs: {'n': 1, 'logprobs': 1, 'max_tokens': 64, 'top_k': -1}\n"
+    changed = "new token ids: {'eos_token_id': 9, 'bos_token_id': None, 'pad_token_id': 9}\n"
+    assert rows_of((said + changed) * 30, tmp_path) == []
+    assert len(rows_of((said + "step:1 - actor/entropy:0.3 - actor/lr:0.1\n") * 3, tmp_path)) == 3
+
+
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     line = VERL.format(step=1, reward=0.5)
