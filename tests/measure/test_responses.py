@@ -165,7 +165,7 @@ def test_a_full_batch_leaves_no_rollout_metric_unmeasured(real_batch):
         *("advantage/lambda_mean", "advantage/token_weight", "reward/heldout", "reward/kl_penalty"),
         *("groups/generated_per_kept", "groups/limit_hit_rate"),
         "entropy/sampled",  # what frameworks log that keep no distribution
-        "advantage/mean",  # what verl logs; our own advantages are read token by token
+        "advantage/mean",  # what verl logs
     }
     expected = {
         metric.name
