@@ -177,7 +177,7 @@ def test_an_interruption_leaves_what_is_finished(tmp_path: Path, number: int) ->
 
 def test_who_ignores_a_hangup_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["--sampler", spec(), "--learner", spec(fault="hang", timeout=3), *SMALL]
+    arguments = ["--sampler", spec(), "--learner", spec(fault="hang", timeout=1.5), *SMALL]
     command = [sys.executable, "-m", "grpodoctor", "probe", *arguments, "--output", out]
     running = subprocess.Popen(
         ["/usr/bin/env", "nohup", *command], stderr=subprocess.PIPE, stdout=-1, text=True
