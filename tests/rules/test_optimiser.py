@@ -232,3 +232,14 @@ def test_a_gradient_of_one_step_beside_the_groups_of_ten_is_no_fault() -> None:
     assert "fault" not in finding.summary
     broken = Patient(steps(60, {**curves, FLAT: 0.2, GRADIENT: 0.0})).finding("OPT001")
     assert (broken.severity, "fault" in broken.summary) == ("critical", True)
+
+
+def test_a_log_of_loss_and_reward_whose_batches_are_nearly_all_wrong_is_starved() -> None:
+    """A script of one's own: one prompt to a batch, right now and then."""
+    reward = [*[0.0] * 9, 0.25] * 10
+    loss = [-2.0 if each else 0.0 for each in reward]
+    plain = Patient(steps(100, {LOSS: loss, "reward/mean": reward}))
+    assert plain.finding("OPT001").severity == "warning"
+    half = [0.0, 0.25] * 50
+    ordinary = Patient(steps(100, {LOSS: 0.0, "reward/mean": half}))
+    assert {each.severity for each in ordinary.findings("OPT001")} <= {"info"}

@@ -152,7 +152,11 @@ class ZeroLossOrGradient(Rule):
             if spreads:
                 idle = sum(spread == 0 for spread in spreads)
                 return len(spreads) == self.patience and idle >= self.idle * self.patience
-        return chart.series(_GRADIENT).level(self.patience) <= self.no_gradient
+        gradients = chart.series(_GRADIENT)
+        if len(gradients):
+            return gradients.level(self.patience) <= self.no_gradient
+        rewards = chart.series(_REWARD).tail(self.patience)
+        return len(rewards) == self.patience and rewards.count(0.0) >= self.idle * self.patience
 
     def _is_starved(self, chart: Chart) -> bool:
         if has_critic(chart):  # a group without variance is no group without signal

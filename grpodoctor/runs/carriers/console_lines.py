@@ -36,6 +36,11 @@ _BAR = re.compile(
     r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s*(\d{1,12})/(\d{1,12})\s*\["
 )
 _STEPS = re.compile(r"\b(?:train(?:ing)?|steps?|iterations?|episodes?)\b", re.IGNORECASE)
+_DATA = re.compile(
+    r"\b(?:split|examples?|dataset|shards?|files?|map|filter\w*|tokeniz\w*|loading|download\w*)\b",
+    re.IGNORECASE,
+)
+"""Titles of bars over data: `Generating train split` counts no steps of a training."""
 _PIPED = re.compile(r"\bStep\s+(\d{1,12})\s+\|\s+(.*)$")
 _PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
@@ -241,8 +246,12 @@ def progress(text: str) -> Bar | None:
     """The last progress bar of the training in a text; other bars have a title that says so."""
     if "%|" not in text:
         return None
-    bars = [each for each in _BAR.finditer(text) if not each[1] or _STEPS.search(each[1])]
+    bars = [each for each in _BAR.finditer(text) if not each[1] or _is_of_training(each[1])]
     return Bar(int(bars[-1][2]), int(bars[-1][3])) if bars else None
+
+
+def _is_of_training(title: str) -> bool:
+    return _STEPS.search(title) is not None and _DATA.search(title) is None
 
 
 def piped(text: str) -> Said | None:

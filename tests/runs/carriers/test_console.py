@@ -363,6 +363,16 @@ def test_what_an_engine_is_told_about_sampling_is_no_row(tmp_path: Path) -> None
     assert len(rows_of((said + "step:1 - actor/entropy:0.3 - actor/lr:0.1\n") * 3, tmp_path)) == 3
 
 
+def test_a_bar_over_the_training_data_counts_no_steps(tmp_path: Path) -> None:
+    """Rows that say their own step, and a summary at the end that says none."""
+    text = (
+        "Generating train split: 100%|####| 7000/7000 [00:00<00:00, 3e5 examples/s]\n"
+        "[run] 1/2 | loss=0.5 | reward=0.1\n[run] 2/2 | loss=0.4 | reward=0.2\n"
+        "[run] Steps: 2 | Group: 4 | LR: 3e-05\n[run] Peak accuracy: 60.0%\n"
+    )
+    assert [row.step for row in rows_of(text, tmp_path) if row.step is not None] == [1, 2]
+
+
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     line = VERL.format(step=1, reward=0.5)
