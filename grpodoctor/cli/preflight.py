@@ -79,10 +79,7 @@ def preflight(
     with ended_by_signals(), _progress() as (tell, watch):
         found = make(request, checks, tell=tell, watch=watch)
     _report(found, output, output_format)
-    if found.failed:
-        raise typer.Exit(2)
-    if found.reaches(fail_on.value):
-        raise typer.Exit(1)
+    raise typer.Exit(2 if found.failed else int(found.reaches(fail_on.value)))
 
 
 @contextmanager

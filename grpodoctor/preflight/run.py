@@ -308,12 +308,16 @@ def _length(patient: Patient, row: Row) -> int:
 
 
 def _write_filtered(request: Request, patient: Patient) -> int | None:
-    """Write the prompts of the right difficulty among those that were sampled from."""
+    """Write the prompts of the right difficulty among those that were sampled from.
+
+    Raises:
+        DataError: if nothing tells how difficult they are, or they cannot be written.
+    """
     if request.filtered is None:
         return None
     solved = patient.bench.solved() if patient.bench and patient.judge else None
     if solved is None or patient.bench is None:
-        return None
+        raise DataError("nothing was written: no response was judged", where="--write-filtered")
     rates = solved.mean(axis=1)
     kept: list[Row] = [
         row

@@ -196,9 +196,8 @@ def test_an_engine_that_fails_leaves_the_other_checks(place: Path) -> None:
     assert report["passed"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_engines_end_with_the_preflight(place: Path, number: int) -> None:
-    work = place / f"ended-{number}"
+def test_engines_end_with_the_preflight(place: Path) -> None:
+    work = place / "ended"
     program = Path(__file__).parents[1] / "probe" / "fault_engine.py"
     command = ["--model", "model", "--prompts", "prompts.jsonl", "--work", str(work)]
     running = subprocess.Popen(
@@ -210,7 +209,7 @@ def test_engines_end_with_the_preflight(place: Path, number: int) -> None:
     while not list(work.glob("logs/*.log")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    running.send_signal(number)
+    running.send_signal(signal.SIGTERM)
     _, told = running.communicate(timeout=60)
     assert running.returncode == 130, told
     assert "Traceback" not in told
