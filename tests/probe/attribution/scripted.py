@@ -51,6 +51,7 @@ class Scripted:
     """By the engine's name; float32 otherwise."""
     layouts: dict[str, int] = field(default_factory=dict)
     refuses: Callable[[EngineSpec], bool] = lambda _: False
+    prompts: int = PROMPTS
     runs: int = 10_000
     """Engines that may be loaded before the budget is spent."""
     loaded: list[EngineSpec] = field(default_factory=list)
@@ -171,7 +172,7 @@ def case_of(
     rollouts = lab.folder / "rollouts"
     rollouts.mkdir(parents=True)
     responses = []
-    for prompt in range(PROMPTS):
+    for prompt in range(lab.prompts):
         for sample in range(SAMPLES):
             response = Response([7, 8], [0] * TOKENS, prompt=prompt, sample=sample)
             _draw(lab, sampler, response)

@@ -368,6 +368,16 @@ def test_a_subset_is_one_where_the_others_are_sound(
     assert ("subset-of-sequences" in found) is named
 
 
+def test_one_response_of_eight(tmp_path: Path) -> None:
+    def told(response: Any) -> None:
+        if (response.prompt, response.sample) == (0, 1):
+            response.logprobs = (1.3 * np.asarray(response.logprobs)).tolist()
+
+    lab = Scripted(tmp_path, exact, prompts=2)
+    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=told))
+    assert (named.cause, named.details) == ("subset-of-sequences", ("prompt 0 sample 1",))
+
+
 def ended(response: Any) -> None:
     response.ended = True
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import EXACT, Bench
+from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.tensors import other_checkpoints
 
 _SHOWN = 8
-_FAR = 10.0
-"""Times the noise."""
 
 
 class StaleWeights(Cause):
@@ -54,11 +52,11 @@ class StaleWeights(Cause):
         )
 
     def remainder(self, bench: Bench, scene: Scene) -> Outcome | None:
-        """Far above rounding, everywhere, and with no other checkpoint to try."""
+        """Above rounding, everywhere, and with no other checkpoint to try."""
         differing = bench.case.differing
         if differing is not None and not differing:
             return None
-        if scene.gap < _FAR * (bench.noise or EXACT):
+        if not bench.is_loud(scene.gap):
             return None
         known = (
             f"{len(differing)} tensors differ by checksum"
@@ -67,7 +65,7 @@ class StaleWeights(Cause):
         )
         return Outcome(
             told=(
-                f"k3 of {scene.gap:.2g} nats per token is far more than rounding and spread over "
+                f"k3 of {scene.gap:.2g} nats per token is more than rounding and spread over "
                 f"all tokens, as between two checkpoints; {known}"
             ),
             confidence="likely" if differing else "possible",

@@ -9,7 +9,7 @@ from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.causes.long_context_drift import expected
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
 
-_FEWEST = 16
+_FEWEST = 6
 _MOST_OFF = 0.45
 """Share of the responses that can be a subset."""
 _CARRY = 0.8
