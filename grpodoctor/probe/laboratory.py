@@ -13,7 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.checking import check_ids, check_sampled, check_scored
-from grpodoctor.probe.lab import BudgetSpentError, EngineFacts, Job, SampleJob, ScoreJob
+from grpodoctor.probe.lab import (
+    BudgetSpentError,
+    EngineFacts,
+    Job,
+    SampleJob,
+    ScoreJob,
+    TokeniseJob,
+)
 from grpodoctor.probe.launch import (
     Ended,
     Launch,
@@ -191,6 +198,11 @@ class Laboratory:
         """What is still to be done and may succeed, each answer once."""
         if self.key(engine) in self._failed:
             return []
+        told = [task.output.name for task in tasks if isinstance(task.job, TokeniseJob)]
+        unread = [self._failed[name] for name in told if name in self._failed]
+        for task in tasks:  # what cannot be read cannot be answered
+            if unread and isinstance(task.job, SampleJob) and not task.is_done:
+                self._failed.setdefault(task.output.name, unread[0])
         for task in tasks:  # what was to be scored may not have been sampled
             source = task.job.rollouts.name if isinstance(task.job, ScoreJob) else ""
             if source in self._failed:

@@ -197,6 +197,15 @@ def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(lab: Labor
     assert len(logs(lab)) == 2
 
 
+def test_prompts_that_cannot_be_read_are_not_asked_in_another_load(lab: Laboratory) -> None:
+    engine = spec(fault="refuse", at="tokenise")
+    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    outcomes = lab.attempt(engine, [TokeniseJob(), SAMPLE, own])
+    assert {str(each) for each in outcomes} == {str(outcomes[0])}
+    assert isinstance(outcomes[0], EngineError)
+    assert len(logs(lab)) == 1
+
+
 def test_an_engine_without_a_sign_of_life_is_ended(lab: Laboratory) -> None:
     with pytest.raises(
         EngineError, match=r"gave no sign of life for 1\.5 s.*last lines: loaded.*timeout="
