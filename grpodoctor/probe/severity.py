@@ -15,21 +15,37 @@ SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 HARM = SamplerLearnerMismatch.harm
 """Mean |Δp| from which training was seen to suffer."""
 
+NEGLIGIBLE = 1e-4
+"""Mean |Δp|: a quarter of what rounding to bfloat16 makes of two sound engines (docs/probe.md)."""
+OF_NUMBERS = frozenset(
+    {
+        *("attention-kernel", "batch-variance", "kv-cache", "long-context-drift"),
+        *("parallel-layout", "precision", "quantisation", "router-flips"),
+    }
+)
+"""Causes that do harm by the size of their gap alone. The others are faults however small it is:
+stale weights that differ little today are stale all the same."""
+
 
 def severity_of(cell: Cell) -> Severity:
     """How bad a cell is.
 
     `critical`: training was seen to suffer from such a gap, or there are log-probabilities that are
     no numbers. `warning`: it is larger than two sound engines show, a cause was found, or
-    a control failed. `info`: there is a known difference whose effect was not measured.
+    a control failed. `info`: there is a known difference whose effect was not measured, or one of
+    computing that has next to none.
     """
     if cell.comparison is None:
         return "none"
     if _is_harmful(cell.comparison):
         return "critical"
     failed = any(control.passed is False for control in cell.controls)
-    found = any(cause.confidence != "possible" for cause in cell.causes)
-    if failed or found or figure(cell.comparison, "mismatch/prob_diff_mean") > ORDINARY:
+    mean = figure(cell.comparison, "mismatch/prob_diff_mean")
+    found = any(
+        cause.confidence != "possible" and (mean >= NEGLIGIBLE or cause.cause not in OF_NUMBERS)
+        for cause in cell.causes
+    )
+    if failed or found or mean > ORDINARY:
         return "warning"
     return "info" if cell.causes else "none"
 

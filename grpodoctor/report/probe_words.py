@@ -166,7 +166,8 @@ def standing(cell: Cell) -> tuple[str, Tone]:
         is_far = figure(cell.comparison, "mismatch/prob_diff_mean") > ORDINARY
         return "differ" if sure or is_far else "control failed", "warning"
     if severity == "info":
-        return "unsure", "info"
+        sure = any(cause.confidence != "possible" for cause in cell.causes)
+        return "small gap" if sure else "unsure", "info"
     unexplained = cell.verdict == measured_verdict(cell.comparison)
     is_exact = figure(cell.comparison, "mismatch/prob_diff_max/worst_sequence") == 0
     return "small gap" if unexplained and not is_exact else "agree", "good"

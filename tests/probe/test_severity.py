@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.compare import compare
 from grpodoctor.probe.controls import not_made, weights_control
 from grpodoctor.probe.results import Cell, NamedCause
-from grpodoctor.probe.severity import measured_verdict, severity_of
+from grpodoctor.probe.severity import OF_NUMBERS, measured_verdict, severity_of
 from tests.probe.pairs import random_responses, write
 
 
@@ -66,3 +67,20 @@ def test_controls_and_causes(tmp_path: Path) -> None:
     assert severity_of(replace(sound, causes=(cause,))) == "info"
     assert severity_of(replace(sound, causes=(replace(cause, confidence="likely"),))) == "warning"
     assert severity_of(Cell(sampler="a", learner="b", max_tokens=8, status="failed")) == "none"
+
+
+@pytest.mark.parametrize(
+    ("cause", "gap", "severity"),
+    [
+        ("batch-variance", 1e-4, "info"),  # a router's near tie falls otherwise in float32
+        ("batch-variance", 0.002, "warning"),
+        ("stale-weights", 1e-4, "warning"),
+    ],
+)
+def test_a_cause_of_next_to_no_gap(tmp_path: Path, cause: str, gap: float, severity: str) -> None:
+    named = NamedCause(cause=cause, title="x", confidence="proven", explained=1.0, told="x")
+    assert severity_of(replace(cell(tmp_path, gap), causes=(named,))) == severity
+
+
+def test_causes_that_are_judged_by_their_gap_exist() -> None:
+    assert OF_NUMBERS < {each.id for each in all_causes()}

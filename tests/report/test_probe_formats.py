@@ -173,6 +173,12 @@ STANDS = {
     "unsure": replace(
         PAIR.cells[0], causes=(replace(CAUSE, confidence="possible"),), controls=CONTROLS[:2]
     ),
+    "small gap": replace(
+        PAIR.cells[0],
+        causes=(replace(CAUSE, cause="batch-variance"),),
+        controls=CONTROLS[:2],
+        comparison=comparison(0.01),
+    ),
     "failed": result().cells[-1],
     "not run": replace(result().cells[-1], status="not_run"),
 }
