@@ -265,7 +265,7 @@ def test_int8_on_two_ranks_scores_its_own_tokens_exactly(
 @pytest.mark.parametrize(
     ("options", "what", "remedy"),
     [
-        ({"attnetion": "x"}, "vLLM has no option 'attnetion'", "tensor_parallel_size"),
+        ({"attnetion": "x"}, "vLLM has no option 'attnetion'", "did you mean attention"),
         ({"dtype": "float99"}, "vLLM does not start: ", "its log"),
     ],
 )
