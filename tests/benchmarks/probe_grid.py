@@ -3,7 +3,8 @@
 `make probe-grid` runs it (about an hour on two cores) and leaves `probe-grid/dense` and
 `probe-grid/moe` with a report each; run again, it goes on where it was ended. Prints the figures as
 they stand in the docs: mean |Δp|, mean over responses of the largest |Δp|, the largest of all, k3,
-and the causes that were named.
+and the causes that were named; of a mixture also the share of tokens with another expert in any
+layer, and k3 with the learner's routers forced to the sampler's experts.
 """
 
 import argparse
@@ -127,19 +128,33 @@ def _probe(name: str, folder: Path, limit: int, tokens: int) -> None:
     ]
     done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
     print(f"\n{name}: exit code {done.returncode}, {limit} prompts of {tokens} tokens")
-    print("| sampler | learner | mean / mean of max / max Δp | k3 | why |\n|---|---|---|---|---|")
-    for cell in read_result(folder / "probe" / "probe.json").cells:
-        print(_line(cell), flush=True)
+    cells = read_result(folder / "probe" / "probe.json").cells
+    is_mixture = any(cell.comparison and cell.comparison.experts for cell in cells)
+    names = ["sampler", "learner", "mean / mean of max / max Δp", "k3"]
+    names += ["flips", "k3 replayed"] * is_mixture + ["why"]
+    print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
+    for cell in cells:
+        print(_line(cell, is_mixture=is_mixture), flush=True)
 
 
-def _line(cell: Cell) -> str:
+def _line(cell: Cell, *, is_mixture: bool) -> str:
     pair = f"| {_short(cell.sampler)} | {_short(cell.learner)} |"
     if cell.status != "done":
         return f"{pair} {cell.status} | | {cell.told[:200]} |"
     mean, most, worst, k3 = (figure_of(cell, metric) or 0.0 for metric in _FIGURES)
     verdict = "rounding" if cell.verdict.startswith("The engines agree") else cell.verdict
     causes = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)
-    return f"{pair} {mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e} | {causes or verdict} |"
+    routed = _routed(cell) if is_mixture else ""
+    figures = f"{mean:.1e} / {most:.1e} / {worst:.1e} | {k3:.1e}"
+    return f"{pair} {figures} |{routed} {causes or verdict} |"
+
+
+def _routed(cell: Cell) -> str:
+    """The columns of a mixture."""
+    experts = cell.comparison.experts if cell.comparison else None
+    flips = f"{experts.any_flip_rate:.2%}" if experts else "not told"
+    after = f"{cell.replayed.kl_k3_after:.1e}" if cell.replayed else "not made"
+    return f" {flips} | {after} |"
 
 
 def _short(label: str) -> str:
