@@ -200,8 +200,9 @@ class Laboratory:
             return []
         told = [task.output.name for task in tasks if isinstance(task.job, TokeniseJob)]
         unread = [self._failed[name] for name in told if name in self._failed]
-        for task in tasks:  # what cannot be read cannot be answered
-            if unread and isinstance(task.job, SampleJob) and not task.is_done:
+        for task in tasks:  # what cannot be read cannot be answered, save from a record
+            drawn = isinstance(task.job, SampleJob) and not engine.is_record
+            if unread and drawn and not task.is_done:
                 self._failed.setdefault(task.output.name, unread[0])
         for task in tasks:  # what was to be scored may not have been sampled
             source = task.job.rollouts.name if isinstance(task.job, ScoreJob) else ""
