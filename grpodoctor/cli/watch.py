@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
@@ -35,6 +35,8 @@ _HINT = "Ctrl-C ends the watch; the run goes on"
 
 _HELD_SECONDS = 0.1
 """Between two looks while a step is not known to be whole: it is shown as soon as it is."""
+_LONGEST_SLEEP = 0.5
+"""Seconds until a signal is noticed at the latest."""
 
 
 class Apply(StrEnum):
@@ -95,8 +97,9 @@ def watch(
         _show_once(session, as_json=json)
     else:
         view = _StreamView() if json else View.of_terminal(_HINT)
-        with _gentle_end():
-            follow(session, view, ended=_end_of(session, until_finished), interval=interval)
+        with _gentle_end() as interrupted:
+            until = _end_of(session, until_finished)
+            follow(session, view, ended=until, interrupted=interrupted, interval=interval)
         _say_goodbye(session)
     if session.examination.report().reaches(fail_on.value):
         raise typer.Exit(1)
@@ -133,19 +136,36 @@ def _show_once(session: Session, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _gentle_end() -> Iterator[None]:
-    """Let Ctrl-C and a polite kill end the block without a trace."""
-    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _gentle_end() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C and a polite kill end the block without a trace; tells whether one has come."""
+    came: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) == 1:  # a second one would leave a trace in the tidying up after the first
+            raise KeyboardInterrupt
+
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A Ctrl-C that is ignored was ignored on purpose, as a shell does for what runs behind it.
+    mine = [number for number, one in former.items() if one is not signal.SIG_IGN]
+    for number in mine:
+        signal.signal(number, end)
     try:
-        yield
+        yield lambda: bool(came)
     except KeyboardInterrupt:
         pass
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number in mine:
+            signal.signal(number, former[number])
 
 
 def follow(
-    session: Session, view: View, *, ended: Callable[[], bool], interval: float = 0.5
+    session: Session,
+    view: View,
+    *,
+    ended: Callable[[], bool],
+    interrupted: Callable[[], bool] = lambda: False,
+    interval: float = 0.5,
 ) -> None:
     """Show a session tick by tick until it has ended; Ctrl-C is left to the caller.
 
@@ -153,6 +173,7 @@ def follow(
         session: the run under observation.
         view: where it is shown.
         ended: asked after each tick that read all there was.
+        interrupted: whether a signal has come, should its KeyboardInterrupt have been lost.
         interval: seconds between two looks.
     """
     with view:
@@ -163,7 +184,20 @@ def follow(
                 continue
             if ended():
                 return
-            time.sleep(min(interval, _HELD_SECONDS) if tick.held else interval)
+            _pause(min(interval, _HELD_SECONDS) if tick.held else interval, interrupted)
+
+
+def _pause(seconds: float, interrupted: Callable[[], bool]) -> None:
+    """Sleep in short pieces: a signal that comes just before a sleep does not cut it short.
+
+    Raises:
+        KeyboardInterrupt: if one has come.
+    """
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if interrupted():
+            raise KeyboardInterrupt
+        time.sleep(min(left, _LONGEST_SLEEP))
 
 
 class View(ABC):

@@ -15,9 +15,11 @@ import sys
 import termios
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from grpodoctor.cli.watch import View, follow
 from grpodoctor.runs.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
@@ -132,6 +134,16 @@ def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
     assert "Traceback" not in err
     assert err.count("\n") == 1
     assert "critical" in err
+
+
+def test_a_signal_whose_exception_was_lost_ends_the_watch_all_the_same():
+    class Unmoved(View):
+        def show(self, session, tick):
+            pass
+
+    session = SimpleNamespace(tick=lambda: SimpleNamespace(more=False, held=False))
+    with pytest.raises(KeyboardInterrupt):
+        follow(session, Unmoved(), ended=lambda: False, interrupted=lambda: True, interval=3600)
 
 
 class Terminal:
