@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -272,14 +272,29 @@ def end_marked(mark: str) -> int:
 
     Where there is no /proc none is found.
     """
-    found = list(_marked(mark))
-    for number in found:
+    found = _kill(_marked(mark))
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while any(map(_lives, found)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        found |= _kill(_marked(mark))  # with what they have started meanwhile
+    return len(found)
+
+
+def _kill(numbers: Iterable[int]) -> set[int]:
+    killed = set(numbers)
+    for number in killed:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(number, signal.SIGKILL)
-    deadline = time.monotonic() + _GRACE_SECONDS
-    while found and any(_marked(mark)) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-    return len(found)
+    return killed
+
+
+def _lives(number: int) -> bool:
+    """Whether a process has its memory still; one that nobody has waited for has not."""
+    try:
+        status = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _marked(mark: str) -> Iterator[int]:
