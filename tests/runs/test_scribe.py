@@ -183,7 +183,8 @@ time.sleep(60)
         trainer.wait(10)
     assert scribes_of(tmp_path) == [scribe]
     with Recorder.open(tmp_path, Manifest(), resume=True) as run:
-        assert scribes_of(tmp_path) == [run._scribe.process.pid]
+        # A process has no command line yet at the moment in which it is begun.
+        wait_until(lambda: scribes_of(tmp_path) == [run._scribe.process.pid])
         run.step(5, READY)
     assert steps_of(tmp_path) == [0, 1, 2, 3, 4, 5]
     assert list(rollout_files(tmp_path)) == [0, 1, 2, 3, 4]
