@@ -48,7 +48,7 @@ check: venv  ## lint, format, types and the order of the floors
 bench: venv  ## every figure that README and docs quote, printed
 	$(BIN)/python -m tests.benchmarks
 
-probe-grid: venv venv-vllm  ## real vLLM against real learners, the grid of docs/probe.md; about an hour
+probe-grid: venv venv-vllm  ## real vLLM against real learners, the grid of docs/probe.md; about half an hour
 	$(BIN)/python -m tests.benchmarks.probe_grid
 
 docs: venv  ## write docs/formulary.md anew from the variants' own pages

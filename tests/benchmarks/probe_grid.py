@@ -1,6 +1,6 @@
 """The grid of docs/probe.md: real vLLM against real learners, a dense model and a mixture.
 
-`make probe-grid` runs it (about an hour on two cores) and leaves `probe-grid/dense` and
+`make probe-grid` runs it (about half an hour on two cores) and leaves `probe-grid/dense` and
 `probe-grid/moe` with a report each; run again, it goes on where it was ended. Prints the figures as
 they stand in the docs: mean |Δp|, mean over responses of the largest |Δp|, the largest of all, k3,
 and the causes that were named; of a mixture also the share of tokens with another expert in any
