@@ -56,7 +56,7 @@ docs: venv  ## write docs/formulary.md anew from the variants' own pages
 
 large-dump: venv  ## read a rollout dump of 5 GB; prints steps, responses, and the peak of memory in MB
 	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \
-	$(BIN)/python -m tests.runs.dumps.large "$$dump" 5000 10
+	$(BIN)/python -m tests.runs.rollout_dumps.large "$$dump" 5000 10
 
 constraints: venv venv-vllm  ## pin what is installed now
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt

@@ -31,10 +31,16 @@ import numpy as np
 from contract import Processing, RefusalError, Response, with_defaults
 
 from grpodoctor.errors import GrpodoctorError, RunError
-from grpodoctor.runs.carriers.catalogue import logs_in
-from grpodoctor.runs.dumps.base import DumpFormat, Notes, Piece, Responses, Sequences
-from grpodoctor.runs.dumps.catalogue import dump_format_named, dumps_among
-from grpodoctor.runs.dumps.plan import plan
+from grpodoctor.frameworks.rollout_formats.base import (
+    DumpFormat,
+    Notes,
+    Piece,
+    Responses,
+    Sequences,
+)
+from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named, dumps_among
+from grpodoctor.runs.log_formats.catalogue import logs_in
+from grpodoctor.runs.rollout_dumps.plan import plan
 
 _SIDES = ("sampler", "learner")
 _DEFAULTS: dict[str, Any] = {

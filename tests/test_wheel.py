@@ -92,7 +92,9 @@ def model(tmp_path: Path) -> Path:
 def test_a_probe_runs_its_own_programs_in_another_python(
     installed: Path, model: Path, tmp_path: Path
 ) -> None:
-    where = "from grpodoctor.programs import program as p; print(p('probes', 'contract.py'))"
+    where = (
+        "from grpodoctor.support.programs import program as p; print(p('probes', 'contract.py'))"
+    )
     found = _run(installed / "python", "-c", where, cwd=tmp_path)
     assert Path(found.stdout.strip()).is_relative_to(installed.parent), found.stderr
     prompts = tmp_path / "prompts.jsonl"

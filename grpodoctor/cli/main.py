@@ -1,6 +1,6 @@
 """The command line: one lazily imported file per command.
 
-A command is the function of the name of its module: `grpodoctor/cli/check.py` holds `check`, with
+A command is the function of the name of its module: `grpodoctor/cli/commands/check.py` holds `check`, with
 its options as typer annotations and its help as the docstring.
 """
 
@@ -79,7 +79,7 @@ class _LazyCommands(TyperGroup):
 
 
 def _load(name: str) -> Any:
-    module = import_module(f"grpodoctor.cli.{name}")
+    module = import_module(f"grpodoctor.cli.commands.{name}")
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name)(getattr(module, name))
     return get_command(single)
@@ -87,7 +87,7 @@ def _load(name: str) -> Any:
 
 def _complain(error: GrpodoctorError) -> None:
     """Print an error as one harmless line on stderr."""
-    from grpodoctor.report.escape import plain
+    from grpodoctor.support.safe_text import plain
 
     print(f"error: {plain(str(error))}", file=sys.stderr)
 

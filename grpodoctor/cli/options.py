@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from grpodoctor.runs.foreign import ReadOptions
+    from grpodoctor.runs.reading.framework_follower import ReadOptions
 
 
 class FailOn(StrEnum):
@@ -79,7 +79,7 @@ def read_options(
     Raises:
         ConfigError: if a mapping is none, or names a metric that is not in the vocabulary.
     """
-    from grpodoctor.runs.foreign import ReadOptions
+    from grpodoctor.runs.reading.framework_follower import ReadOptions
 
     pairs = dict(_pair(each) for each in mapping or ())
     return ReadOptions(log_format, run_config, pairs, ray)

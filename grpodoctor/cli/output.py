@@ -14,7 +14,7 @@ def write_report(output: Path, rendered: str) -> None:
         InputError: if it cannot be written there.
     """
     from grpodoctor.errors import InputError
-    from grpodoctor.report.escape import plain
+    from grpodoctor.support.safe_text import plain
 
     try:
         _put(output.resolve(), rendered)

@@ -15,7 +15,7 @@ class PageFormat(StrEnum):
 
 def json_text(data: object) -> str:
     """JSON for people and programs: indented, and harmless on a terminal."""
-    from grpodoctor.report.escape import json_bytes
+    from grpodoctor.support.safe_text import json_bytes
 
     return json_bytes(data, indent=True).decode()
 

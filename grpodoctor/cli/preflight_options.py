@@ -12,7 +12,7 @@ import typer
 from grpodoctor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from grpodoctor.probe.spec import EngineSpec
+    from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 
 class Format(StrEnum):
@@ -117,7 +117,7 @@ def engine_of(text: str | None) -> EngineSpec | None:
     Raises:
         ConfigError: if it names none.
     """
-    from grpodoctor.probe.spec import EngineSpec
+    from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
     return None if text is None else EngineSpec.parse(text)
 

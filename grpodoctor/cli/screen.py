@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from grpodoctor.report.escape import plain
-from grpodoctor.report.model import ReportedFinding
-from grpodoctor.report.snapshot import Snapshot, TreatmentState
-from grpodoctor.report.vitals import HISTORY, Vital, number
-from grpodoctor.report.words import SEVERITY_STYLES, TREND_ARROWS, counted, lasting
+from grpodoctor.monitor.report import ReportedFinding
+from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
+from grpodoctor.monitor.vitals import HISTORY, Vital, number
+from grpodoctor.report.run.phrases import SEVERITY_STYLES, TREND_ARROWS, counted, lasting
+from grpodoctor.support.safe_text import plain
 
 WIDE = 110
 """Columns from which on two columns stand side by side."""

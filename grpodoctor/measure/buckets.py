@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.measure.mismatch import BUCKETS, POSITION_EDGES, PROBABILITY_EDGES
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.measure.sample import drawn, lots_of
+from grpodoctor.measure.subsample import drawn, lots_of
 from grpodoctor.vocabulary.values import Mean, Reading
 
 DRAWN = 16

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.ragged import Ragged, fingerprints
-from grpodoctor.measure.sample import (
+from grpodoctor.measure.subsample import (
     LOOKED_INTO,
     SEARCHED,
     Lots,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from grpodoctor.rules.base import Severity
 
 if TYPE_CHECKING:
-    from grpodoctor.preflight.patient import Patient
+    from grpodoctor.preflight.context import Patient
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpodoctor.preflight.patient import Row
+from grpodoctor.preflight.context import Row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("choices", "options", "endings")

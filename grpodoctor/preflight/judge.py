@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.patient import Row, Verdict
+from grpodoctor.preflight.context import Row, Verdict
 
 _ANYTHING = (Exception, SystemExit)
 """What a user's code may raise."""

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.preflight.patient import Row
-from grpodoctor.probe.prompts import read_rows
+from grpodoctor.preflight.context import Row
+from grpodoctor.probe.inputs.prompts import read_rows
 
 ANSWER_COLUMNS = ("answer", "solution", "ground_truth", "gold", "label", "target", "reference")
 """Where a row's answer is looked for, in this order; then in `reward_model`, as verl keeps it."""

@@ -12,15 +12,15 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError, RunError
 from grpodoctor.preflight.base import Check, Remark, Skipped
-from grpodoctor.preflight.bench import Bench
 from grpodoctor.preflight.checks.pass_rates import PassRates
 from grpodoctor.preflight.checks.still_control import StillControl
+from grpodoctor.preflight.context import Judge, Patient, Plan, Row, load_tokenizer, read_settings
 from grpodoctor.preflight.judge import UserJudge
-from grpodoctor.preflight.patient import Judge, Patient, Plan, Row, load_tokenizer, read_settings
 from grpodoctor.preflight.rows import check_target, training_rows, write_rows
-from grpodoctor.probe.lab import BudgetSpentError
-from grpodoctor.probe.laboratory import Laboratory, Work
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.preflight.sampled_responses import Bench
+from grpodoctor.probe.engines.engine_runner import Laboratory, Work
+from grpodoctor.probe.engines.jobs import BudgetSpentError
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.rules.base import SEVERITIES, Severity
 
 SCHEMA_VERSION = 1

@@ -17,11 +17,16 @@ from typing import Any, Protocol
 from grpodoctor.errors import DataError, EngineError, GrpodoctorError, RunError
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.investigate import investigate
-from grpodoctor.probe.book import Book, Measured, Pair
-from grpodoctor.probe.checking import read_ids
-from grpodoctor.probe.checksums import local_model
-from grpodoctor.probe.compare import compare
-from grpodoctor.probe.controlling import (
+from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.comparison.experts import compare_experts
+from grpodoctor.probe.comparison.severity import measured_verdict
+from grpodoctor.probe.controls.expert_replay import (
+    can_replay,
+    replay_job,
+    replayed_of,
+    tells_experts,
+)
+from grpodoctor.probe.controls.run_controls import (
     Rollouts,
     Weights,
     repeat_of,
@@ -30,8 +35,8 @@ from grpodoctor.probe.controlling import (
     stale_spec,
     told_under,
 )
-from grpodoctor.probe.experts import compare_experts
-from grpodoctor.probe.lab import (
+from grpodoctor.probe.engines.engine_runner import Laboratory, Outcome, Work
+from grpodoctor.probe.engines.jobs import (
     BudgetSpentError,
     EngineFacts,
     Processing,
@@ -40,17 +45,17 @@ from grpodoctor.probe.lab import (
     TokeniseJob,
     Want,
 )
-from grpodoctor.probe.laboratory import Laboratory, Outcome, Work
-from grpodoctor.probe.launch import check_start, model_of
-from grpodoctor.probe.pieces import with_pieces
-from grpodoctor.probe.plan import Plan
-from grpodoctor.probe.prompts import Prompt, read_prompts, shown
-from grpodoctor.probe.prompts_builtin import builtin_prompts, has_chat_template
-from grpodoctor.probe.replaying import can_replay, replay_job, replayed_of, tells_experts
-from grpodoctor.probe.results import ProbeResult
-from grpodoctor.probe.severity import measured_verdict
-from grpodoctor.probe.spec import EngineSpec
-from grpodoctor.probe.store import content_key, fingerprint, read_json, write_json
+from grpodoctor.probe.engines.launch import check_start, model_of
+from grpodoctor.probe.engines.output_validation import read_ids
+from grpodoctor.probe.engines.store import content_key, fingerprint, read_json, write_json
+from grpodoctor.probe.inputs.checksums import local_model
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.inputs.plan import Plan
+from grpodoctor.probe.inputs.prompts import Prompt, read_prompts, shown
+from grpodoctor.probe.inputs.prompts_builtin import builtin_prompts, has_chat_template
+from grpodoctor.probe.results.probe_state import Book, Measured, Pair
+from grpodoctor.probe.results.results import ProbeResult
+from grpodoctor.probe.results.token_text import with_pieces
 
 _CONTROL_RESPONSES = 256
 """Responses that controls look at: one shard."""

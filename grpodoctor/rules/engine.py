@@ -29,9 +29,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from grpodoctor.frameworks.logging_advice import feeding
 from grpodoctor.rules.base import SEVERITIES, Finding, Need, Rule, Severity, Sighting
 from grpodoctor.runs.chart import WINDOW, Chart
-from grpodoctor.runs.dialects.advice import feeding
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.corrections.base import Corrected
-from grpodoctor.trainer.routing import Gates, ReplayCounts
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.sections import OptimiserConfig
+from grpodoctor.trainer.algorithms.corrections.base import Corrected
+from grpodoctor.trainer.config.sections import OptimiserConfig
+from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.moe.routing import Gates, ReplayCounts
 
 
 @dataclass(frozen=True, slots=True)

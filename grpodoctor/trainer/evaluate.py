@@ -7,12 +7,12 @@ from math import comb
 import numpy as np
 import torch
 
-from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.distributed import ALONE, Ranks
-from grpodoctor.trainer.policy import Policy
-from grpodoctor.trainer.sampler import Samples, sample
-from grpodoctor.trainer.sharing import judge, sample_in_shares
-from grpodoctor.trainer.tasks.base import Task
+from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.data.tasks.base import Task
+from grpodoctor.trainer.distributed.divided_work import judge, sample_in_shares
+from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
+from grpodoctor.trainer.engines.sampler import Samples, sample
+from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 

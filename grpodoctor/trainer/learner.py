@@ -11,18 +11,22 @@ import torch
 from torch import Tensor
 
 from grpodoctor.measure.logits import token_logprobs
-from grpodoctor.trainer.adamw import build_adamw, take_step
-from grpodoctor.trainer.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, TopTokens
+from grpodoctor.trainer.algorithms.penalties import penalties
+from grpodoctor.trainer.algorithms.positive_nll import positive_weights
+from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
+from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.batches import LearnBatch, Update, chunks
-from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.distributed import ALONE, Ranks
-from grpodoctor.trainer.forward import recomputing, response_logits
-from grpodoctor.trainer.loss_settings import LossConfig
-from grpodoctor.trainer.losses.base import LossInputs, LossTerms, TopTokens
-from grpodoctor.trainer.penalties import penalties
-from grpodoctor.trainer.positive_nll import positive_weights
-from grpodoctor.trainer.registry import choice_of, loss_of
-from grpodoctor.trainer.routing import (
+from grpodoctor.trainer.config.loss_settings import LossConfig
+from grpodoctor.trainer.config.sections import OptimiserConfig
+from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
+from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.model.adamw import build_adamw, take_step
+from grpodoctor.trainer.model.forward import recomputing, response_logits
+from grpodoctor.trainer.model.scoring import top_logprobs
+from grpodoctor.trainer.moe.routing import (
     ReplayCounts,
     Routers,
     Tape,
@@ -30,10 +34,6 @@ from grpodoctor.trainer.routing import (
     router_shift,
     sum_counts,
 )
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.scoring import top_logprobs
-from grpodoctor.trainer.sections import OptimiserConfig
-from grpodoctor.trainer.sequence_mask import stale_responses
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -29,19 +29,35 @@ import numpy as np
 import torch
 
 from grpodoctor.errors import ConfigError, GrpodoctorError, RunError
-from grpodoctor.trainer import checkpoint
-from grpodoctor.trainer.advantages.base import AdvantageInputs, TokenInputs, of_kept
-from grpodoctor.trainer.answers import answer
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, TokenInputs, of_kept
+from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
+from grpodoctor.trainer.algorithms.passes import passes_over
+from grpodoctor.trainer.algorithms.positive_nll import refuse_unjudged
+from grpodoctor.trainer.algorithms.registry import advantage_of, correction_of, remembers_prompts
+from grpodoctor.trainer.algorithms.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
-from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.corrections.base import CorrectionInputs
-from grpodoctor.trainer.critic import ADVANTAGE, Critic, value_batch
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.distributed import ALONE, Ranks
-from grpodoctor.trainer.engines import build_engine
-from grpodoctor.trainer.entropy_controller import EntropyController
+from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.data.pass_rates import watched
+from grpodoctor.trainer.data.prompt_history import PromptHistory
+from grpodoctor.trainer.distributed.divided_work import score_shared
+from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
+from grpodoctor.trainer.distributed.sharding import (
+    divide_weights,
+    gather_weights,
+    load_shared,
+    shard,
+)
+from grpodoctor.trainer.engines.rollout_engine import build_engine
+from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.evaluate import evaluate
-from grpodoctor.trainer.experts import (
+from grpodoctor.trainer.learner import Learner, Look
+from grpodoctor.trainer.model import checkpoint
+from grpodoctor.trainer.model.critic import ADVANTAGE, Critic, value_batch
+from grpodoctor.trainer.model.reference import Reference
+from grpodoctor.trainer.model.scoring import Scores
+from grpodoctor.trainer.moe.experts import (
     experts_to_replay,
     old_gates,
     replay_rates,
@@ -49,27 +65,11 @@ from grpodoctor.trainer.experts import (
     steering_routers,
     watch_experts,
 )
-from grpodoctor.trainer.journal import Journal
-from grpodoctor.trainer.learner import Learner, Look
-from grpodoctor.trainer.memory import explaining_shortage
-from grpodoctor.trainer.pass_rates import watched
-from grpodoctor.trainer.passes import passes_over
-from grpodoctor.trainer.positive_nll import refuse_unjudged
-from grpodoctor.trainer.prompt_history import PromptHistory
-from grpodoctor.trainer.record import StepFacts
-from grpodoctor.trainer.reference import Reference
-from grpodoctor.trainer.registry import advantage_of, correction_of, remembers_prompts
+from grpodoctor.trainer.out_of_memory import explaining_shortage
+from grpodoctor.trainer.recording import Journal
+from grpodoctor.trainer.request_handler import answer
 from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.scoring import Scores
-from grpodoctor.trainer.shaping.kl_in_reward import kl_in_reward
-from grpodoctor.trainer.sharding import (
-    divide_weights,
-    gather_weights,
-    load_shared,
-    shard,
-)
-from grpodoctor.trainer.sharing import score_shared
+from grpodoctor.trainer.step_record import StepFacts
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 

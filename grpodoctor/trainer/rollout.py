@@ -10,22 +10,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.advantages.base import varied_groups
-from grpodoctor.trainer.codec import Codec
-from grpodoctor.trainer.config import TrainConfig
-from grpodoctor.trainer.distributed import ALONE, Ranks
-from grpodoctor.trainer.engines import Engine
-from grpodoctor.trainer.sampler import Samples, concatenate
-from grpodoctor.trainer.sampling.active_sampling import active_sampling
-from grpodoctor.trainer.sampling.duplicates import duplicates
-from grpodoctor.trainer.sampling.dynamic_sampling import dynamic_sampling
-from grpodoctor.trainer.sampling.filter_groups import filter_groups
-from grpodoctor.trainer.sampling.overlong_mask import overlong_mask
-from grpodoctor.trainer.sections import RolloutConfig
-from grpodoctor.trainer.shaping.repetition import repetition
-from grpodoctor.trainer.shaping.soft_overlong import soft_overlong
-from grpodoctor.trainer.sharing import join_rewards, judge
-from grpodoctor.trainer.tasks.base import Problem, Rewards, Task, verdicts
+from grpodoctor.trainer.algorithms.advantages.base import varied_groups
+from grpodoctor.trainer.algorithms.filters.active_sampling import active_sampling
+from grpodoctor.trainer.algorithms.filters.duplicates import duplicates
+from grpodoctor.trainer.algorithms.filters.dynamic_sampling import dynamic_sampling
+from grpodoctor.trainer.algorithms.filters.filter_groups import filter_groups
+from grpodoctor.trainer.algorithms.filters.overlong_mask import overlong_mask
+from grpodoctor.trainer.algorithms.shaping.repetition import repetition
+from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
+from grpodoctor.trainer.config.sections import RolloutConfig
+from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, verdicts
+from grpodoctor.trainer.distributed.divided_work import join_rewards, judge
+from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
+from grpodoctor.trainer.engines.rollout_engine import Engine
+from grpodoctor.trainer.engines.sampler import Samples, concatenate
+from grpodoctor.trainer.model.tokenizer import Codec
 
 _REFILLS: Mapping[str, Callable[[int, int], int]] = {
     "rounds": dynamic_sampling,

@@ -44,9 +44,9 @@ import orjson
 import torch
 
 from grpodoctor.errors import DataError
-from grpodoctor.trainer.codec import Codec
-from grpodoctor.trainer.policy import Policy
-from grpodoctor.trainer.sampler import sample
+from grpodoctor.trainer.engines.sampler import sample
+from grpodoctor.trainer.model.policy import Policy
+from grpodoctor.trainer.model.tokenizer import Codec
 
 _LONGEST = 100_000
 """Characters of a reply that are looked at."""

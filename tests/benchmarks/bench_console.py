@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from grpodoctor.report.replay import replay
-from grpodoctor.runs.opening import open_run
+from grpodoctor.monitor.replay import replay
+from grpodoctor.runs.reading.opening import open_run
 
 STEPS, KEYS, BAR_SECONDS = 10_000, 60, 3.0
 NAMED = (

@@ -21,11 +21,11 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
+from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.runs.carriers.catalogue import logs_in
-from grpodoctor.runs.dumps import runners
-from grpodoctor.runs.dumps.catalogue import dumps_among
-from grpodoctor.runs.dumps.reading import DumpReader
+from grpodoctor.runs.log_formats.catalogue import logs_in
+from grpodoctor.runs.rollout_dumps import runners
+from grpodoctor.runs.rollout_dumps.reading import DumpReader
 from grpodoctor.runs.rollouts import write_rollouts
 
 MEGABYTES = int(os.environ.get("GRPODOCTOR_BENCH_MB", "1000"))

@@ -18,8 +18,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from grpodoctor.cli.demo import DISEASE
-from grpodoctor.trainer.config import load_config
+from grpodoctor.cli.commands.demo import DISEASE
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 
 BLOCK = 10

@@ -13,10 +13,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from transformers import GenerationConfig
 
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.sampler import sample
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.sampler import sample
+from grpodoctor.trainer.model.policy import Policy, load_policy
 
 PROMPTS, GROUP, LENGTH, ROUNDS = 16, 8, 28, 8
 

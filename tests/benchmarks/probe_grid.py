@@ -15,9 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from grpodoctor.probe.results import Cell  # noqa: E402 - found by the line above
-from grpodoctor.probe.results_json import read_result  # noqa: E402
-from grpodoctor.report.probe_pictures import figure_of  # noqa: E402
+from grpodoctor.probe.results.json import read_result  # noqa: E402
+from grpodoctor.probe.results.results import Cell  # noqa: E402 - found by the line above
+from grpodoctor.report.probe.charts import figure_of  # noqa: E402
 from tests.probes import models, quantised  # noqa: E402
 
 _VLLM = ROOT / ".venv-vllm" / "bin" / "python"

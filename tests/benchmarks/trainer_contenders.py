@@ -94,7 +94,7 @@ def our_trainer(
     model: Path, prompts: Path, folder: Path, completions: int, length: int, *, record: bool
 ) -> Trainer:
     """A run whose settings are those that `run_trl` gives TRL."""
-    from grpodoctor.trainer.config import load_config
+    from grpodoctor.trainer.config.train_config import load_config
     from grpodoctor.trainer.loop import Trainer
 
     settings = {
@@ -198,10 +198,10 @@ def save_model(folder: Path) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-    from grpodoctor.trainer.codec import ALPHABET
-    from grpodoctor.trainer.config import load_config
-    from grpodoctor.trainer.data import build_task
-    from grpodoctor.trainer.policy import load_policy
+    from grpodoctor.trainer.config.train_config import load_config
+    from grpodoctor.trainer.data.loading import build_task
+    from grpodoctor.trainer.model.policy import load_policy
+    from grpodoctor.trainer.model.tokenizer import ALPHABET
 
     config = load_config({"model": {"warm_start_steps": 0}})
     architecture = load_policy(config, build_task(config.task)).model.config

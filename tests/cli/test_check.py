@@ -178,7 +178,7 @@ def test_check_needs_neither_torch_nor_plotly(output_format, well, tmp_path):
 def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, capsys):
     from types import SimpleNamespace
 
-    from grpodoctor.cli import check
+    from grpodoctor.cli.commands import check
 
     monkeypatch.setattr(check, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(check.sys.stderr, "isatty", lambda: True)

@@ -57,7 +57,7 @@ def test_help_names_every_command():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_list_of_commands_says_what_the_commands_say(command):
-    function = getattr(import_module(f"grpodoctor.cli.{command}"), command)
+    function = getattr(import_module(f"grpodoctor.cli.commands.{command}"), command)
     assert function.__doc__.splitlines()[0] == COMMANDS[command]
 
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from grpodoctor.frameworks.spelling import FRAMEWORKS
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.remedies.catalogue import all_remedies
-from grpodoctor.remedies.spelling import FRAMEWORKS
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.metrics import METRICS
 from tests.cli.test_main import run
@@ -64,10 +64,10 @@ def test_a_remedy_is_spelled_in_the_framework_asked_for():
 
 
 def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
-    from grpodoctor.cli import remedy as command
+    from grpodoctor.cli.commands import remedy as command
     from grpodoctor.cli.pages import PageFormat
+    from grpodoctor.monitor.examination import _advice
     from grpodoctor.remedies.catalogue import remedy_of
-    from grpodoctor.report.examination import _advice
 
     sampler = remedy_of("higher-precision-sampler")
     page = command._PAGES[PageFormat.text](command._detail(sampler, "verl"))
@@ -83,7 +83,7 @@ def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_remedy_has_its_page_in_every_framework(framework):
-    from grpodoctor.cli import remedy as command
+    from grpodoctor.cli.commands import remedy as command
     from grpodoctor.cli.pages import PageFormat
 
     for remedy in all_remedies():

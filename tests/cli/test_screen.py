@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from grpodoctor.cli.screen import Screen, compose, duration, sparkline
-from grpodoctor.report.session import Session
+from grpodoctor.monitor.session import Session
 from tests.report.simulated import HOSTILE, record_run
 
 

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpodoctor.cli.watch import View, follow
-from grpodoctor.runs.recorder import Recorder
+from grpodoctor.cli.commands.watch import View, follow
+from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
 from tests.cli.test_main import run
@@ -289,7 +289,7 @@ def test_a_second_watch_does_not_repeat_the_journal(tmp_path, sick):
     events.write_bytes(b"")
 
     def notes():
-        from grpodoctor.report.session import Session
+        from grpodoctor.monitor.session import Session
 
         session = Session(tmp_path / "run", apply="safe")
         session.read_all()
@@ -304,7 +304,7 @@ def test_a_second_watch_does_not_repeat_the_journal(tmp_path, sick):
 
 def test_a_mailbox_that_cannot_be_written_is_told_and_the_watch_goes_on(tmp_path, sick):
     from grpodoctor.cli.screen import compose
-    from grpodoctor.report.session import Session
+    from grpodoctor.monitor.session import Session
 
     shutil.copytree(sick, tmp_path / "run")
     (tmp_path / "run" / "events.jsonl").unlink()

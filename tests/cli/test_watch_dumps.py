@@ -73,7 +73,7 @@ from pathlib import Path
 import numpy as np
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
-from grpodoctor.runs.recorder import Recorder
+from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.values import Mean
 

@@ -7,9 +7,9 @@ import pytest
 
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.buckets import DRAWN, NAMES, sort_drawn, sorted_readings
-from grpodoctor.measure.digest import Digest, digest_readings, join
 from grpodoctor.measure.mismatch import mismatch_readings
 from grpodoctor.measure.ragged import Ragged, gap_figures
+from grpodoctor.measure.response_table import Digest, digest_readings, join
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import Reading, scalar
 

@@ -9,14 +9,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client
 
 from grpodoctor.preflight.base import Remark, Skipped
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.judge import UserJudge
-from grpodoctor.preflight.patient import (
+from grpodoctor.preflight.context import (
     Patient,
     Plan,
     Row,
     load_tokenizer,
     read_settings,
 )
+from grpodoctor.preflight.judge import UserJudge
 
 
 @pytest.fixture(scope="session")

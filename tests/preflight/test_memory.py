@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from grpodoctor.preflight.base import Remark, Skipped
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.patient import Patient, Plan, Row
+from grpodoctor.preflight.context import Patient, Plan, Row
 from tests.probes.models import variant
 
 Make = Callable[..., Patient]

@@ -13,8 +13,8 @@ import pytest
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.base import Remark, Skipped
 from grpodoctor.preflight.catalogue import all_checks
+from grpodoctor.preflight.context import Patient, Plan, Row
 from grpodoctor.preflight.judge import UserJudge
-from grpodoctor.preflight.patient import Patient, Plan, Row
 from tests.preflight.conftest import ROWS
 
 Make = Callable[..., Patient]

@@ -8,10 +8,10 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.preflight.base import Remark
 from grpodoctor.preflight.choices import options_of
-from grpodoctor.preflight.patient import Patient, Plan, Row
+from grpodoctor.preflight.context import Patient, Plan, Row
 from grpodoctor.preflight.rows import check_target, training_rows, write_rows
 from grpodoctor.preflight.run import _asked
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 Make = Callable[..., Patient]
 Remarks = Callable[[str, Patient], list[Remark]]

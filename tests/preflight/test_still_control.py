@@ -9,8 +9,8 @@ import pytest
 
 from grpodoctor.preflight.base import Remark, Skipped
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.patient import Patient
-from grpodoctor.probe.results import Interval
+from grpodoctor.preflight.context import Patient
+from grpodoctor.probe.results.results import Interval
 
 Make = Callable[..., Patient]
 Remarks = Callable[[str, Patient], list[Remark]]

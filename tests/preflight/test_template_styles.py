@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from grpodoctor.preflight.base import Remark
-from grpodoctor.preflight.patient import Patient, Row
+from grpodoctor.preflight.context import Patient, Row
 
 Make = Callable[..., Patient]
 Remarks = Callable[[str, Patient], list[Remark]]

@@ -10,7 +10,7 @@ import pytest
 from grpodoctor.errors import ModelError
 from grpodoctor.preflight.base import Remark, Skipped
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.patient import Patient, Plan, Row, load_tokenizer
+from grpodoctor.preflight.context import Patient, Plan, Row, load_tokenizer
 from tests.probes.models import CONTEXT, variant
 
 Make = Callable[..., Patient]

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.probe.shards import Shard
+from grpodoctor.probe.engines.shards import Shard
 
 PROGRAMS = Path(__file__).parents[2] / "probes"
 

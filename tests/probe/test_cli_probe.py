@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.probe.results_json import read_result
+from grpodoctor.probe.results.json import read_result
 from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.values import Mean
-from tests.runs.dumps import samples
+from tests.runs.rollout_dumps import samples
 
 ENGINE = Path(__file__).with_name("fault_engine.py")
 SMALL = ("--limit", "6", "--samples", "2", "--max-tokens", "8", "--no-attribution")

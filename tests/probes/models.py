@@ -31,7 +31,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from grpodoctor.trainer.warmstart import cache_folder
+from grpodoctor.trainer.model.warm_start import cache_folder
 
 SPECIALS = ("<pad>", "<eos>", "<bos>", "<user>", "<assistant>", "<unk>")
 WORDS = (*SPECIALS, *"0123456789+-=; abcdefghijklmnopqrstuvwxyz")

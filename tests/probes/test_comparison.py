@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from grpodoctor.probe.compare import compare
-from grpodoctor.probe.controls import repeat_control, self_scoring_control, stale_control
-from grpodoctor.probe.experts import compare_experts
-from grpodoctor.probe.results import Comparison
+from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.comparison.experts import compare_experts
+from grpodoctor.probe.controls.controls import repeat_control, self_scoring_control, stale_control
+from grpodoctor.probe.results.results import Comparison
 from grpodoctor.vocabulary.values import scalar
 from tests.probes.conftest import engine
 from tests.probes.models import texts

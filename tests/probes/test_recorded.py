@@ -1,6 +1,6 @@
 """A record as an engine: what every framework's dump holds of both sides, and what none does.
 
-The dumps of other frameworks are written as these write them (`tests/runs/dumps/samples`); our own
+The dumps of other frameworks are written as these write them (`tests/runs/rollout_dumps/samples`); our own
 is that of a real run.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.config import load_config
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.vocabulary.values import scalar
 from tests.probes.models import tokenizer
 from tests.probes.programs import Ran, run, sample, score
-from tests.runs.dumps import samples
+from tests.runs.rollout_dumps import samples
 
 WITH_BOTH = {
     "own": samples.own,

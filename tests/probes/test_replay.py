@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpodoctor.probe.experts import compare_experts
+from grpodoctor.probe.comparison.experts import compare_experts
 from tests.probes.conftest import engine
 from tests.probes.models import texts, variant
 from tests.probes.programs import Ran, score

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpodoctor.probe.shards import read_shards
+from grpodoctor.probe.engines.shards import read_shards
 from tests.probes.conftest import engine
 from tests.probes.models import messages, prompts_file, tokenizer, variant
 from tests.probes.programs import Ran, run, run_vllm, sample, score

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.lab import EngineFacts
-from grpodoctor.probe.results import (
+from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.results.results import (
     Bin,
     Cell,
     Comparison,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.report import html, probe_html
-from grpodoctor.report.replay import replay
+from grpodoctor.monitor.replay import replay
+from grpodoctor.report.probe import html as probe_html
+from grpodoctor.report.run import html
 from tests.report import probed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from grpodoctor.report import html, markdown, text
-from grpodoctor.report.dossier import Beside
-from grpodoctor.report.escape import json_bytes
-from grpodoctor.report.replay import replay
-from grpodoctor.report.samples import Recorded, samples_of
+from grpodoctor.monitor.replay import replay
+from grpodoctor.monitor.report_data import Beside
+from grpodoctor.monitor.sample_responses import Recorded, samples_of
+from grpodoctor.report.run import html, markdown, text
 from grpodoctor.runs.records import EVENTS, STEPS, Event
+from grpodoctor.support.safe_text import json_bytes
 from tests.report.simulated import HOSTILE, record_run
 
 ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -273,7 +273,7 @@ def test_a_broken_rollouts_file_costs_the_responses_only(tmp_path, sick):
 
 
 def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
-    from grpodoctor.report.model import evidence_to_json
+    from grpodoctor.monitor.report import evidence_to_json
     from grpodoctor.rules.base import Evidence
 
     data = evidence_to_json(Evidence("ratio/max", 3, float("inf"), float("nan"), "seq-1"))

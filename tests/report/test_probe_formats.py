@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from grpodoctor.probe.results import Cell, ProbeResult
-from grpodoctor.probe.severity import measured_verdict
-from grpodoctor.report import probe_html, probe_text
-from grpodoctor.report.probe_advice import advised
-from grpodoctor.report.probe_names import short_names
-from grpodoctor.report.probe_pictures import grid_figures
-from grpodoctor.report.probe_words import close_to_one, standing
+from grpodoctor.probe.comparison.severity import measured_verdict
+from grpodoctor.probe.results.results import Cell, ProbeResult
+from grpodoctor.report.probe import html as probe_html
+from grpodoctor.report.probe import text as probe_text
+from grpodoctor.report.probe.advice import advised
+from grpodoctor.report.probe.charts import grid_figures
+from grpodoctor.report.probe.names import short_names
+from grpodoctor.report.probe.phrases import close_to_one, standing
 from grpodoctor.vocabulary.values import Mean
 from tests.report.probed import CAUSE, CONTROLS, HOSTILE, REPLAYED, comparison, result
 

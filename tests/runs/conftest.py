@@ -6,7 +6,7 @@ import pytest
 
 from grpodoctor.measure.batch import RolloutBatch
 
-WRITER = Path(__file__).with_name("writer.py")
+WRITER = Path(__file__).parent / "recording" / "writer.py"
 
 
 @pytest.fixture

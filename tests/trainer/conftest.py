@@ -18,9 +18,9 @@ def warm_policy():
     It comes from the user's cache, whose key holds the source of everything that shapes it, so
     that the workers of a parallel test run need not each train it.
     """
-    from grpodoctor.trainer.config import TrainConfig
-    from grpodoctor.trainer.data import build_task
-    from grpodoctor.trainer.policy import load_policy
+    from grpodoctor.trainer.config.train_config import TrainConfig
+    from grpodoctor.trainer.data.loading import build_task
+    from grpodoctor.trainer.model.policy import load_policy
 
     config = TrainConfig()
     return load_policy(config, build_task(config.task))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.advantages.base import AdvantageInputs, varied_groups
-from grpodoctor.trainer.registry import advantage_of, names
-from grpodoctor.trainer.sections import AdvantageConfig
-from grpodoctor.trainer.shaping.soft_overlong import soft_overlong
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, varied_groups
+from grpodoctor.trainer.algorithms.registry import advantage_of, names
+from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
+from grpodoctor.trainer.config.sections import AdvantageConfig
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
 GROUPS = VECTORS["advantages"]["groups"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.config import load_config
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.treatment.mailbox import Mailbox, Request
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from grpodoctor.cli.main import app
-from grpodoctor.trainer.checkpoint import checkpoints
+from grpodoctor.trainer.model.checkpoint import checkpoints
 from tests.trainer.families import WORDS, build, save, save_tokenizer
 
 SMALL = (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.runs.records import STEPS
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 
 COMMAND = (sys.executable, "-m", "grpodoctor", "train")
 SMALL = (

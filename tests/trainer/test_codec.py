@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.errors import DataError
-from grpodoctor.trainer.codec import ALPHABET, CharCodec
-from grpodoctor.trainer.sections import TaskConfig
-from grpodoctor.trainer.tasks.registry import TASKS
+from grpodoctor.trainer.config.sections import TaskConfig
+from grpodoctor.trainer.data.tasks.registry import TASKS
+from grpodoctor.trainer.model.tokenizer import ALPHABET, CharCodec
 
 
 @given(st.text(alphabet=ALPHABET, min_size=1))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.loss_settings import SETTINGS, Gspo
-from grpodoctor.trainer.presets import preset_names, preset_of
+from grpodoctor.trainer.config.loss_settings import SETTINGS, Gspo
+from grpodoctor.trainer.config.presets import preset_names, preset_of
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_a_preset_says_all_that_it_sets(name: str) -> None:
 
 def test_checking_a_configuration_does_not_import_torch() -> None:
     program = (
-        "import sys; from grpodoctor.trainer.config import load_config; "
-        "from grpodoctor.trainer.presets import preset_of; "
+        "import sys; from grpodoctor.trainer.config.train_config import load_config; "
+        "from grpodoctor.trainer.config.presets import preset_of; "
         "load_config(preset_of('dapo').settings); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, DataError, ModelError, RunError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.adapters import add_adapters
-from grpodoctor.trainer.aggregation import StepTokens, token_weights
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.losses.base import LossInputs
+from grpodoctor.trainer.algorithms.positive_nll import positive_weights
+from grpodoctor.trainer.algorithms.registry import loss_of
 from grpodoctor.trainer.batches import LearnBatch, ValueBatch
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.critic import Critic, ValueModel, value_loss, value_readings
+from grpodoctor.trainer.config.loss_settings import loss_config
+from grpodoctor.trainer.config.presets import preset_of
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.loss_settings import loss_config
-from grpodoctor.trainer.losses.base import LossInputs
-from grpodoctor.trainer.positive_nll import positive_weights
-from grpodoctor.trainer.presets import preset_of
-from grpodoctor.trainer.registry import loss_of
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.critic import Critic, ValueModel, value_loss, value_readings
+from grpodoctor.trainer.model.lora import add_adapters
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.trainer.families import build
 

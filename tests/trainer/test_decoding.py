@@ -16,11 +16,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from grpodoctor.trainer.cache import roomy_cache
-from grpodoctor.trainer.codec import CharCodec
-from grpodoctor.trainer.decoding import ModuleStepper, PlainStepper, plain_weights, stepper_of
-from grpodoctor.trainer.forward import pack_left, positions
-from grpodoctor.trainer.sampler import sample
+from grpodoctor.trainer.engines.fast_decoding import (
+    ModuleStepper,
+    PlainStepper,
+    plain_weights,
+    stepper_of,
+)
+from grpodoctor.trainer.engines.kv_cache import roomy_cache
+from grpodoctor.trainer.engines.sampler import sample
+from grpodoctor.trainer.model.forward import pack_left, positions
+from grpodoctor.trainer.model.tokenizer import CharCodec
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,

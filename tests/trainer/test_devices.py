@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import grpodoctor
-from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 from tests.trainer.families import save
 

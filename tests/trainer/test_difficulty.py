@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.checkpoint import saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import FileTask
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.sections import DifficultyConfig
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import FileTask
+from grpodoctor.trainer.data.pass_rates import PassRates, watched
+from grpodoctor.trainer.data.tasks.base import Problem, Rewards
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.pass_rates import PassRates, watched
-from grpodoctor.trainer.sections import DifficultyConfig
-from grpodoctor.trainer.tasks.base import Problem, Rewards
+from grpodoctor.trainer.model.checkpoint import saved_config
 from grpodoctor.vocabulary.values import Rate, scalar
 
 

@@ -22,15 +22,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, MissingExtraError, RankError
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.distributed import ALONE, Ranks, launched, watching
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.tasks.base import Rewards
+from grpodoctor.trainer.distributed.divided_work import join_rewards
+from grpodoctor.trainer.distributed.ranks import ALONE, Ranks, launched, watching
+from grpodoctor.trainer.distributed.sharding import _refuse_crowding
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.sharding import _refuse_crowding
-from grpodoctor.trainer.sharing import join_rewards
-from grpodoctor.trainer.tasks.base import Rewards
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading
@@ -88,8 +88,8 @@ PAIRS = {
 PROGRAM = """
 import sys
 from pathlib import Path
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.distributed import launched, leave, process_group
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.distributed.ranks import launched, leave, process_group
 from grpodoctor.trainer.loop import Trainer
 
 ranks = launched()

@@ -5,14 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.engines import RolloutEngine
-from grpodoctor.trainer.forward import response_logits
-from grpodoctor.trainer.policy import Policy
-from grpodoctor.trainer.quantise import fake_quantise
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.sections import EngineConfig
+from grpodoctor.trainer.config.sections import EngineConfig
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.quantization import fake_quantise
+from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
+from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.policy import Policy
 
 
 def engine_of(policy: Policy, **engine: object) -> RolloutEngine:

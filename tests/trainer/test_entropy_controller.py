@@ -11,13 +11,13 @@ import torch
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.measure.logits import token_logprobs
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.checkpoint import saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.entropy.adaptive import adaptive
-from grpodoctor.trainer.entropy.bonus import bonus
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.entropy.adaptive import adaptive
+from grpodoctor.trainer.algorithms.entropy.bonus import bonus
+from grpodoctor.trainer.config.loss_settings import PpoClip
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.loss_settings import PpoClip
+from grpodoctor.trainer.model.checkpoint import saved_config
 from grpodoctor.vocabulary.values import scalar
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("kl_vectors.json").read_text())

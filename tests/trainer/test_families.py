@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import build_task
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.sampler import sample
+from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.policy import load_policy
-from grpodoctor.trainer.publish import checkpoint_weights
-from grpodoctor.trainer.sampler import sample
-from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.policy import load_policy
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import Max, Mean, Rate
 from tests.trainer.families import DENSE, FAMILIES, build, save
 

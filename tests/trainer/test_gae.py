@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.advantages.base import AdvantageInputs, TokenInputs
-from grpodoctor.trainer.advantages.gae import gae, policy_lambda
-from grpodoctor.trainer.registry import advantage_of
-from grpodoctor.trainer.sections import AdvantageConfig
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, TokenInputs
+from grpodoctor.trainer.algorithms.advantages.gae import gae, policy_lambda
+from grpodoctor.trainer.algorithms.registry import advantage_of
+from grpodoctor.trainer.config.sections import AdvantageConfig
 
 VECTOR: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())[
     "advantages"

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.advantages.base import centre
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.advantages.base import centre
+from grpodoctor.trainer.algorithms.kl.base import KlInputs
+from grpodoctor.trainer.algorithms.registry import kl_of, names
+from grpodoctor.trainer.algorithms.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.trainer.batches import LearnBatch
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.kl.base import KlInputs
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.registry import kl_of, names
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.trainer.rollout import Rollouts
-from grpodoctor.trainer.scoring import score
-from grpodoctor.trainer.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.vocabulary.values import Rate, scalar
 
 HERE = Path(__file__)

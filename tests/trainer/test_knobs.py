@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.remedies.spelling.bundled import KEYS
-from grpodoctor.runs.follower import read_run
+from grpodoctor.frameworks.bundled.knobs import KEYS
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.runs.records import Event
-from grpodoctor.trainer.config import known_keys, load_config
-from grpodoctor.trainer.knobs import apply_change, knobs_of
+from grpodoctor.trainer.config.knobs import apply_change, knobs_of
+from grpodoctor.trainer.config.train_config import known_keys, load_config
 from grpodoctor.trainer.loop import StepReport, Trainer
 from grpodoctor.treatment.mailbox import Mailbox, Request
 from grpodoctor.vocabulary.knobs import KNOBS, Setting

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from grpodoctor.errors import DataError
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
-from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.config.presets import preset_names, preset_of
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import StepReport, Trainer
-from grpodoctor.trainer.policy import load_policy
-from grpodoctor.trainer.presets import preset_names, preset_of
-from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.model.policy import load_policy
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 
 SMALL = (

@@ -10,15 +10,15 @@ from safetensors.torch import load_file, save_file
 
 from grpodoctor.cli.main import app
 from grpodoctor.errors import ConfigError, MissingExtraError, ModelError, RunError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer import adapters
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import build_task
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.publish import checkpoint_weights
-from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.model import lora as adapters
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import Mean, Rate
 from tests.trainer.families import FAMILIES, build, save
 

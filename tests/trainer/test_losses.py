@@ -14,14 +14,27 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.aggregation import AGGREGATIONS, StepTokens, token_weights
-from grpodoctor.trainer.corrections.base import Corrected, CorrectionInputs
-from grpodoctor.trainer.kl.base import KlInputs
-from grpodoctor.trainer.loss_settings import SETTINGS, loss_config
-from grpodoctor.trainer.losses.base import LossInputs, LossTerms, TopTokens, coarsened, covariances
-from grpodoctor.trainer.registry import Family, choice_of, correction_of, kl_of, loss_of, names
-from grpodoctor.trainer.sections import CorrectionConfig
-from grpodoctor.trainer.sequence_mask import stale_responses
+from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS, StepTokens, token_weights
+from grpodoctor.trainer.algorithms.corrections.base import Corrected, CorrectionInputs
+from grpodoctor.trainer.algorithms.kl.base import KlInputs
+from grpodoctor.trainer.algorithms.losses.base import (
+    LossInputs,
+    LossTerms,
+    TopTokens,
+    coarsened,
+    covariances,
+)
+from grpodoctor.trainer.algorithms.registry import (
+    Family,
+    choice_of,
+    correction_of,
+    kl_of,
+    loss_of,
+    names,
+)
+from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
+from grpodoctor.trainer.config.loss_settings import SETTINGS, loss_config
+from grpodoctor.trainer.config.sections import CorrectionConfig
 from grpodoctor.vocabulary.knobs import KNOBS
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
@@ -462,7 +475,7 @@ FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections", "reweight
     ("family", "name"), [(family, name) for family in FAMILIES for name in names(family)]
 )
 def test_the_page_of_a_variant_says_what_one_must_know(family: Family, name: str) -> None:
-    page = importlib.import_module(f"grpodoctor.trainer.{family}.{name}").__doc__ or ""
+    page = importlib.import_module(f"grpodoctor.trainer.algorithms.{family}.{name}").__doc__ or ""
     titles = re.findall(r"^(\w[\w ]*)$", page, re.MULTILINE)
     wanted = ["Formula", "Settings", "Moves", "Elsewhere", "Not with", "Source"]
     if family == "losses":

@@ -13,13 +13,13 @@ import orjson
 import pytest
 
 from grpodoctor.errors import ConfigError, DataError, MissingExtraError
-from grpodoctor.trainer import math_judge
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.final_answer import find_final
-from grpodoctor.trainer.math_judge import MathJudge
-from grpodoctor.trainer.math_worker import compare
-from grpodoctor.trainer.tasks.base import Problem
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.data.tasks.base import Problem
+from grpodoctor.trainer.rewards import math_check as math_judge
+from grpodoctor.trainer.rewards.final_answer import find_final
+from grpodoctor.trainer.rewards.math_check import MathJudge
+from grpodoctor.trainer.rewards.math_worker import compare
 
 
 @pytest.fixture(scope="module")

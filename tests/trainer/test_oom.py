@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from grpodoctor.errors import OutOfMemoryError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.memory import explaining_shortage
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.out_of_memory import explaining_shortage
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=5", "steps=4", "evaluation.every=0"),

@@ -16,12 +16,12 @@ from transformers import (
 )
 
 from grpodoctor.errors import ConfigError, ModelError
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.forward import response_logits
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.sampler import sample
-from grpodoctor.trainer.warmstart import cache_folder
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.sampler import sample
+from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.warm_start import cache_folder
 
 WORDS = ["<pad>", "<eos>", "<stop>", "<unk>", *"0123456789+-*=#."]
 TEMPLATE = (

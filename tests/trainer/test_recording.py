@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from grpodoctor.errors import DataError, RunError
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.runs.rollouts import read_rollouts
-from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.treatment.mailbox import Mailbox, Request
 from grpodoctor.vocabulary.metrics import metric_of

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.prompts=8"),
@@ -79,7 +79,7 @@ def test_prompts_from_a_file_go_on_where_they_stopped(tmp_path: Path) -> None:
 def test_a_killed_run_resumes_from_its_newest_checkpoint(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from grpodoctor.trainer.loop import Trainer\n"
-        "from grpodoctor.trainer.config import load_config\n"
+        "from grpodoctor.trainer.config.train_config import load_config\n"
         "Trainer(load_config(assignments=sys.argv[2:]), Path(sys.argv[1])).run()"
     )
     settings = [*SMALL, "steps=5000", "checkpoint.every=1", "checkpoint.keep=2"]

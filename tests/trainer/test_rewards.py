@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError, DataError, InputError
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.rewards import RewardedTask, UserReward, load_reward
-from grpodoctor.trainer.sections import TaskConfig
-from grpodoctor.trainer.tasks.base import Problem, Rewards
+from grpodoctor.trainer.config.sections import TaskConfig
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.data.tasks.base import Problem, Rewards
+from grpodoctor.trainer.rewards.functions import RewardedTask, UserReward, load_reward
 
 _names = (f"user_reward_{number}" for number in itertools.count())
 PROBLEMS = [Problem(str(index), f"{index}+0=", str(index)) for index in range(3)]

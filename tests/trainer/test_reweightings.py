@@ -12,20 +12,25 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.advantages.base import AdvantageInputs
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
+from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.losses.base import LossInputs
+from grpodoctor.trainer.algorithms.passes import passes_over
+from grpodoctor.trainer.algorithms.registry import (
+    advantage_of,
+    correction_of,
+    loss_of,
+    reweighting_of,
+)
+from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
 from grpodoctor.trainer.batches import LearnBatch
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.corrections.base import CorrectionInputs
+from grpodoctor.trainer.config.sections import AdvantageConfig, ReweightingConfig
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.prompt_history import PromptHistory
+from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.losses.base import LossInputs
-from grpodoctor.trainer.passes import passes_over
-from grpodoctor.trainer.prompt_history import PromptHistory
-from grpodoctor.trainer.registry import advantage_of, correction_of, loss_of, reweighting_of
-from grpodoctor.trainer.reweightings.base import ReweightingInputs
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.sections import AdvantageConfig, ReweightingConfig
 from grpodoctor.vocabulary.values import scalar
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())

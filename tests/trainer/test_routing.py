@@ -14,18 +14,20 @@ from torch import Tensor
 
 from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.measure.experts import replay_readings
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.trainer.batches import LearnBatch
-from grpodoctor.trainer.checkpoint import saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.engines import RolloutEngine
-from grpodoctor.trainer.forward import recomputing, response_logits
+from grpodoctor.trainer.config.presets import preset_of
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
+from grpodoctor.trainer.engines.sampler import Samples, concatenate
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.presets import preset_of
-from grpodoctor.trainer.routing import (
+from grpodoctor.trainer.model.checkpoint import saved_config
+from grpodoctor.trainer.model.forward import recomputing, response_logits
+from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.scoring import score
+from grpodoctor.trainer.moe.routing import (
     ABSENT,
     Routers,
     gate_weights,
@@ -33,8 +35,6 @@ from grpodoctor.trainer.routing import (
     require_routers,
     routers_of,
 )
-from grpodoctor.trainer.sampler import Samples, concatenate
-from grpodoctor.trainer.scoring import score
 from grpodoctor.treatment.mailbox import Mailbox, Request
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Rate, Reading, scalar

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, ModelError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.aggregation import StepTokens, token_weights
-from grpodoctor.trainer.config import load_config
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.algorithms.losses.gmpo import gmpo
+from grpodoctor.trainer.algorithms.losses.rspo import rspo
+from grpodoctor.trainer.config.loss_settings import Gmpo, Rspo
+from grpodoctor.trainer.config.presets import preset_of
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.loss_settings import Gmpo, Rspo
-from grpodoctor.trainer.losses.base import LossInputs, LossTerms
-from grpodoctor.trainer.losses.gmpo import gmpo
-from grpodoctor.trainer.losses.rspo import rspo
-from grpodoctor.trainer.presets import preset_of
-from grpodoctor.trainer.routing import Gates, Tape, router_shift, routers_of
+from grpodoctor.trainer.moe.routing import Gates, Tape, router_shift, routers_of
 from grpodoctor.vocabulary.values import scalar
 from tests.trainer.families import build, save
 

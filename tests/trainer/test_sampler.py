@@ -9,12 +9,12 @@ from scipy import stats
 from torch import Tensor
 
 from grpodoctor.errors import DataError
-from grpodoctor.trainer.codec import CharCodec
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.forward import positions, response_logits
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.sampler import Samples, concatenate, draw_tokens, sample
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.sampler import Samples, concatenate, draw_tokens, sample
+from grpodoctor.trainer.model.forward import positions, response_logits
+from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.tokenizer import CharCodec
 
 CODEC = CharCodec()
 PROMPTS = ["1+2=", "7*3+8-2=", "9=", "4-4+4*4-4=", "0*0="]

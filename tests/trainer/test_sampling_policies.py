@@ -14,22 +14,22 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.advantages.base import AdvantageInputs, of_kept
-from grpodoctor.trainer.aggregation import AGGREGATIONS
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, of_kept
+from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS
+from grpodoctor.trainer.algorithms.filters.duplicates import duplicates
+from grpodoctor.trainer.algorithms.registry import advantage_of
+from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
-from grpodoctor.trainer.checkpoint import saved_config
-from grpodoctor.trainer.config import TrainConfig, load_config
+from grpodoctor.trainer.config.presets import preset_of
+from grpodoctor.trainer.config.sections import AdvantageConfig, OptimiserConfig
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.tasks.base import Problem
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.presets import preset_of
-from grpodoctor.trainer.registry import advantage_of
+from grpodoctor.trainer.model.checkpoint import saved_config
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
-from grpodoctor.trainer.sampling.duplicates import duplicates
-from grpodoctor.trainer.scoring import score
-from grpodoctor.trainer.sections import AdvantageConfig, OptimiserConfig
-from grpodoctor.trainer.shaping.repetition import repetition
-from grpodoctor.trainer.tasks.base import Problem
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("kl_vectors.json").read_text())

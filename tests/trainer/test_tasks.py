@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.trainer.sections import TaskConfig
-from grpodoctor.trainer.tasks.base import Problem
-from grpodoctor.trainer.tasks.registry import TASKS
-from grpodoctor.trainer.tasks.scratch import ScratchTask
+from grpodoctor.trainer.config.sections import TaskConfig
+from grpodoctor.trainer.data.tasks.base import Problem
+from grpodoctor.trainer.data.tasks.registry import TASKS
+from grpodoctor.trainer.data.tasks.scratch import ScratchTask
 
 NAMES = sorted(TASKS)
 

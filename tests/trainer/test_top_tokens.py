@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.forward import response_logits
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, coarsened
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.engines.sampler import Samples, concatenate, sample
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.losses.base import LossInputs, coarsened
-from grpodoctor.trainer.policy import Policy
-from grpodoctor.trainer.sampler import Samples, concatenate, sample
-from grpodoctor.trainer.scoring import top_logprobs
+from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.policy import Policy
+from grpodoctor.trainer.model.scoring import top_logprobs
 from grpodoctor.vocabulary.values import scalar
 
 TEMPERATURE = 0.7

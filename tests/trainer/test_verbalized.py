@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.errors import DataError
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.data import build_task
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.sampler import sample
-from grpodoctor.trainer.scoring import score
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.sampler import sample
+from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.trainer.verbalized import (
     choose,
     parse,

@@ -21,15 +21,15 @@ import torch
 from safetensors.torch import load_file
 
 from grpodoctor.errors import DataError, EngineError
-from grpodoctor.runs.follower import read_run
-from grpodoctor.trainer.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.config import load_config
-from grpodoctor.trainer.forward import response_logits
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.engines.vllm_engine import _asks, _within, open_vllm
+from grpodoctor.trainer.engines.vllm_server import serve_command
+from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.publish import checkpoint_weights
-from grpodoctor.trainer.scoring import score
-from grpodoctor.trainer.vllm_engine import _asks, _within, open_vllm
-from grpodoctor.trainer.vllm_server import serve_command
+from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.scoring import score
 from tests.trainer.families import FAMILIES
 from tests.trainer.vllm_helpers import (
     SMALL,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError, EngineError, MissingExtraError
-from grpodoctor.trainer.config import load_config
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.vllm_worker import EXTENSION
 from tests.trainer.vllm_helpers import (
     SMALL,
     VOCABULARY,

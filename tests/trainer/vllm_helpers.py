@@ -15,15 +15,15 @@ import httpx2
 import pytest
 import torch
 
-from grpodoctor.runs.follower import read_run
+from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.trainer.config import TrainConfig, load_config
-from grpodoctor.trainer.data import build_task
+from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.engines.vllm_engine import VllmEngine, open_vllm
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.policy import Policy, load_policy
-from grpodoctor.trainer.sampler import Samples
-from grpodoctor.trainer.scoring import score
-from grpodoctor.trainer.vllm_engine import VllmEngine, open_vllm
+from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import scalar
 from tests.trainer.families import save
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from grpodoctor.errors import ModelError
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient, ids_of, text_of
+from grpodoctor.preflight.context import Patient, ids_of, text_of
 
 _TURNS: tuple[dict[str, Any], ...] = (
     {"role": "user", "content": "What is 2 + 3?"},

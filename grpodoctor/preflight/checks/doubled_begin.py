@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient, Row, text_of
+from grpodoctor.preflight.context import Patient, Row, text_of
 
 _MOST_ROWS = 2000
 _SHOWN = 5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.preflight.answers import formats_of, written
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD, Gold
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.constructed_answers import formats_of, written
+from grpodoctor.preflight.context import Patient
+from grpodoctor.preflight.reference_answers import NEEDS_ANSWERS, NEEDS_REWARD, Gold
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.chances import signal_interval, signal_of
 from grpodoctor.preflight.checks.pass_rates import NEEDS_BENCH
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.context import Patient
+from grpodoctor.preflight.pass_rate_stats import signal_interval, signal_of
 from grpodoctor.rules.base import Severity
 
 _SIZES = (2, 4, 8, 16, 32, 64)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from grpodoctor.preflight.answers import final_answer
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
 from grpodoctor.preflight.choices import letter_of, options_of
-from grpodoctor.preflight.gold import NEEDS_ANSWERS
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.constructed_answers import final_answer
+from grpodoctor.preflight.context import Patient
+from grpodoctor.preflight.reference_answers import NEEDS_ANSWERS
 
 _ADVICE = "ask for the value instead of the letter, or leave such questions out"
 _FEWEST = 20

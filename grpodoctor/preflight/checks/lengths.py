@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.context import Patient
 from grpodoctor.rules.base import Severity
 
 

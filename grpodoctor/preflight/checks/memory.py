@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient
-from grpodoctor.probe.checksums import open_checkpoint
+from grpodoctor.preflight.context import Patient
+from grpodoctor.probe.inputs.checksums import open_checkpoint
 from grpodoctor.rules.base import Severity
 
 _GIB = 1 << 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient
-from grpodoctor.probe.results import Comparison
+from grpodoctor.preflight.context import Patient
+from grpodoctor.probe.results.results import Comparison
 from grpodoctor.rules.base import Severity
 from grpodoctor.vocabulary.values import scalar
 

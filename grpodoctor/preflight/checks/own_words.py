@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient, text_of
+from grpodoctor.preflight.context import Patient, text_of
 
 _MARK = "grpodoctor"
 _QUESTION: tuple[dict[str, Any], ...] = ({"role": "user", "content": _MARK},)

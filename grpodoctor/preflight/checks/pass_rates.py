@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.chances import beta_of, outside_rate, pass_at_k, rate_error
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.context import Patient
+from grpodoctor.preflight.pass_rate_stats import beta_of, outside_rate, pass_at_k, rate_error
 from grpodoctor.rules.base import Severity
 
 NEEDS_BENCH = Skipped(

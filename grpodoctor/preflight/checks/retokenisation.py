@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.context import Patient
 
 _SHOWN = 3
 _MOST_ROWS = 512

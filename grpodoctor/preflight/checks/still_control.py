@@ -10,9 +10,9 @@ import numpy as np
 
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
 from grpodoctor.preflight.checks.mismatch import K3, NEEDS_PAIR
-from grpodoctor.preflight.patient import Patient
-from grpodoctor.probe.results import Interval
-from grpodoctor.runs.opening import open_run
+from grpodoctor.preflight.context import Patient
+from grpodoctor.probe.results.results import Interval
+from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 
 _RATE = "optimiser/learning_rate"

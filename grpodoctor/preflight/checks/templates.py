@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from grpodoctor.preflight.answers import is_in_form
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.chances import rate_error
 from grpodoctor.preflight.checks.pass_rates import NEEDS_BENCH
-from grpodoctor.preflight.patient import Patient
+from grpodoctor.preflight.constructed_answers import is_in_form
+from grpodoctor.preflight.context import Patient
+from grpodoctor.preflight.pass_rate_stats import rate_error
 from grpodoctor.rules.base import Severity
 
 

@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers import Case, bad_cases
 from grpodoctor.preflight.base import Check, Outcome, Remark
-from grpodoctor.preflight.gold import NEEDS_ANSWERS, NEEDS_REWARD, NOTHING_PAID
-from grpodoctor.preflight.patient import Judge, Patient, Row, Verdict
+from grpodoctor.preflight.constructed_answers import Case, bad_cases
+from grpodoctor.preflight.context import Judge, Patient, Row, Verdict
+from grpodoctor.preflight.reference_answers import NEEDS_ANSWERS, NEEDS_REWARD, NOTHING_PAID
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 3

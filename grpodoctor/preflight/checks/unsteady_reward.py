@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers import written
 from grpodoctor.preflight.base import Check, Outcome, Remark, Skipped
-from grpodoctor.preflight.gold import NEEDS_REWARD
-from grpodoctor.preflight.patient import Judge, Patient, Row
+from grpodoctor.preflight.constructed_answers import written
+from grpodoctor.preflight.context import Judge, Patient, Row
+from grpodoctor.preflight.reference_answers import NEEDS_REWARD
 
 _ODD = {
     "an empty response": "",

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from grpodoctor.probe.lab import Processing
-from grpodoctor.probe.results import Confidence
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.results.results import Confidence
 
 if TYPE_CHECKING:
-    from grpodoctor.probe.attribution.bench import Bench
+    from grpodoctor.probe.attribution.experiments import Bench
     from grpodoctor.probe.attribution.tokens import Tokens
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.probe.lab import EngineFacts, Processing, Sampling
-from grpodoctor.probe.results import Comparison, Control, NamedCause
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.results.results import Comparison, Control, NamedCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

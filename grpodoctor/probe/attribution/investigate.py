@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import EXACT, QUIET, Bench
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
+from grpodoctor.probe.attribution.experiments import EXACT, QUIET, Bench
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.verdict import verdict_of
-from grpodoctor.probe.lab import BudgetSpentError, Lab
-from grpodoctor.probe.results import Confidence, NamedCause
+from grpodoctor.probe.engines.jobs import BudgetSpentError, Lab
+from grpodoctor.probe.results.results import Confidence, NamedCause
 
 _WHOLE = 0.9
 """Who explains so much of what is left needs no competitor."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.errors import ModelError
-from grpodoctor.probe.attribution.bench import Bench, model_path, read_config
-from grpodoctor.probe.checksums import Tensor, open_checkpoint
+from grpodoctor.probe.attribution.experiments import Bench, model_path, read_config
+from grpodoctor.probe.inputs.checksums import Tensor, open_checkpoint
 
 KINDS = {
     "embeddings": r"embed_tokens|word_embeddings|wte\.",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
 from grpodoctor.measure.divergence import k3
-from grpodoctor.probe.shards import Shard, read_pairs
+from grpodoctor.probe.engines.shards import Shard, read_pairs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

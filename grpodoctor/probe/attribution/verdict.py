@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from grpodoctor.probe.attribution.bench import computes_in
 from grpodoctor.probe.attribution.case import Attribution, Case
-from grpodoctor.probe.results import NamedCause
-from grpodoctor.probe.severity import without_numbers
+from grpodoctor.probe.attribution.experiments import computes_in
+from grpodoctor.probe.comparison.severity import without_numbers
+from grpodoctor.probe.results.results import NamedCause
 
 _WORTH_SAYING = 0.1
 """Of the gap left unexplained."""

@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.probe.attribution.case import Case
-from grpodoctor.probe.checksums import checkpoint_of, compare_checkpoints
-from grpodoctor.probe.compare import compare
-from grpodoctor.probe.lab import Processing, SampleJob, Sampling, ScoreJob, TokeniseJob, Want
-from grpodoctor.probe.laboratory import Laboratory
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.engines.engine_runner import Laboratory
+from grpodoctor.probe.engines.jobs import (
+    Processing,
+    SampleJob,
+    Sampling,
+    ScoreJob,
+    TokeniseJob,
+    Want,
+)
+from grpodoctor.probe.inputs.checksums import checkpoint_of, compare_checkpoints
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 FAULTY = Path(__file__).with_name("faulty.py")
 

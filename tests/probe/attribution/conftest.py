@@ -8,8 +8,8 @@ import pytest
 
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.investigate import investigate
-from grpodoctor.probe.lab import Sampling
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.engines.jobs import Sampling
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import measured
 from tests.probe.attribution.in_process import InProcess
 from tests.probes import models

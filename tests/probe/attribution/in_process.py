@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from grpodoctor.probe import laboratory
-from grpodoctor.probe.launch import Ended, Launch, launch
+from grpodoctor.probe.engines import engine_runner as laboratory
+from grpodoctor.probe.engines.launch import Ended, Launch, launch
 
 PROBES = Path(__file__).parents[3] / "probes"
 HERE = ("engine_transformers.py", "faulty.py")

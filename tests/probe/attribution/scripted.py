@@ -18,8 +18,8 @@ from scipy.special import log_softmax
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
-from grpodoctor.probe.compare import compare
-from grpodoctor.probe.lab import (
+from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.engines.jobs import (
     BudgetSpentError,
     EngineFacts,
     Job,
@@ -28,7 +28,7 @@ from grpodoctor.probe.lab import (
     ScoreJob,
     TokeniseJob,
 )
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
 

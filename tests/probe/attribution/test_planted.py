@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe.attribution.case import Attribution
-from grpodoctor.probe.lab import Processing
-from grpodoctor.probe.results import NamedCause
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.results.results import NamedCause
 from tests.probe.attribution.cases import faulty, plain
 from tests.probe.attribution.conftest import Directories, Investigate
 

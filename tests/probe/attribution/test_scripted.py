@@ -16,9 +16,9 @@ from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.tensors import in_layers, kinds_of, layers_of
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.lab import Processing, Sampling
-from grpodoctor.probe.results import Control
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.engines.jobs import Processing, Sampling
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.results.results import Control
 from tests.probe.attribution.scripted import TOKENS, Scripted, case_of, noisy
 
 LEARNER = EngineSpec.of("transformers", "model", {})

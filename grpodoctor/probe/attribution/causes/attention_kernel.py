@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
-from grpodoctor.probe.lab import EngineFacts
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _KERNELS = ("eager", "sdpa")
 """Of the learner: what every build of torch has."""

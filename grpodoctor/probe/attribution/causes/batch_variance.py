@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench, difference_gap
+from grpodoctor.probe.attribution.experiments import Bench, difference_gap
 
 _LEAST = 0.2
 

@@ -9,10 +9,10 @@ from operator import itemgetter
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench, model_path, read_config
 from grpodoctor.probe.attribution.causes.prompt_ids import PromptIds
+from grpodoctor.probe.attribution.experiments import Bench, model_path, read_config
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.pieces import texts_of
+from grpodoctor.probe.results.token_text import texts_of
 
 _MOST_LIMITS = 3
 _BEGINS = ("<s>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>")

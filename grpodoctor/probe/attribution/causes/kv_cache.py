@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.experiments import Bench
 
 _OPTIONS = ("kv_cache_dtype", "type_k", "type_v")
 """Of vLLM, and of llama.cpp."""

@@ -6,8 +6,8 @@ import numpy as np
 from scipy import stats
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.causes.router_flips import steady
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _FEWEST = 200

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench, model_path, read_config, with_model
+from grpodoctor.probe.attribution.experiments import Bench, model_path, read_config, with_model
 from grpodoctor.probe.attribution.tensors import link_files, write_once
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _OF_NO_ACCOUNT = frozenset(
     [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _GAIN = 0.3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
-from grpodoctor.probe.lab import EngineFacts
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _DEGREES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 

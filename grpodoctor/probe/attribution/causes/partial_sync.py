@@ -10,7 +10,7 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench, model_path, with_model
+from grpodoctor.probe.attribution.experiments import Bench, model_path, with_model
 from grpodoctor.probe.attribution.tensors import (
     KINDS,
     PROJECTIONS,

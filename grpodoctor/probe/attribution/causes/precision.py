@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import COARSE, Bench, in_precision
+from grpodoctor.probe.attribution.experiments import COARSE, Bench, in_precision
 
 _ENOUGH = 0.9
 """Of the gap: what is left in the coarser precision is then left to others to explain."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.experiments import Bench
 
 _TIMES = 3.0
 """How many times the gap of other responses that of responses with cached prompts must be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import EXACT, Bench
+from grpodoctor.probe.attribution.experiments import EXACT, Bench
 
 _SHOWN = 3
 

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import (
+from grpodoctor.probe.attribution.experiments import (
     EXACT,
     Bench,
     difference_gap,
@@ -22,8 +22,8 @@ from grpodoctor.probe.attribution.bench import (
 )
 from grpodoctor.probe.attribution.tensors import KINDS
 from grpodoctor.probe.attribution.tokens import Floats
-from grpodoctor.probe.lab import EngineFacts
-from grpodoctor.probe.spec import EngineSpec
+from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_format")
 _FAKE = {4: "int4", 8: "int8"}

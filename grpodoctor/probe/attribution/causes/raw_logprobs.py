@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.causes.temperature import fit, is_raw, rescored_at, vars_of
 from grpodoctor.probe.attribution.causes.truncation import cuts, written
 from grpodoctor.probe.attribution.causes.wrong_sampler import WrongSampler
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.lab import Processing, ScoreJob
+from grpodoctor.probe.engines.jobs import Processing, ScoreJob
 
 _INSIDE = 0.98
 """Of the tokens, which must lie within the cut that was asked for."""

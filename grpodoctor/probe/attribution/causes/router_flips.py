@@ -6,9 +6,9 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Flags, Integers, Tokens
-from grpodoctor.probe.replaying import can_replay
+from grpodoctor.probe.controls.expert_replay import can_replay
 
 _TIMES = 3.0
 """How many times the gap of tokens routed alike that of the others must be."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.causes.long_context_drift import expected
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
 
 _FEWEST = 6

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Floats
-from grpodoctor.probe.lab import Processing
+from grpodoctor.probe.engines.jobs import Processing
 
 TEMPERATURES = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 3.0)
 """The columns of `at_temperature_NT`, as `probes/contract.py` has them."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
 from grpodoctor.probe.attribution.causes.temperature import best_processing, fit_of_a_cut
+from grpodoctor.probe.attribution.experiments import Bench
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.lab import Processing
+from grpodoctor.probe.engines.jobs import Processing
 
 _ONE_SIDED = 0.9
 """Of the tokens that differ at all: renormalising a part of the support only raises it."""

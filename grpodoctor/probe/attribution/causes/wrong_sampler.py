@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.bench import Bench
-from grpodoctor.probe.lab import Processing
+from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.engines.jobs import Processing
 
 _STANDARD_ERRORS = 6.0
 """Sound engines stay below 2 (docs/attribution.md)."""

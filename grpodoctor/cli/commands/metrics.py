@@ -1,0 +1,134 @@
+"""`grpodoctor metrics`: the vocabulary, and what each framework's keys mean in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpodoctor.cli.pages import PageFormat, json_text
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+    from grpodoctor.frameworks.log_keys import Framework, Meaning
+    from grpodoctor.vocabulary.metrics import Metric
+
+
+_WIDE = 150
+"""Columns from which on a table has room for its words."""
+
+
+def metrics(
+    framework: Annotated[
+        str | None,
+        typer.Option("--framework", help="What this framework's keys mean; none: the vocabulary."),
+    ] = None,
+    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+) -> None:
+    """List the metrics, or what a framework's keys mean."""
+    if framework is None:
+        _print_vocabulary(output_format)
+    else:
+        from grpodoctor.frameworks.catalogue import framework_named
+
+        _print_framework(framework_named(framework, "--framework"), output_format)
+
+
+def _print_vocabulary(output_format: PageFormat) -> None:
+    from grpodoctor.vocabulary.metrics import METRICS
+
+    heads = ("metric", "unit", "over", "policies", "meaning")
+    _print(heads, [_vocabulary_row(each) for each in METRICS], output_format)
+
+
+def _vocabulary_row(metric: Metric) -> tuple[str, ...]:
+    over = f"{metric.kind} over {metric.over}"
+    return metric.name, metric.unit, over, metric.policies, metric.summary
+
+
+def _print_framework(framework: Framework, output_format: PageFormat) -> None:
+    heads = ("key", "metric", "over", "policies", "when", "note")
+    _print(heads, [_meaning_row(each) for each in framework.meanings], output_format)
+
+
+def _meaning_row(meaning: Meaning) -> tuple[str, ...]:
+    keys = f" {meaning.formula} ".join(meaning.keys)
+    if len(meaning.keys) == 1 and meaning.formula != "as-is":
+        keys = f"{meaning.formula} {keys}"
+    unit = f"{meaning.unit}, times {meaning.factor:g}" if meaning.factor != 1 else meaning.unit
+    over = "; ".join(part for part in (meaning.over, meaning.mask, meaning.estimator) if part)
+    keys += f" ({unit})" if unit else ""
+    metric = meaning.metric or "none"
+    return keys, metric, over, meaning.policies, _condition(meaning), _note(meaning)
+
+
+def _condition(meaning: Meaning) -> str:
+    parts = [f"{name}={' or '.join(map(str, given))}" for name, given in meaning.when.items()]
+    parts += [f"since {meaning.since}"] if meaning.since else []
+    parts += [f"before {meaning.until}"] if meaning.until else []
+    return ", ".join(parts)
+
+
+def _note(meaning: Meaning) -> str:
+    parts = (meaning.lie, meaning.structural_zero, meaning.how)
+    return "; ".join(part for part in parts if part)
+
+
+def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]], output_format: PageFormat) -> None:
+    if output_format is PageFormat.json:
+        objects: list[dict[str, Any]] = [dict(zip(heads, row, strict=True)) for row in rows]
+        print(json_text(objects))
+    elif output_format is PageFormat.markdown:
+        print(_markdown(heads, rows))
+    else:
+        from rich.console import Console
+
+        from grpodoctor.cli.terminal import columns
+
+        console = Console(width=columns(), highlight=False)
+        if console.width >= _WIDE:
+            console.print(_table(heads, rows))
+        else:
+            console.print(_entries(heads, rows))
+
+
+def _markdown(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    rule = tuple("---" for _ in heads)
+    lines = (heads, rule, *rows)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in lines
+    )
+
+
+def _entries(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Group:
+    """Row under row, each cell on a line of its own: six columns of prose need width."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks: list[RenderableType] = []
+    for row in rows:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=max(map(len, heads[1:])), style="dim")
+        grid.add_column(overflow="fold")
+        for head, cell in zip(heads[1:], row[1:], strict=True):
+            if cell:
+                grid.add_row(head, Text(cell))
+        blocks += [Text(row[0], style="bold"), Padding(grid, (0, 0, 0, 4))]
+    return Group(*blocks)
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold", ratio=2 if head in ("key", "metric") else None)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -1,0 +1,82 @@
+"""`grpodoctor formulary`: the variants that the trainer can switch on, and their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpodoctor.cli.pages import PageFormat, json_text
+
+if TYPE_CHECKING:
+    from grpodoctor.trainer.algorithms.recipes import Page
+
+
+def formulary(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Which variant; none lists them all.")
+    ] = None,
+    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+) -> None:
+    """List the trainer's variants, or print the page of one.
+
+    As Markdown the list is the whole formulary: every page, and what each preset sets.
+    """
+    from grpodoctor.trainer.algorithms.recipes import families, page_of
+
+    if name is None:
+        print(_LISTS[output_format](families()))
+    else:
+        print(_PAGES[output_format](page_of(name)))
+
+
+def _list_text(families: Mapping[str, tuple[Page, ...]]) -> str:
+    every = [page for pages in families.values() for page in pages]
+    width = max(len(page.name) for page in every)
+    blocks = [
+        "\n".join([family or "beside", *(f"  {p.name:<{width}}  {p.headline}" for p in pages)])
+        for family, pages in families.items()
+    ]
+    return "\n\n".join(blocks)
+
+
+def _list_json(families: Mapping[str, tuple[Page, ...]]) -> str:
+    return json_text([_detail(page) for pages in families.values() for page in pages])
+
+
+def _list_markdown(_: Mapping[str, tuple[Page, ...]]) -> str:
+    from grpodoctor.trainer.algorithms.recipes import markdown
+
+    return markdown().rstrip("\n")
+
+
+def _detail(page: Page) -> dict[str, object]:
+    return {
+        "name": page.name,
+        "family": page.family,
+        "summary": page.headline,
+        "sections": dict(page.sections()),
+    }
+
+
+def _page_text(page: Page) -> str:
+    return f"{page.name}\n\n{page.docstring}"
+
+
+def _page_markdown(page: Page) -> str:
+    from grpodoctor.trainer.algorithms.recipes import page_markdown
+
+    return page_markdown(page).rstrip("\n")
+
+
+_LISTS: dict[PageFormat, Callable[[Mapping[str, tuple[Page, ...]]], str]] = {
+    PageFormat.text: _list_text,
+    PageFormat.markdown: _list_markdown,
+    PageFormat.json: _list_json,
+}
+_PAGES: dict[PageFormat, Callable[[Page], str]] = {
+    PageFormat.text: _page_text,
+    PageFormat.markdown: _page_markdown,
+    PageFormat.json: lambda page: json_text(_detail(page)),
+}

@@ -1,0 +1,158 @@
+"""`grpodoctor remedy`: the list of remedies and their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpodoctor.cli.pages import PageFormat, json_text, manual_markdown
+from grpodoctor.vocabulary.knobs import Setting
+
+if TYPE_CHECKING:
+    from grpodoctor.frameworks.spelling import Spelled
+    from grpodoctor.remedies.base import Remedy, Watch
+
+EXAMPLE: dict[str, Setting] = {
+    "loss": "ppo_clip",
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "aggregation": "sequence-mean",
+    "advantage": "group",
+    "correction": "none",
+    "correction_cap": 3.0,
+    "old_logprobs": "sampler",
+    "dynamic_sampling": False,
+    "overlong": "none",
+    "overlong_buffer": 1024,
+    "kl_coefficient": 0.0,
+    "entropy_coefficient": 0.0,
+    "learning_rate": 1e-6,
+    "temperature": 1.0,
+    "group_size": 8,
+    "prompts_per_batch": 64,
+    "updates_per_batch": 16,
+    "max_length": 8192,
+    "sampler_sync_every": 4,
+    "routing_replay": "none",
+}
+"""Plain GRPO as frameworks ship it, with reused batches and a stale sampler: a run in which every
+remedy that turns a knob has one to turn."""
+
+
+def remedy(
+    remedy_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Which remedy; none lists them all.")
+    ] = None,
+    framework: Annotated[
+        str, typer.Option(help="Whose configuration keys to spell the change in.")
+    ] = "grpodoctor",
+    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+) -> None:
+    """List the remedies, or print the page of one.
+
+    The change shown is the one for plain GRPO settings; `check` computes it for a run's own.
+    """
+    from grpodoctor.remedies.catalogue import all_remedies, remedy_of
+
+    if remedy_id is None:
+        print(_LISTS[output_format](all_remedies()))
+    else:
+        print(_PAGES[output_format](_detail(remedy_of(remedy_id), framework)))
+
+
+def _entry(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "id": remedy.id,
+        "title": remedy.title,
+        "applicability": remedy.applicability,
+        "in_flight": remedy.in_flight,
+    }
+
+
+def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from grpodoctor.frameworks.spelling import framework_of
+
+    framework = framework_of(framework)
+    change = remedy.change(EXAMPLE)
+    return {
+        **_entry(remedy),
+        "manual": remedy.manual(),
+        "how": remedy.how,
+        "target": [_watched(each) for each in remedy.targets],
+        "guards": [_watched(each) for each in remedy.guards],
+        "paper": remedy.paper,
+        "before": {knob: EXAMPLE[knob] for knob in change if knob in EXAMPLE},
+        "change": change,
+        "framework": framework,
+        "spelling": [asdict(each) for each in _spelled(remedy, change, framework)],
+    }
+
+
+def _spelled(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[Spelled]:
+    """The change, or what belongs to doing it by hand where the framework has it."""
+    from grpodoctor.frameworks.spelling import spell
+
+    if change:
+        return spell(change, framework, EXAMPLE)
+    return [each for each in spell(remedy.restart_with, framework) if each.key]
+
+
+def _watched(watch: Watch) -> dict[str, Any]:
+    return {"metric": watch.metric, "direction": watch.direction, "tolerance": watch.tolerance}
+
+
+def _list_json(remedies: tuple[Remedy, ...]) -> str:
+    return json_text([_entry(each) for each in remedies])
+
+
+def _list_text(remedies: tuple[Remedy, ...]) -> str:
+    width = max(len(each.id) for each in remedies)
+    return "\n".join(
+        f"{each.id:<{width}}  {each.applicability:<7}  {each.title}" for each in remedies
+    )
+
+
+def _list_markdown(remedies: tuple[Remedy, ...]) -> str:
+    rows = [f"| {each.id} | {each.applicability} | {each.title} |" for each in remedies]
+    return "\n".join(["| id | applicability | what it does |", "|---|---|---|", *rows])
+
+
+def _change_lines(page: dict[str, Any]) -> list[str]:
+    from textwrap import wrap
+
+    from grpodoctor.frameworks.spelling import Spelled
+    from grpodoctor.report.run.phrases import setting_line
+
+    settings = [setting_line(Spelled(**each)) for each in page["spelling"]]
+    if not page["change"]:
+        named = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
+        return [*wrap(page["how"], 80, break_on_hyphens=False), *(named if settings else [])]
+    before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
+    return [f"In {page['framework']}, from {before}:", *(f"    {line}" for line in settings)]
+
+
+def _page_text(page: dict[str, Any]) -> str:
+    flight = "between two steps of a live run" if page["in_flight"] else "at a restart"
+    lines = [f"{page['id']}  ({page['applicability']}, {flight})", "", page["manual"]]
+    return "\n".join([*lines, "", *_change_lines(page)])
+
+
+def _page_markdown(page: dict[str, Any]) -> str:
+    change = "\n".join(_change_lines(page))
+    return f"# {page['id']}\n\n{manual_markdown(page['manual'])}\n\n```text\n{change}\n```"
+
+
+_LISTS: dict[PageFormat, Callable[[tuple[Remedy, ...]], str]] = {
+    PageFormat.text: _list_text,
+    PageFormat.markdown: _list_markdown,
+    PageFormat.json: _list_json,
+}
+_PAGES: dict[PageFormat, Callable[[dict[str, Any]], str]] = {
+    PageFormat.text: _page_text,
+    PageFormat.markdown: _page_markdown,
+    PageFormat.json: json_text,
+}

@@ -1,0 +1,244 @@
+"""`grpodoctor train`."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from grpodoctor.trainer.config.train_config import TrainConfig
+    from grpodoctor.trainer.distributed.ranks import Ranks
+    from grpodoctor.trainer.loop import StepReport, Trainer
+
+
+def train(
+    run_dir: Annotated[
+        Path | None,
+        typer.Option("--run-dir", help="Where the run is recorded; default: runs/<time>."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Training steps in all.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", help="A published recipe, such as grpo, dapo, gspo or cispo."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file with the configuration.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as loss.clip_high=0.28"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the newest checkpoint of --run-dir.")
+    ] = False,
+) -> None:
+    """Train a language model with GRPO and record its health.
+
+    Without a configuration it trains the built-in model on the built-in task. Later settings win:
+    preset, then file, then --set, then --steps and --seed. Ctrl-C ends after the step in progress
+    and leaves a checkpoint; a second Ctrl-C ends at once.
+
+    Several processes share the work when torchrun starts them:
+    torchrun --nproc-per-node 2 -m grpodoctor train ...
+    """
+    require_torch()
+    from rich.console import Console
+
+    from grpodoctor.trainer.distributed.ranks import launched
+
+    ranks = launched()
+    assignments = list(settings or ())
+    assignments += [f"steps={steps}"] if steps is not None else []
+    assignments += [f"seed={seed}"] if seed is not None else []
+    console = Console(stderr=True, soft_wrap=True, quiet=not ranks.is_first)
+    if resume and (run_dir is None or preset is not None or config is not None):
+        raise ConfigError(
+            "--resume continues the configuration of a run directory",
+            remedy="name it with --run-dir, and change single settings with --set",
+        )
+    directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    with _speaking_once(ranks):
+        if resume:
+            _resume(console, directory, assignments, ranks)
+        else:
+            fresh = _fresh_config(console, preset, config, assignments)
+            _run(console, fresh, directory, ranks, resume=False)
+
+
+def require_torch() -> None:
+    """Say in one line what to install where there is no torch."""
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise MissingExtraError("training", "torch")
+
+
+@contextmanager
+def _speaking_once(ranks: Ranks) -> Iterator[None]:
+    """Leave it to the first of several ranks to tell an error that they share."""
+    try:
+        yield
+    except GrpodoctorError as error:
+        if ranks.is_first or ranks.lone(error):
+            raise
+        raise typer.Exit(error.exit_code) from None
+
+
+def _resume(console: Console, directory: Path, assignments: list[str], ranks: Ranks) -> None:
+    from grpodoctor.trainer.model.checkpoint import saved_config, steps_done
+
+    config, done = saved_config(directory, assignments), steps_done(directory)
+    if done >= config.steps:
+        console.print(f"{done} steps are done already; ask for more than that with --steps")
+    else:
+        _run(console, config, directory, ranks, resume=True)
+
+
+def _fresh_config(
+    console: Console, preset: str | None, file: Path | None, assignments: list[str]
+) -> TrainConfig:
+    from grpodoctor.trainer.config.presets import preset_of
+    from grpodoctor.trainer.config.train_config import load_config
+
+    if preset is None:
+        return load_config(file=file, assignments=assignments)
+    recipe = preset_of(preset)
+    console.print(f"preset {recipe.name}: {recipe.summary}", markup=False, highlight=False)
+    for assignment in recipe.assignments():
+        console.print(f"  {assignment}", markup=False, highlight=False)
+    return load_config(recipe.settings, file=file, assignments=assignments)
+
+
+def _run(
+    console: Console, config: TrainConfig, directory: Path, ranks: Ranks, *, resume: bool
+) -> None:
+    from grpodoctor.support.safe_text import plain
+
+    for doubt in config.doubts():
+        console.print(f"note: {doubt}", markup=False, highlight=False)
+    console.print("loading the model", highlight=False)
+    from grpodoctor.trainer.distributed.ranks import leave, process_group
+    from grpodoctor.trainer.loop import Trainer
+
+    with process_group(ranks, config.ranks.timeout):
+        trainer = Trainer(config, directory, resume=resume, ranks=ranks)
+        for line in _introduction(trainer):
+            console.print(line, markup=False, highlight=False)
+        with _stop_on_signal(console, trainer), _progress(console, trainer) as show:
+            trainer.run(show)
+    name = plain(str(directory))
+    console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
+    if not trainer.is_saved:
+        console.print("without a checkpoint of the last step: it could not be written")
+    elif 0 < trainer.done < config.steps:
+        command = f"grpodoctor train --run-dir {shlex.quote(name)} --resume"
+        console.print(f"go on with: {command}", markup=False, highlight=False)
+    leave(ranks)
+
+
+def _introduction(trainer: Trainer) -> Iterator[str]:
+    """What runs where, and how to watch it."""
+    import torch
+
+    from grpodoctor.support.safe_text import plain
+
+    config, rollout = trainer.config, trainer.config.rollout
+    weights = sum(each.numel() for each in trainer.learner.parameters)
+    task = config.task.data or config.task.name
+    device = trainer.policy.model.device
+    where = (
+        f"on the CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else f"on {device}"
+    )
+    yield (
+        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M weights trained {where}"
+        f"{f' of each of {trainer.ranks.world} ranks' if trainer.ranks.world > 1 else ''}; "
+        f"task {plain(task)}"
+    )
+    yield (
+        f"steps {trainer.done + 1} to {config.steps}, each {rollout.prompts_per_batch} prompts x "
+        f"{rollout.group_size} responses, {config.optimiser.updates_per_batch} updates"
+    )
+    if config.record.enabled:
+        directory = shlex.quote(plain(str(trainer.run_dir)))
+        yield f"watch it from another terminal: grpodoctor watch {directory}"
+    else:
+        yield "nothing is recorded (record.enabled=false)"
+
+
+@contextmanager
+def _stop_on_signal(console: Console, trainer: Trainer) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the run after the step in progress."""
+    watched = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in watched}
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        trainer.stop()
+        restore()
+        console.print("ending after this step; once more to end at once")
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in watched:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        restore()
+
+
+@contextmanager
+def _progress(console: Console, trainer: Trainer) -> Iterator[Callable[[StepReport], None]]:
+    """A bar on a terminal; elsewhere a line at each held-out evaluation."""
+    if not console.is_terminal:
+        yield lambda report: _print_evaluated(console, report)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    # One line of 80 columns with four-digit step numbers.
+    columns = (
+        *(MofNCompleteColumn(), BarColumn(bar_width=6)),
+        *(TimeRemainingColumn(compact=True), TextColumn("{task.description}")),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=trainer.config.steps, completed=trainer.done)
+        heldout: list[float] = []
+
+        def show(report: StepReport) -> None:
+            heldout.extend(() if report.heldout is None else (report.heldout,))
+            last = f"  eval {heldout[-1]:.2f}" if heldout else ""
+            bar.update(task, completed=report.step, description=_line(report) + last)
+
+        yield show
+
+
+def _print_evaluated(console: Console, report: StepReport) -> None:
+    if report.heldout is not None:
+        line = f"step {report.step}  {_line(report)}  held out {report.heldout:.2f}"
+        console.print(line, highlight=False)
+
+
+def _line(report: StepReport) -> str:
+    accuracy = "" if report.accuracy is None else f"  acc {report.accuracy:.2f}"
+    entropy = f"  entropy {report.entropy:.2f}"
+    return f"reward {report.reward:+.2f}{accuracy}{entropy}  {report.seconds:.2f} s"

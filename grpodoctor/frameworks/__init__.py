@@ -1,0 +1,1 @@
+"""One folder per framework: the meaning of its log keys, its settings, its rollout dumps."""

@@ -1,0 +1,120 @@
+"""Our own recorder's rollouts: `rollouts/step-<N>.rank-<R>.parquet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.frameworks.rollout_formats import parquet
+from grpodoctor.frameworks.rollout_formats.base import Column, DumpFormat, Notes, Piece, Responses
+from grpodoctor.frameworks.rollout_formats.columns import flags, known
+from grpodoctor.measure.mismatch import PER_RESPONSE
+from grpodoctor.measure.ragged import Ragged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FILE = re.compile(r"step-(\d{1,12})\.rank-\d+\.parquet")
+_COLUMNS = (
+    "step", "rank", "sequence_id", "group_id", "prompt", "text", "length", "reward", "components",
+    "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
+    "sampler_logprobs",
+)  # fmt: skip
+_LARGE = ("prompt", "text", "token_ids", "components")
+_FIGURES = ("entropy_mean", *PER_RESPONSE)
+_NUMBERS = (*(name for name in _COLUMNS if name not in _LARGE), *_FIGURES)
+
+
+def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
+    for batch, _ in parquet.record_batches(piece, _COLUMNS, notes):
+        yield _responses(batch)
+
+
+def read_figures(
+    piece: Piece, notes: Notes
+) -> Iterator[tuple[Responses, dict[str, NDArray[np.float64]]]]:
+    """The responses without their texts and tokens, and the figures that stand beside each."""
+    for batch, _ in parquet.record_batches(piece, _NUMBERS, notes):
+        figures = {
+            name: found for name in _FIGURES if (found := parquet.doubles(batch, name)) is not None
+        }
+        yield _responses(batch), figures
+
+
+def _responses(batch: pa.RecordBatch) -> Responses:
+    steps = parquet.doubles(batch, "step")
+    if steps is None or not np.isfinite(steps).all():
+        raise ValueError("rows without a step")
+    correct, truncated = parquet.doubles(batch, "correct"), parquet.doubles(batch, "truncated")
+    lengths, ranks = parquet.doubles(batch, "length"), parquet.doubles(batch, "rank")
+    tokens, learner, sampler = (
+        found if _is_whole(found := parquet.lists(batch, name), lengths) else None
+        for name in ("token_ids", "learner_logprobs", "sampler_logprobs")
+    )
+    both = learner is not None and sampler is not None
+    return Responses(
+        steps_B=steps.astype(np.int64),
+        names=parquet.strings(batch, "sequence_id") or [""] * batch.num_rows,
+        groups=parquet.strings(batch, "group_id"),
+        ranks_B=None if ranks is None or not np.isfinite(ranks).all() else ranks.astype(np.int64),
+        prompts=parquet.strings(batch, "prompt"),
+        texts=parquet.strings(batch, "text"),
+        tokens=tokens,
+        lengths_B=lengths,
+        rewards_B=parquet.doubles(batch, "reward"),
+        components=_components(batch),
+        correct_B=None if correct is None else flags(correct),
+        truncated_B=None if truncated is None else flags(truncated),
+        advantages_B=parquet.doubles(batch, "advantage"),
+        staleness_B=parquet.doubles(batch, "staleness"),
+        learner=learner if both else None,
+        sampler=sampler if both else None,
+    )
+
+
+def _is_whole(tokens: Ragged | None, lengths: Column | None) -> bool:
+    """Whether every response kept a per-token column: at most depths only the worst ones do."""
+    return tokens is not None and lengths is not None and bool((tokens.lengths_B == lengths).all())
+
+
+def _components(batch: pa.RecordBatch) -> dict[str, Column]:
+    if "components" not in batch.schema.names:
+        return {}
+    column = batch.column("components")
+    if str(column.type).startswith("map<") and not len(column.values):
+        return {}
+    rows = [dict(each or ()) for each in column.to_pylist()]
+    names = sorted({name for row in rows for name in row})[:64]
+    return {
+        name: found
+        for name in names
+        if (found := known(np.array([_number(row.get(name)) for row in rows]))) is not None
+    }
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, float | int):
+        return np.nan
+    return float(value) if np.isfinite(value) else np.inf
+
+
+def _step_of(path: Path) -> int | None:
+    found = _FILE.fullmatch(path.name)
+    return int(found[1]) if found else None
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    if not head.startswith(parquet.MAGIC):
+        return False
+    needed = {"step", "group_id", "token_ids", "sampler_logprobs"}
+    return _step_of(path) is not None or needed <= set(parquet.column_names(path))
+
+
+FORMAT = DumpFormat(
+    "grpodoctor rollouts", "grpodoctor", 10, _claims, _step_of, parquet.cut_row_groups, _read
+)

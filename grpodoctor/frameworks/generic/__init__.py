@@ -1,0 +1,1 @@
+"""Logs of no known framework, read by their plain names."""

@@ -1,0 +1,79 @@
+"""Plain names, as people call things in scripts of their own.
+
+Nobody says what such a name is a mean over, so that every row here rests on the usual sense of the
+word; the user's `--map` goes before it.
+"""
+
+from __future__ import annotations
+
+from grpodoctor.frameworks.log_keys import Framework, Meaning
+
+_UNSAID = "nobody says"
+_REWARD = ("reward", "rewards")
+_ACCURACY = ("accuracy", "accuracies", "acc")
+_TRAINED = ("", "train_", "training_")
+_HELD_OUT = ("eval_", "val_", "test_", "validation_", "heldout_")
+
+
+def _means(of: tuple[str, ...], splits: tuple[str, ...]) -> tuple[str, ...]:
+    """How people call a batch's mean: with the word before, behind or not at all."""
+    forms = (f"{split}{form}" for split in splits for name in of
+             for form in (name, *(f"{word}_{name}" for word in ("mean", "avg", "average")),
+                          *(f"{name}_{word}" for word in ("mean", "avg"))))
+    return tuple(forms)
+
+
+_ALIKE: dict[str, tuple[str, ...]] = {
+    "reward/mean": (*_means(_REWARD, _TRAINED), "reward/mean", "train/reward", "total_reward"),
+    "reward/std": ("reward_std_batch",),
+    "reward/heldout": _means(_REWARD, _HELD_OUT),
+    "accuracy/train": (*_means(_ACCURACY, _TRAINED), "correct_rate", "solve_rate",
+                       "train/accuracy"),
+    "accuracy/heldout": (*_means(_ACCURACY, _HELD_OUT), "eval/accuracy"),
+    "entropy/mean": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean", "avg_entropy",
+                     "entropy_avg"),
+    "length/mean": ("response_length", "mean_length", "avg_length", "completion_length",
+                    "response_length_mean", "avg_gen_tokens", "mean_gen_tokens", "gen_length",
+                    "length", "avg_response_len", "avg_response_length", "avg_len", "resp_len",
+                    "response_len", "completion_len", "avg_completion_length"),
+    "length/max": ("max_length", "response_length_max", "max_gen_tokens"),
+    "length/truncated_rate": ("truncated_rate", "truncation_rate", "truncated", "clipped_ratio",
+                              "frac_truncated"),
+    "groups/zero_variance_rate": ("frac_reward_zero_std", "zero_std_frac", "zero_variance_rate",
+                                  "frac_zero_variance"),
+    "groups/reward_std": ("group_reward_std", "reward_std_group"),
+    "groups/all_incorrect_rate": ("group_reward_all_zero_rate", "frac_all_wrong"),
+    "groups/all_correct_rate": ("group_reward_all_one_rate", "frac_all_correct"),
+    "clip/any_rate": ("clip_fraction", "clip_frac", "clipfrac", "pg_clipfrac", "clip_ratio"),
+    "ratio/mean": ("ratio_mean", "importance_ratio", "ratio"),
+    "ratio/max": ("ratio_max", "max_ratio"),
+    "optimiser/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
+                       "train_loss", "train/loss"),
+    "optimiser/grad_norm": ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm"),
+    "optimiser/learning_rate": ("learning_rate", "lr", "train/learning_rate"),
+    "time/step": ("step_time", "time_per_step", "sec_per_step"),
+}
+_REFERENCE = tuple(
+    Meaning(key=key, metric="kl/reference/k1", over=_UNSAID, lie="by which estimator, nobody says")
+    for key in ("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref")
+)
+_UNSURE = (
+    Meaning(key="reward_std", lie="a group's or the batch's standard deviation: nobody says which"),
+    Meaning(key="kl", lie="against the reference, the old policy or the sampler: nobody says which"),
+    Meaning(key="kl_divergence", lie="against whom, nobody says"),
+    Meaning(key="approx_kl", lie="against whom, and with which sign, nobody says"),
+    Meaning(key="epoch"),
+)
+
+FRAMEWORK = Framework(
+    name="generic",
+    title="plain names",
+    family=("plain", "custom"),
+    prefixes=("train/", "line/"),
+    meanings=(
+        *(Meaning(key=key, metric=metric, over=_UNSAID)
+          for metric, keys in _ALIKE.items() for key in keys),
+        *_REFERENCE,
+        *_UNSURE,
+    ),
+)

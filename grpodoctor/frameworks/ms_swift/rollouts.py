@@ -1,0 +1,65 @@
+"""ms-swift's `completions.jsonl`: a line for each log, with a list for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.frameworks.rollout_formats import columns as of
+from grpodoctor.frameworks.rollout_formats.base import Piece, Responses
+from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
+from grpodoctor.frameworks.trl.rollouts import from_columns
+
+_MOST_RESPONSES = 1_000_000
+"""Of one line."""
+
+
+def _columns(
+    rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece
+) -> Responses | None:
+    flat: list[dict[str, Any]] = []
+    ids: list[str] = []
+    for row, name in zip(rows, names, strict=True):
+        for index, each in enumerate(_unrolled(row)):
+            flat.append(each)
+            ids.append(f"{name}/{index}")
+    if not flat:
+        return None
+    keys = {key: None for row in flat for key in row}
+    table = {key: of.pick(flat, key) for key in list(keys)[:200]}
+    steps = of.steps(flat, "step", piece.step)
+    return from_columns(table, np.asarray(steps, np.int64), ids)
+
+
+def _unrolled(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """One object per response."""
+    completions = row.get("completion")
+    if not isinstance(completions, list) or len(completions) > _MOST_RESPONSES:
+        return
+    count = len(completions)
+    lists = {key: v for key, v in row.items() if isinstance(v, list) and len(v) == count}
+    for index in range(count):
+        yield {key: values[index] for key, values in lists.items()}
+
+
+def _step_of(path: Path) -> int | None:
+    del path
+    return None
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    return path.name == "completions.jsonl" or _LINES.claims(path, head)
+
+
+_LINES = json_format(
+    "ms-swift completions",
+    "ms-swift",
+    ("step", "prompt", "completion", "advantages"),
+    _columns,
+    _step_of,
+    rank=40,
+)
+FORMAT = _LINES._replace(claims=_claims)

@@ -1,0 +1,1 @@
+"""Readers for the file formats of rollout dumps, shared by all frameworks."""

@@ -1,0 +1,1 @@
+"""TRL (also Unsloth and Axolotl)."""

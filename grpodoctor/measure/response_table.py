@@ -1,0 +1,377 @@
+"""What a step of a rollout dump says, from one row of figures for each response.
+
+A dump is too large to hold, its responses are not: whoever reads it turns every response into a
+row of numbers and keeps those. A row depends on its response alone, and a step is measured from
+all its rows, so that the readings are the same however the dump was cut and by whom it was read.
+
+In a column, NaN stands for what is not known, and an infinity for a number that is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.measure.batch import Flags
+from grpodoctor.measure.buckets import Sorted, lowest, sorted_readings
+from grpodoctor.measure.groups import Groups, groups_of, length_gap, reward_groups
+from grpodoctor.measure.responses import bound_excess, mean_over
+from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED, among, drawn
+from grpodoctor.vocabulary.values import (
+    Max,
+    Mean,
+    NotApplicable,
+    Quantiles,
+    Rate,
+    Reading,
+    exact_sum,
+    merge_all,
+)
+
+Column = NDArray[np.float64]
+COMPONENT = "component/"
+"""How the name of a reward component's column begins."""
+_WHOLE = {
+    "step": np.int64, "rank": np.int64, "group": np.uint64, "text": np.uint64,
+    "prompt": np.uint64, "lot": np.uint64,
+}  # fmt: skip
+"""Columns that are no doubles; a group or a text of 0 is not known, a lot of 0 is not drawn."""
+
+
+@dataclass(slots=True)
+class Digest:
+    """Rows of figures, a column each, and the largest of what is wanted with its response."""
+
+    columns: dict[str, NDArray[np.generic]]
+    extremes: dict[int, dict[str, Reading]] = field(default_factory=dict)
+    """By step."""
+    sorted: dict[int, list[Sorted]] = field(default_factory=dict)
+    """By step, the responses whose tokens were sorted by position and probability."""
+
+    def __len__(self) -> int:
+        return next((each.size for each in self.columns.values()), 0)
+
+    def of_step(self, step: int) -> Digest:
+        """The rows of one step."""
+        chosen = self.columns["step"] == step
+        columns = {name: values[chosen] for name, values in self.columns.items()}
+        own = {step: self.sorted[step]} if step in self.sorted else {}
+        return Digest(columns, {step: self.extremes.get(step, {})}, own)
+
+
+def join(parts: list[Digest]) -> Digest:
+    """All rows, in the order of the parts."""
+    names = sorted({name for part in parts for name in part.columns})
+    columns = {
+        name: np.concatenate([part.columns.get(name, _blank(name, len(part))) for part in parts])
+        for name in names
+    }
+    extremes: dict[int, dict[str, Reading]] = {}
+    for part in parts:
+        for step, found in part.extremes.items():
+            extremes[step] = merge_all(extremes.get(step, {}), found)
+    chosen: dict[int, list[Sorted]] = {}
+    for part in parts:
+        for step, rows in part.sorted.items():
+            chosen[step] = lowest([*chosen[step], *rows]) if step in chosen else rows
+    return Digest(columns, extremes, chosen)
+
+
+def _blank(name: str, count: int) -> NDArray[np.generic]:
+    kind = _WHOLE.get(name)
+    return np.full(count, np.nan) if kind is None else np.zeros(count, kind)
+
+
+def digest_readings(digest: Digest) -> dict[str, Reading]:
+    """Every metric that the rows of one step give, by canonical name."""
+    columns = digest.columns
+    readings: dict[str, Reading] = {}
+    for measure in (_rewards, _lengths, _groups, _advantages, _texts, _entropies, _gaps):
+        readings |= measure(columns)
+    for each in digest.extremes.values():
+        readings |= each
+    for rows in digest.sorted.values():
+        readings |= sorted_readings(rows)
+    return readings
+
+
+def _known(columns: Mapping[str, NDArray[np.generic]], name: str) -> Column | None:
+    """The known entries of a column; None where there are none."""
+    if name not in columns:
+        return None
+    values = columns[name].astype(np.float64, copy=False)
+    kept = values[~np.isnan(values)]
+    return kept if kept.size else None
+
+
+def _together(columns: Mapping[str, NDArray[np.generic]], *names: str) -> tuple[Column, ...] | None:
+    """The rows in which all these columns are known; None where there are none."""
+    if any(name not in columns for name in names):
+        return None
+    values = [columns[name].astype(np.float64, copy=False) for name in names]
+    kept = ~np.any([np.isnan(each) for each in values], axis=0)
+    return tuple(each[kept] for each in values) if kept.any() else None
+
+
+def correctness(columns: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float64] | None:
+    """Which responses are correct: 1, 0 or NaN.
+
+    Where the dump does not say, a reward of nothing but 0 and 1, or -1 and 1, does.
+    """
+    if (known := columns.get("correct")) is not None and not np.isnan(_double(known)).all():
+        return _double(known)
+    rewards = columns.get("reward")
+    if rewards is None:
+        return None
+    seen = set(np.unique(_double(rewards)[~np.isnan(_double(rewards))]).tolist())
+    if not seen or not (seen <= {0.0, 1.0} or seen <= {-1.0, 1.0}):
+        return None
+    return np.where(np.isnan(_double(rewards)), np.nan, _double(rewards) > 0)
+
+
+def _double(values: NDArray[np.generic]) -> Column:
+    return values.astype(np.float64, copy=False)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _spread(values: Column) -> Mean:
+    finite = values[np.isfinite(values)]
+    return Mean.of([np.std(finite)] if finite.size else [np.nan])
+
+
+def _rewards(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    readings: dict[str, Reading] = {}
+    if (rewards := _known(columns, "reward")) is not None:
+        readings |= {"reward/mean": Mean.of(rewards), "reward/std": _spread(rewards)}
+    if (both := _together(columns, "reward", "truncated")) is not None:
+        readings["reward/truncated"] = mean_over(both[0], both[1] > 0, "no response was truncated")
+    for name in columns:
+        if name.startswith(COMPONENT) and (values := _known(columns, name)) is not None:
+            stem = f"reward/component/{name.removeprefix(COMPONENT).replace('/', '_')}"
+            readings |= {f"{stem}/mean": Mean.of(values), f"{stem}/std": _spread(values)}
+    correct = correctness(columns)
+    if correct is not None:
+        readings["accuracy/train"] = Rate.of(correct[~np.isnan(correct)] > 0)
+    return readings
+
+
+def _lengths(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    readings: dict[str, Reading] = {}
+    if (truncated := _known(columns, "truncated")) is not None:
+        readings["length/truncated_rate"] = Rate.of(truncated > 0)
+    lengths = _known(columns, "length")
+    if lengths is None:
+        return readings
+    readings |= {"length/mean": Mean.of(lengths), "length/p95": Quantiles.of(lengths)}
+    if (both := _together(columns, "length", "truncated")) is not None:
+        why = "every response was truncated"
+        readings["length/terminated_mean"] = mean_over(both[0], both[1] == 0, why)
+    if (correct := correctness(columns)) is not None:
+        both = _together({"l": columns["length"], "c": correct}, "l", "c")
+        if both is not None:
+            readings |= {
+                "length/correct": mean_over(both[0], both[1] > 0, "no response is correct"),
+                "length/incorrect": mean_over(both[0], both[1] == 0, "every response is correct"),
+            }
+    return readings
+
+
+def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    """Of groups, as far as the dump says who belongs together.
+
+    A dump that has no total reward has the advantages that were made of it: they are all equal
+    exactly where the rewards were.
+    """
+    grouped = columns["group"] != 0
+    if not grouped.any():
+        return {}
+    told = {name: values[grouped] for name, values in columns.items()}
+    groups = groups_of(told["group"].astype(np.uint64))
+    readings: dict[str, Reading] = {}
+    if (texts := told["text"]).all():
+        order = np.lexsort((texts, told["group"]))
+        same = [each[order[1:]] == each[order[:-1]] for each in (texts, told["group"])]
+        readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
+    return readings | _of_rewards(told, groups)
+
+
+def _of_rewards(told: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict[str, Reading]:
+    parts = {
+        name.removeprefix(COMPONENT): _double(values)
+        for name, values in told.items()
+        if name.startswith(COMPONENT) and not np.isnan(_double(values)).any()
+    }
+    correct = correctness(told)
+    if correct is not None and np.isnan(correct).any():
+        correct = None
+    flags = None if correct is None else correct > 0
+    readings: dict[str, Reading] = {}
+    for source in ("reward", "advantage"):
+        if source in told and not np.isnan(_double(told[source])).any():
+            readings = reward_groups(groups, _double(told[source]), parts, flags)
+            if source == "advantage":
+                readings.pop("groups/reward_std")
+            break
+    magnitudes = np.abs(_double(told["advantage"])) if "advantage" in told else np.array([np.nan])
+    if np.isfinite(magnitudes).all():
+        readings["advantage/bound_excess"] = bound_excess(magnitudes, groups)
+    lengths = _double(told["length"]) if "length" in told else np.array([np.nan])
+    if flags is not None and not np.isnan(lengths).any():
+        readings["length/group_gap"] = length_gap(lengths, groups, flags)
+    return readings
+
+
+def _advantages(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    both = _together(columns, "advantage", "length")
+    if both is None:
+        return {}
+    advantages, lengths = both
+    tokens = int(lengths.sum())
+    return {
+        "advantage/positive_rate": Rate(int(lengths[advantages > 0].sum()), tokens),
+        "advantage/zero_rate": Rate(int(lengths[advantages == 0].sum()), tokens),
+    }
+
+
+def _texts(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    readings: dict[str, Reading] = {}
+    of: tuple[tuple[str, str, Callable[[Column], Reading]], ...] = (
+        ("loop", "text/repetition_rate", lambda values: Rate.of(values > 0)),
+        ("staleness", "staleness/mean", Mean.of),
+    )
+    of_drawn: tuple[tuple[str, str, int, Callable[[Column], Reading]], ...] = (
+        ("reflects", "text/reflection_rate", SEARCHED, lambda values: Rate.of(values > 0)),
+        ("compression", "text/compression_ratio", LOOKED_INTO, Mean.of),
+        ("trigrams", "text/unique_ngram_rate", LOOKED_INTO, Mean.of),
+    )
+    for column, metric, summarise in of:
+        if (values := _known(columns, column)) is not None:
+            readings[metric] = summarise(values)
+    for column, metric, most, summarise in of_drawn:
+        if column in columns and (values := _drawn(columns, column, most)) is not None:
+            readings[metric] = summarise(values)
+    return readings
+
+
+def _drawn(columns: Mapping[str, NDArray[np.generic]], name: str, most: int) -> Column | None:
+    """The known entries of those that are drawn; a shard has looked into all that might be."""
+    lots_B = among(columns["lot"].astype(np.uint64, copy=False), ~np.isnan(_double(columns[name])))
+    ranks = [columns["rank"]] if "rank" in columns else []
+    return _known({name: columns[name][drawn(lots_B, most, *ranks)]}, name)
+
+
+def _entropies(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    both = _together(columns, "entropy", "entropy/tokens")
+    return {} if both is None else {"entropy/mean": _mean_of_sums(both[0], both[1])}
+
+
+def _mean_of_sums(sums: Column, counts: Column, broken: int = 0) -> Mean:
+    """A mean over tokens, from each response's sum."""
+    finite = np.isfinite(sums)
+    lost = int(counts[~finite].sum())
+    return Mean(exact_sum(sums[finite]), int(counts[finite].sum()), broken + lost)
+
+
+def _gaps(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    """`mismatch/*`, where both sides' log-probabilities stand in the dump."""
+    names = [name for name in columns if name.startswith("gap/")]
+    rows = _together(columns, *names) if names else None
+    if rows is None:
+        return {}
+    of = dict(zip(names, rows, strict=True))
+    tokens, broken = of["gap/tokens"], int(of["gap/nonfinite"].sum())
+    seen = int(tokens.sum())
+    readings: dict[str, Reading] = {"mismatch/nonfinite": Rate(broken, seen + broken)}
+    if not seen:
+        return readings
+    bias = _mean_of_sums(of["gap/bias"], tokens)
+    squared = of["gap/squared_excess"] + 2 * of["gap/excess"]
+    readings |= {
+        "mismatch/bias": bias,
+        "mismatch/kl_k1": Mean(-bias.total, bias.count, bias.nonfinite),
+        "mismatch/kl_k3": _mean_of_sums(np.maximum(of["gap/excess"] - of["gap/bias"], 0.0), tokens),
+        "mismatch/chi2": _mean_of_sums(squared, tokens),
+        "mismatch/far_rate": Rate(int(of["gap/far"].sum()), seen),
+        "mismatch/ess": _effective(of["gap/excess"], squared, seen),
+        "mismatch/pearson": _pearson(of, seen),
+    }
+    return readings | _per_response(of, tokens > 0)
+
+
+def _per_response(of: Mapping[str, Column], filled: Flags) -> dict[str, Reading]:
+    tokens = of["gap/tokens"][filled]
+    readings: dict[str, Reading] = {}
+    for name in ("prob_diff", "logprob_diff"):
+        readings[f"mismatch/{name}_mean"] = Mean.of(of[f"gap/{name}"][filled] / tokens)
+        readings[f"mismatch/{name}_max"] = Mean.of(of[f"gap/{name}_max"][filled])
+    return readings
+
+
+def _effective(excess: Column, squared: Column, tokens: int) -> Reading:
+    """(sum w)² / (N sum w²), from the sums of w - 1 and w² - 1."""
+    if not (np.isfinite(excess).all() and np.isfinite(squared).all()):
+        return NotApplicable("a weight is beyond the largest number")
+    total = exact_sum(excess) + tokens
+    squares = exact_sum(squared) + tokens
+    return (
+        Mean.of([float(total * total / (tokens * squares))])
+        if squares
+        else NotApplicable("all weights are zero")
+    )
+
+
+def _pearson(of: Mapping[str, Column], tokens: int) -> Reading:
+    """Correlation of the two probabilities, from the sums of their products."""
+    sums = {name: of[f"gap/{name}"] for name in ("q", "qq", "qe", "qqe", "qqee")}
+    if not all(np.isfinite(each).all() for each in sums.values()):
+        return NotApplicable("a probability is beyond the largest number")
+    q, qq, qe, qqe, qqee = (exact_sum(each) for each in sums.values())
+    p, pq, pp = q + qe, qq + qqe, qq + 2 * qqe + qqee
+    variances = (pp * tokens - p * p) * (qq * tokens - q * q)
+    if variances <= 0:
+        return NotApplicable("the probabilities of one side are all equal")
+    covariance: Fraction = pq * tokens - p * q
+    return Mean.of([float(covariance) / float(variances) ** 0.5])
+
+
+def extremes_of(
+    columns: Mapping[str, NDArray[np.generic]], name_of: Callable[[int], str]
+) -> dict[int, dict[str, Reading]]:
+    """The largest of each step with the response that it stands in.
+
+    Args:
+        columns: the rows.
+        name_of: the id of a row's response.
+    """
+    found: dict[int, dict[str, Reading]] = {}
+    for metric, values in _candidates(columns):
+        steps = columns["step"]
+        for step in np.unique(steps[~np.isnan(values)]).tolist():
+            rows = np.flatnonzero((steps == step) & ~np.isnan(values))
+            best = values[rows].max()
+            names = [name_of(row) for row in rows[values[rows] == best].tolist()]
+            found.setdefault(step, {})[metric] = Max(float(best), min(names))
+    return found
+
+
+def _candidates(columns: Mapping[str, NDArray[np.generic]]) -> list[tuple[str, Column]]:
+    """What a largest is wanted of, and its values; NaN where a response has none."""
+    wanted = []
+    if "length" in columns:
+        wanted.append(("length/max", _double(columns["length"])))
+    if "advantage" in columns:
+        wanted.append(("advantage/abs_max", np.abs(_double(columns["advantage"]))))
+    if "gap/tokens" in columns:
+        tokens = _double(columns["gap/tokens"])
+        counts = np.where(tokens > 0, tokens, np.nan)
+        for name in ("prob_diff", "logprob_diff"):
+            total, largest = _double(columns[f"gap/{name}"]), _double(columns[f"gap/{name}_max"])
+            wanted.append((f"mismatch/{name}_mean/worst_sequence", total / counts))
+            wanted.append(
+                (f"mismatch/{name}_max/worst_sequence", np.where(tokens > 0, largest, np.nan))
+            )
+    return wanted

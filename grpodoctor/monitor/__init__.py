@@ -1,0 +1,1 @@
+"""Follow, examine and treat a run: from findings to a diagnosis."""

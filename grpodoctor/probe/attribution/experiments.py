@@ -1,0 +1,323 @@
+"""The workbench of attribution: runs the experiments' engines and reads their answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Scene, Setup
+from grpodoctor.probe.attribution.case import Case
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.controls.expert_replay import replay_job
+from grpodoctor.probe.engines.jobs import EngineFacts, Lab, Processing, ScoreJob, TokeniseJob, Want
+from grpodoctor.probe.engines.launch import model_of
+from grpodoctor.probe.engines.shards import read_shards, shard_paths
+from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
+from grpodoctor.probe.inputs.checksums import local_model
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+EXACT = 2e-9
+"""k3 of a gap that is none: |Δlogp| of 6e-5, what float32 rounds a dozen layers to."""
+_PART_TOKENS = 64_000
+_FEWEST, _MOST = 64, 256
+"""Responses of an experiment."""
+_COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
+_CONFIG_BYTES = 4 << 20
+
+QUIET = 4.0
+"""A gap of so many times the noise is rounding: two engines round independently, which doubles
+it, and their kernels sum in another order (`python -m tests.benchmarks attribution`)."""
+
+COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
+"""Precisions, the larger the coarser."""
+_OTHER_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
+"""k3 where the learner cannot be asked: ten times what sound engines show on the tiny models of
+`python -m tests.benchmarks attribution`, since larger ones round more."""
+
+
+class Bench:
+    """Experiments on a part of a case's responses; each scoring is done once."""
+
+    def __init__(self, lab: Lab, case: Case) -> None:
+        self.lab, self.case = lab, case
+        self.rollouts = lab.part_of(case.rollouts, self._responses())
+        self.named: set[str] = set()
+        """Causes that were found already, by id."""
+        self._scores: dict[tuple[str, ScoreJob], Floats] = {}
+
+    def _responses(self) -> int:
+        per_response = self.case.comparison.tokens / max(self.case.comparison.responses, 1)
+        return int(np.clip(_PART_TOKENS / max(per_response, 1), _FEWEST, _MOST))
+
+    def first(self) -> Scene:
+        """The measurement as it was made, with the columns that signatures need.
+
+        Raises:
+            EngineError: if the learner cannot score the part again and its shards do not fit.
+            BudgetSpentError: if there is no time left.
+        """
+        case = self.case
+        setup = Setup(case.learner, case.processing, case.own_prompts)
+        want = _COLUMNS
+        if Tokens.read(self.rollouts, case.scored).sampler_experts_NLK is not None:
+            want = (*want, "experts")
+        job = ScoreJob(
+            rollouts=self.rollouts, processing=case.processing, own_prompts=case.own_prompts
+        )
+        try:
+            (scored,) = self.lab.run(case.learner, [replace(job, want=want)])
+        except EngineError:
+            scored = case.scored  # a recorded learner says what it once said, and no more
+        tokens = Tokens.read(self.rollouts, scored)
+        self._scores[case.learner.key, job] = tokens.learner_N
+        return Scene(setup, tokens)
+
+    def scene(self, scene: Scene, **changes: Any) -> Scene:
+        """Another setup on the same tokens.
+
+        Raises:
+            EngineError: if an engine cannot do what is asked.
+            BudgetSpentError: if there is no time left.
+        """
+        setup = replace(scene.setup, **changes)
+        tokens = scene.tokens
+        other = setup.rescored
+        if other is not None and other != scene.setup.rescored:
+            # What engines say of given tokens is of the whole distribution at temperature 1.
+            setup = replace(setup, processing=Processing())
+            sampler_N = self.score(other, setup.processing)
+            tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
+        keys = ("learner", "processing", "own_prompts", "behind", "replay")
+        if any(getattr(setup, key) != getattr(scene.setup, key) for key in keys):
+            learner_N = self.score(
+                setup.learner,
+                setup.processing,
+                own_prompts=setup.own_prompts,
+                behind=setup.behind,
+                replay=setup.replay,
+            )
+            tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
+        return Scene(setup, tokens)
+
+    def score(
+        self,
+        engine: EngineSpec,
+        processing: Processing,
+        *,
+        own_prompts: bool = False,
+        behind: Path | None = None,
+        backwards: bool = False,
+        replay: bool = False,
+    ) -> Floats:
+        """An engine's log-probabilities of the part's tokens, shape (N,).
+
+        Raises:
+            EngineError: if it cannot.
+            BudgetSpentError: if there is no time left.
+        """
+        job = ScoreJob(
+            rollouts=behind or self.rollouts,
+            processing=processing,
+            own_prompts=own_prompts or behind is not None,
+            backwards=backwards,
+        )
+        if replay:
+            job = replay_job(job.rollouts, processing, own_prompts=job.own_prompts)
+        return self._scored(engine, [job])[0]
+
+    def score_all(
+        self,
+        engine: EngineSpec,
+        processings: Sequence[Processing],
+        *,
+        own_prompts: bool = False,
+    ) -> list[Floats]:
+        """The same under several processings, the engine loaded once."""
+        jobs = [
+            ScoreJob(rollouts=self.rollouts, processing=each, own_prompts=own_prompts)
+            for each in processings
+        ]
+        return self._scored(engine, jobs)
+
+    def _scored(self, engine: EngineSpec, jobs: Sequence[ScoreJob]) -> list[Floats]:
+        """What was scored before is not asked for again, whatever columns came with it."""
+        missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._scores]
+        if missing:
+            for job, folder in zip(missing, self.lab.run(engine, missing), strict=True):
+                parts = [shard.logprobs_N for shard in read_shards(folder)]
+                self._scores[engine.key, job] = np.concatenate(parts).astype(np.float64)
+        return [self._scores[engine.key, job] for job in jobs]
+
+    @cached_property
+    def noise(self) -> float:
+        """k3 that rounding to the coarser of the two precisions amounts to in this model.
+
+        Where the learner cannot be asked, what it amounts to in other models.
+        """
+        # What does not tell its precision is taken for what engines mostly have.
+        told = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
+        coarse = max(told, key=lambda dtype: COARSE[dtype])
+        if coarse == "float32":
+            return EXACT
+        processing = self.case.processing
+        learner = self.case.learner
+        try:
+            exact_N, rounded_N = (
+                self.score(in_precision(learner, dtype), processing)
+                for dtype in ("float32", coarse)
+            )
+        except EngineError:
+            return _USUAL_NOISE[coarse]
+        return max(difference_gap(exact_N, rounded_N), EXACT)
+
+    def is_loud(self, gap: float) -> bool:
+        """Whether a gap is more than rounding amounts to."""
+        return gap > EXACT and gap > QUIET * self.noise
+
+    @property
+    def dtypes(self) -> tuple[str, str]:
+        """The sampler's and the learner's precision."""
+        sampler, learner = map(computes_in, (self.case.sampler_facts, self.case.learner_facts))
+        return sampler, learner
+
+    @cached_property
+    def sampled_prompts(self) -> dict[int, list[int]]:
+        """The ids behind which each prompt's responses were drawn, as the sampler tells them."""
+        ids: dict[int, list[int]] = {}
+        for shard in read_shards(self.rollouts):
+            parts = np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1])
+            for number, part in zip(shard.prompt_B.tolist(), parts, strict=True):
+                ids.setdefault(number, part.tolist())
+        return ids
+
+    def learner_prompts(self) -> list[list[int]]:
+        """What the learner makes of the prompts.
+
+        Raises:
+            EngineError: if it has no tokenizer.
+            BudgetSpentError: if there is no time left.
+        """
+        return _read_ids(self.lab.run(self.case.learner, [TokeniseJob()])[0])
+
+    def behind(self, prompts: Mapping[int, Sequence[int]]) -> Path:
+        """A folder with the part's responses behind other prompts, by their numbers."""
+        ids = [{"ids": list(prompts.get(n, ()))} for n in range(max(prompts) + 1)]
+        key = content_key("behind", rollouts_key(self.rollouts), ids)
+        folder = self.scratch(f"behind-{key}")
+        for path in shard_paths(self.rollouts):
+            if not (folder / path.name).exists():
+                (folder / path.name).symlink_to(path.resolve())
+        write_json(folder / "prompts.json", ids)
+        write_json(folder / JOB, {"key": key, "prompts": str(folder / "prompts.json")})
+        return folder
+
+    def scenes_behind(self, scene: Scene, folders: Sequence[Path]) -> list[Scene]:
+        """The scene with the learner behind other prompts, loaded once for all of them.
+
+        Raises:
+            EngineError: if it cannot score so.
+            BudgetSpentError: if there is no time left.
+        """
+        setup = scene.setup
+        jobs = [
+            ScoreJob(rollouts=each, processing=setup.processing, own_prompts=True)
+            for each in folders
+        ]
+        self._scored(setup.learner, jobs)
+        return [self.scene(scene, behind=each) for each in folders]
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The `config.json` of both models with what their options override; empty if not here."""
+        engines = self.case.sampler, self.case.learner
+        sampler, learner = (read_config(model_path(each)) | _overrides(each) for each in engines)
+        return sampler, learner
+
+    def scratch(self, name: str) -> Path:
+        """A folder for something that an experiment makes; the same on each probe."""
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:80]
+        folder = self.case.scored.parent / "attribution" / safe
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def computes_in(facts: EngineFacts) -> str:
+    """The precision of an engine's activations; llama.cpp has names of its own."""
+    told = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
+    return _OTHER_NAMES.get(told.lower().removeprefix("all "), told)
+
+
+def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:
+    """The same engine computing in another precision throughout."""
+    autocast = {"autocast": None} if "autocast" in engine.options else {}
+    return engine.with_options(dtype=dtype, **autocast)
+
+
+def model_path(engine: EngineSpec) -> Path:
+    """The model that an engine is given; a name on the hub is a path that is not there."""
+    return local_model(model_of(engine)[0]) or Path(model_of(engine)[0])
+
+
+def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
+    """The same engine with another model."""
+    if engine.engine == "program":
+        return engine.with_options(model=str(model))
+    return replace(engine, model=str(model))
+
+
+def _overrides(engine: EngineSpec) -> dict[str, Any]:
+    """Keys of `config.json` that vLLM's `hf_overrides` sets."""
+    try:
+        told = json.loads(str(engine.options.get("hf_overrides", "{}")))
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def difference_gap(one_N: Floats, other_N: Floats) -> float:
+    """k3 between two scorings of the same tokens, in the direction of a learner and a sampler."""
+    nothing_B = np.zeros(0, np.int64)
+    return Tokens(
+        sampler_N=other_N,
+        learner_N=one_N,
+        lengths_B=np.array([one_N.size]),
+        prompt_B=nothing_B,
+        sample_B=nothing_B,
+        prompt_lengths_B=nothing_B,
+        ended_B=np.zeros(0, np.bool_),
+        cached_B=nothing_B,
+        counted_N=np.ones(one_N.size, np.bool_),
+    ).gap
+
+
+def read_config(model: Path) -> dict[str, Any]:
+    """A model directory's `config.json`; empty if there is none that can be read."""
+    path = model / "config.json"
+    try:
+        if path.stat().st_size > _CONFIG_BYTES:
+            return {}
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _read_ids(folder: Path) -> list[list[int]]:
+    path = folder / "ids.json"
+    try:
+        ids = json.loads(path.read_text(encoding="utf-8"))
+        return [[int(each) for each in prompt] for prompt in ids]
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise EngineError(
+            "the engine's ids of the prompts cannot be read",
+            where=str(path),
+            remedy="delete it and probe again",
+        ) from error

@@ -1,0 +1,1 @@
+"""Compare two engines on the same tokens."""

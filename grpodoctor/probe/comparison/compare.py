@@ -1,0 +1,199 @@
+"""Two engines on the same tokens: one pass over their shards, in bounded memory.
+
+Every figure is that of all tokens or of all responses together, not a mean of the shards' figures:
+sums are exact and merge, so that it does not matter how many shards there are or how large they
+are. The definitions are those of `grpodoctor.measure.mismatch`, and its code computes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.errors import EngineError
+from grpodoctor.measure.mismatch import PER_RESPONSE, PairMoments, pair_readings
+from grpodoctor.probe.comparison.bins import POSITION_EDGES, PROBABILITY_EDGES, BinTally
+from grpodoctor.probe.comparison.bootstrap import FEWEST_PROMPTS, Bootstrap
+from grpodoctor.probe.comparison.correction_effects import EffectTally
+from grpodoctor.probe.comparison.experts import ExpertTally
+from grpodoctor.probe.comparison.pair import ShardPair
+from grpodoctor.probe.comparison.worst import PromptGaps, Scatter, Unmeasured, WorstResponses
+from grpodoctor.probe.engines.shards import Shard, read_pairs
+from grpodoctor.probe.results.results import Comparison, Interval
+from grpodoctor.vocabulary.values import Mean, Quantiles, Rate, Reading, merge_all, scalar
+
+_QUANTILES = (0.5, 0.9, 0.99)
+_NLL_GAP = "mismatch/nll_gap"
+
+
+def compare(
+    sampled: Path, scored: Path, *, prompts: Sequence[str] | None = None, seed: int = 0
+) -> Comparison:
+    """Compare what two engines say of the same tokens.
+
+    Args:
+        sampled: folder of shards with the responses and their log-probabilities in the sampler.
+        scored: folder of shards with the learner's log-probabilities of the same tokens.
+        prompts: the prompts' texts, to show beside the worst responses.
+        seed: of the bootstrap and of the choice of tokens for the scatter.
+
+    Raises:
+        EngineError: if a shard is missing, damaged or of other tokens, or there is no response.
+    """
+    return compare_shards(read_pairs(sampled, scored), str(sampled), prompts=prompts, seed=seed)
+
+
+def compare_shards(
+    pairs: Iterable[tuple[Shard, Shard]],
+    where: str,
+    *,
+    prompts: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """`compare` of shards that are at hand.
+
+    Args:
+        pairs: the sampler's shard and the learner's of the same tokens, each read once.
+        where: they come from, for an error.
+        prompts: as for `compare`.
+        seed: as for `compare`.
+
+    Raises:
+        EngineError: if there is no response.
+    """
+    tally = _Tally(seed)
+    for sampled, scored in pairs:
+        tally.add(ShardPair.of(sampled, scored))
+    if not tally.tokens:
+        raise EngineError(
+            "there is nothing to compare: no response has a token",
+            where=where,
+            remedy="look at the sampler's log, and give prompts that it answers",
+        )
+    return tally.comparison(prompts)
+
+
+class _Tally:
+    """All that is kept of the shards that have gone by."""
+
+    def __init__(self, seed: int) -> None:
+        self.tokens = 0
+        self._responses = 0
+        self._readings: dict[str, Reading] = {}
+        self._moments: PairMoments | None = None
+        self._sketches = {name: Quantiles() for name in PER_RESPONSE}
+        self._by_position = BinTally(POSITION_EDGES)
+        self._by_probability = BinTally(PROBABILITY_EDGES)
+        self._worst, self._prompts = WorstResponses(), PromptGaps()
+        self._unmeasured = Unmeasured()
+        self._scatter, self._bootstrap = Scatter(seed), Bootstrap(seed)
+        self._effects, self._experts = EffectTally(), ExpertTally()
+        self._surprise = {"sampled": _Surprise(), "scored": _Surprise()}
+
+    def add(self, pair: ShardPair) -> None:
+        """Take a shard of both."""
+        self.tokens += len(pair.finite_N)
+        self._responses += len(pair.sampled.prompt_B)
+        self._readings = merge_all(self._readings, pair_readings(pair.tokens, pair.sequence_ids))
+        self._experts.add(pair.sampled, pair.scored)
+        self._unmeasured.add(pair)
+        self._surprise["sampled"].add(pair.sampled)
+        self._surprise["scored"].add(pair.scored)
+        if len(pair.rows):
+            self._add_gaps(pair)
+
+    def _add_gaps(self, pair: ShardPair) -> None:
+        moments = PairMoments.of(pair.tokens)
+        self._moments = moments if self._moments is None else self._moments.merge(moments)
+        for name, figures in pair.figures.items():
+            self._sketches[name] = self._sketches[name].merge(Quantiles.of(figures))
+        self._by_position.add(pair.tokens.position_N, pair)
+        self._by_probability.add(pair.tokens.sampler_N, pair)
+        for each in (self._worst, self._prompts, self._scatter, self._bootstrap, self._effects):
+            each.add(pair)
+
+    def comparison(self, prompts: Sequence[str] | None) -> Comparison:
+        """What there is to say at the end."""
+        readings = dict(self._readings)
+        if self._moments is not None:
+            readings |= self._moments.readings()
+        learner = self._surprise["scored"]
+        if learner.told and learner.mean.count:
+            mean = learner.mean
+            readings[_NLL_GAP] = Mean(-mean.total, mean.count, mean.nonfinite)
+        experts = self._experts.finish()
+        # The sampler's own claim is the one in question; without its entropy the learner stands in.
+        claim = self._surprise["sampled"]
+        return Comparison(
+            prompts=self._prompts.prompts,
+            responses=self._responses,
+            tokens=self.tokens,
+            readings={**readings, **experts.readings},
+            intervals=self._intervals(readings),
+            by_position=self._by_position.bins(),
+            by_probability=self._by_probability.bins(),
+            worst_prompts=self._prompts.found(),
+            worst=self._worst.found(prompts),
+            scatter=self._scatter.found(),
+            effects=self._effects.shares(),
+            experts=experts.comparison,
+            entropy_z=(claim if claim.told else learner).z,
+            quantiles=_quantiles(self._sketches),
+            unmeasured=self._unmeasured.found,
+        )
+
+    def _intervals(self, readings: Mapping[str, Reading]) -> dict[str, Interval]:
+        if self._prompts.prompts < FEWEST_PROMPTS:
+            return {}
+        found = {}
+        for figure, (low, high) in self._bootstrap.intervals(self._prompts.prompts).items():
+            reading = readings.get(f"mismatch/{figure}")
+            value = None if reading is None else scalar(reading)
+            # What was never seen is never drawn either: "0 to 0" would claim what nobody knows.
+            unseen = isinstance(reading, Rate) and not reading.hits
+            if value is not None and not unseen:
+                found[f"mismatch/{figure}"] = Interval(value, low, high)
+        return found
+
+
+def _quantiles(sketches: Mapping[str, Quantiles]) -> dict[str, dict[str, float]]:
+    return {
+        f"mismatch/{name}": {f"{share:g}": sketch.quantile(share) for share in _QUANTILES}
+        for name, sketch in sketches.items()
+        if sketch.count
+    }
+
+
+class _Surprise:
+    """log p + entropy of the tokens that were drawn, in one engine that tells of both.
+
+    Where the tokens come from the very distribution that the log-probabilities and the entropy are
+    of, each has the mean zero given what stands before it. The sum is then a martingale, and
+    divided by the root of its squares normal with variance 1, however alike the responses are.
+    """
+
+    def __init__(self) -> None:
+        self.told = True
+        self.mean = Mean.of(np.empty(0))
+        self._squares = 0.0
+
+    def add(self, shard: Shard) -> None:
+        """Take a shard; one without entropy ends it."""
+        if shard.entropy_N is None:
+            self.told = False
+            return
+        terms_N: NDArray[np.float64] = shard.logprobs_N.astype(np.float64) + shard.entropy_N
+        self.mean = self.mean.merge(Mean.of(terms_N))
+        terms_N = terms_N[np.isfinite(terms_N)]
+        self._squares += float(np.dot(terms_N, terms_N))
+
+    @property
+    def z(self) -> float | None:
+        """The sum over its standard error; None if not told, 0 if every token was certain."""
+        if not self.told or not self.mean.count:
+            return None
+        return float(self.mean.total) / math.sqrt(self._squares) if self._squares else 0.0

@@ -1,0 +1,1 @@
+"""Run engine programs, check their output and keep it."""

@@ -1,0 +1,1 @@
+"""The probe's inputs: engine specifications, the plan, prompts, interpreters, checksums."""

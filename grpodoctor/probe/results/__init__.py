@@ -1,0 +1,1 @@
+"""The results of a probe and the files they are kept in."""

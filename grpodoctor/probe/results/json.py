@@ -1,0 +1,85 @@
+"""A probe's result as JSON, for programs and for whoever reads it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from grpodoctor.errors import RunError
+from grpodoctor.probe.results.results import ProbeResult
+
+SCHEMA_VERSION = 1
+_MOST_BYTES = 512 << 20
+_INSTEAD = "probe again, or name the probe.json that a probe has written"
+
+
+@cache
+def _adapter() -> TypeAdapter[ProbeResult]:
+    return TypeAdapter(ProbeResult)
+
+
+def to_json(result: ProbeResult) -> dict[str, Any]:
+    """The result as plain JSON data, with its `schema_version`.
+
+    Numbers that are not finite are the texts `NaN`, `Infinity` and `-Infinity`: JSON has none.
+    """
+    fields: dict[str, Any] = _spelled(_adapter().dump_python(result))
+    return {"schema_version": SCHEMA_VERSION, **fields}
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_spelled(str(key)): _spelled(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str):  # half a surrogate pair, as a cut token may leave it
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return value
+
+
+def write_result(result: ProbeResult, path: Path) -> None:
+    """Write the result aside and rename it, so that nobody sees half of one."""
+    aside = path.with_suffix(".tmp")
+    content = orjson.dumps(to_json(result), option=orjson.OPT_SERIALIZE_NUMPY)
+    aside.write_bytes(content)
+    aside.replace(path)
+
+
+def read_result(path: Path) -> ProbeResult:
+    """Read what `write_result` has written.
+
+    Raises:
+        RunError: if it is missing, damaged, too large, or of another version.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise RunError("no result of a probe is that large", where=str(path), remedy=_INSTEAD)
+        data = orjson.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"the result of a probe cannot be read: {error}", where=str(path), remedy=_INSTEAD
+        ) from error
+    if not isinstance(data, dict) or data.pop("schema_version", None) != SCHEMA_VERSION:
+        raise RunError(
+            f"this is not the result of a probe of schema {SCHEMA_VERSION}",
+            where=str(path),
+            remedy=_INSTEAD,
+        )
+    try:
+        return _adapter().validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise RunError(
+            f"the result of a probe is damaged at {place}: {first['msg']}",
+            where=str(path),
+            remedy=_INSTEAD,
+        ) from error

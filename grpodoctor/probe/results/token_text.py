@@ -1,0 +1,88 @@
+"""The texts of token ids, read from a model's `tokenizer.json` without its libraries.
+
+Only to show the worst responses to a person. A token may be a part of a character, and then is the
+replacement character. The texts are hostile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from grpodoctor.probe.inputs.checksums import local_model
+from grpodoctor.probe.results.results import Comparison
+
+_MOST_BYTES = 256 << 20
+_LONGEST = 200
+"""Characters of a piece."""
+_SPACE = "\u2581"
+"""How SentencePiece writes a space."""
+
+
+def with_pieces(comparison: Comparison, models: Sequence[str]) -> Comparison:
+    """The same with the texts of the worst responses' tokens.
+
+    Args:
+        comparison: what was found.
+        models: of the engines; the first that has a tokenizer on this machine gives the texts.
+    """
+    for model in models:
+        texts = texts_of(model)
+        if texts:
+            worst = tuple(
+                replace(each, pieces=tuple(texts.get(token, "") for token in each.ids))
+                for each in comparison.worst
+            )
+            return replace(comparison, worst=worst)
+    return comparison
+
+
+@lru_cache(maxsize=2)
+def texts_of(model: str) -> Mapping[int, str]:
+    """The text of each id of a model; empty if it has no tokenizer here that can be read."""
+    folder = local_model(model)
+    path = folder / "tokenizer.json" if folder else None
+    try:
+        if path is None or path.stat().st_size > _MOST_BYTES:
+            return {}
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return _decoded(data) if isinstance(data, dict) else {}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return {}
+
+
+def _decoded(data: Mapping[str, Any]) -> dict[int, str]:
+    steps = json.dumps([data.get("decoder"), data.get("pre_tokenizer")])
+    in_bytes = '"ByteLevel"' in steps
+    vocabulary = data["model"]["vocab"]
+    pairs = (
+        ((piece, number) for number, (piece, _) in enumerate(vocabulary))
+        if isinstance(vocabulary, list)
+        else vocabulary.items()
+    )
+    decode = _from_bytes if in_bytes else _from_pieces
+    texts = {int(number): decode(str(piece)[:_LONGEST]) for piece, number in pairs}
+    added = data.get("added_tokens") or ()
+    return texts | {int(each["id"]): str(each["content"])[:_LONGEST] for each in added}
+
+
+def _from_pieces(piece: str) -> str:
+    return piece.replace(_SPACE, " ")
+
+
+def _from_bytes(piece: str) -> str:
+    codes = _byte_codes()
+    raw = bytes(codes[letter] for letter in piece if letter in codes)
+    return raw.decode("utf-8", "replace")
+
+
+@lru_cache(maxsize=1)
+def _byte_codes() -> dict[str, int]:
+    """Byte-level BPE writes bytes as letters: printable ones as they are, others from 256 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (code for code in range(0x100) if code not in set(printable))
+    shifted = {chr(0x100 + at): code for at, code in enumerate(others)}
+    return {chr(code): code for code in printable} | shifted

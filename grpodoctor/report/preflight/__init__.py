@@ -1,0 +1,1 @@
+"""The preflight report in each output format."""

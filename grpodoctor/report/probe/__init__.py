@@ -1,0 +1,1 @@
+"""The probe report in each output format."""

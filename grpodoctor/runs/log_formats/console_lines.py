@@ -1,0 +1,345 @@
+"""What a line of console text says: pairs of key and number, found by patterns, never evaluated.
+
+Each recogniser begins with a plain search for what it cannot do without: nearly all lines of a log
+are something else, and a pattern that is tried on all of them costs more than all the rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from grpodoctor.runs.log_formats.base import number
+
+NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
+_WRAPPED = rf"(?:np\.\w+\(|tensor\()?({NUMBER})(?:, device='[\w:]+')?\)?"
+"""A number, or numpy's or torch's way of printing one."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_RAY = re.compile(r"^\s*\([\w.:/\- ]{1,80} pid=\d+(?:, ip=[\d.a-fA-F:]+)?\)\s?")
+_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+
+_DASHED_START = re.compile(r"(?<![\w/])step:\s{0,4}(\d{1,12})\s+-\s")
+_WRAPPED_WHOLE = re.compile(_WRAPPED)
+_DICT_PAIR = re.compile(
+    rf"""(['"])((?:(?!\1).){{1,160}})\1\s*:\s*['"]?{_WRAPPED}['"]?\s*(?=[,}}\n])"""
+)
+_DICT_KEY = re.compile(r"""(['"])(?:(?!\1).){1,160}\1\s*:""")
+_DICT_STEP = re.compile(
+    r"\b(?:global[ _])?(?:step|rollout|iteration|perf|eval)[ :=#]+(\d{1,12})\b", re.IGNORECASE
+)
+_DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
+_DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
+_BAR = re.compile(
+    r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s*(\d{1,12})/(\d{1,12})\s*\["
+)
+_STEPS = re.compile(r"\b(?:train(?:ing)?|steps?|iterations?|episodes?)\b", re.IGNORECASE)
+_DATA = re.compile(
+    r"\b(?:split|examples?|dataset|shards?|files?|map|filter\w*|tokeniz\w*|loading|download\w*)\b",
+    re.IGNORECASE,
+)
+"""Titles of bars over data: `Generating train split` counts no steps of a training."""
+_PIPED = re.compile(r"\bStep\s+(\d{1,12})\s+\|\s+(.*)$")
+_PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
+_BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
+_CELL = re.compile(r"[A-Za-z_][\w./@() -]{0,160}")
+_BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
+_LINE = re.compile(r"[│┃|]")
+_PLAIN_NUMBER = re.compile(NUMBER)
+_PARTS = re.compile(r",\s+|\s*[|;]\s*")
+_LABELLED = re.compile(
+    rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})\s{{0,3}}(%|[A-Za-z/]{{1,10}})?\s*$"
+)
+_ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
+_IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
+_LINE_STEP = re.compile(
+    r"\b(?:global_)?(?:step|iter|iteration|update|batch)\b[\s:=#\[(]{0,4}(\d{1,12})"
+    r"|[\[(](\d{1,12})/\d{1,12}[\])]",
+    re.IGNORECASE,
+)
+_LINE_OF = re.compile(
+    r"(?<![\w./])(?<!poch )(?<!poch: )(\d{1,12})/\d{1,12}(?: {1,4}\||,| -)", re.IGNORECASE
+)
+"""`12/100 | loss=…`: what it counts is said nowhere, but it is no epoch."""
+
+_HEADING = re.compile(
+    r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\bglobal(?:[ _]step)?:?\s{1,3}(\d{1,12}))?",
+    re.IGNORECASE,
+)
+
+_LONGEST = 200_000
+"""Characters of a line that are looked at."""
+
+
+class Said(NamedTuple):
+    """What a line says."""
+
+    pairs: Mapping[str, float]
+    step: int | None = None
+
+
+def cleaned(line: str) -> list[str]:
+    """The segments of a line as a terminal would have shown them one after another.
+
+    Colours go, Ray's prefix goes, and a carriage return begins a segment of its own.
+    """
+    text = line[:_LONGEST]
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    segments = text.split("\r") if "\r" in text else [text]
+    if "pid=" in text:
+        segments = [_RAY.sub("", segment) for segment in segments]
+    if "[repeated " in text:
+        segments = [_REPEATED.sub("", segment) for segment in segments]
+    return [segment for segment in segments if segment and not segment.isspace()]
+
+
+def begins_dashed(text: str) -> bool:
+    """Whether a line opens verl's kind of row, which a narrow terminal may have wrapped."""
+    return "step:" in text and _DASHED_START.search(text) is not None
+
+
+def dashed(text: str) -> Said | None:
+    """`step:12 - actor/entropy:0.31 - actor/pg_loss:-0.002`, as verl prints it."""
+    found = _DASHED_START.search(text) if "step:" in text else None
+    if found is None:
+        return None
+    pairs: dict[str, float] = {}
+    for part in text[found.end() :].split(" - "):
+        key, colon, value = part.strip().rpartition(":")
+        if not colon or not key or " " in key:
+            continue
+        try:
+            pairs[key] = float(value)  # nearly always: a function for it costs as much again
+        except ValueError:
+            reading = _lenient(value)
+            if reading is not None:
+                pairs[key] = reading
+    return Said(pairs, int(found[1])) if pairs else None
+
+
+def _lenient(text: str) -> float | None:
+    """A number in plain or in numpy's or torch's spelling."""
+    plain = number(text)
+    if plain is not None:
+        return plain
+    found = _WRAPPED_WHOLE.fullmatch(text.strip()) if len(text) < 80 else None
+    return _number(found[1]) if found else None
+
+
+def dictionary(text: str) -> Said | None:
+    """A dict of numbers, or of their texts, as transformers, OpenRLHF, slime and SkyRL print it."""
+    start = text.find("{")
+    end = text.rfind("}") if start >= 0 else -1
+    if end < start or start < 0:
+        return None
+    body = text[start : end + 1]
+    if ":" not in body:
+        return None
+    if body.count("{") > 1:
+        found = nested(body)
+        if is_settings(found):
+            return None
+        pairs = {
+            key.replace(".", "/") if "/" not in key else key: float(value)
+            for key, value in found.items()
+            if _is_number(value)
+        }
+    else:
+        pairs = {key: _number(value) for _, key, value in _DICT_PAIR.findall(body)}
+        if len(pairs) * 4 < 3 * len(_DICT_KEY.findall(body)):
+            return None  # settings, or what a reward function printed: mostly no numbers
+    if len(pairs) < 2 or pairs.keys() <= _OF_SAMPLING:
+        return None
+    step = _DICT_STEP.search(text[max(0, start - 200) : start])
+    return Said(pairs, int(step[1]) if step else None)
+
+
+_OF_SAMPLING = frozenset(
+    ("n", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens", "max_new_tokens",
+     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
+     "frequency_penalty", "seed", "num_beams", "eos_token_id", "pad_token_id", "bos_token_id")
+)  # fmt: skip
+"""What engines and models are told about sampling, which trainers print as a dict of numbers."""
+
+
+_TOKEN = re.compile(
+    r"""(?P<quote>['"])(?P<text>(?:(?!(?P=quote)).){0,400})(?P=quote)(?P<colon>\s*:)?"""
+    rf"""|(?P<brace>[{{}}\[\]])|(?P<number>{_WRAPPED})"""
+    r"""|(?P<word>\b(?:True|False|true|false)\b)"""
+)
+_MOST_NESTED = 32
+
+
+def nested(text: str) -> dict[str, float | int | str | bool]:
+    """The pairs of a printed dict with dicts in it, keys dotted; lists are left out.
+
+    It reads what it can: a line that was lost on the way costs its own pairs.
+    """
+    found: dict[str, float | int | str | bool] = {}
+    path: list[str] = []
+    key, lists = "", 0
+    for token in _TOKEN.finditer(text):
+        if token["brace"]:
+            lists = max(0, lists + {"[": 1, "]": -1}.get(token["brace"], 0))
+            if lists == 0 and token["brace"] == "{" and len(path) < _MOST_NESTED:
+                path.append(key)
+            elif lists == 0 and token["brace"] == "}" and path:
+                path.pop()
+            key = ""
+        elif lists:
+            continue
+        elif token["colon"]:
+            key = token["text"]
+        elif key:
+            found[".".join([*filter(None, path), key])] = _scalar(token)
+            key = ""
+    return found
+
+
+def _scalar(token: re.Match[str]) -> float | int | str | bool:
+    if token["word"]:
+        return token["word"].lower() == "true"
+    if token["quote"]:
+        text = token["text"]
+        plain = number(text)
+        return text if plain is None else plain
+    text = token["number"].rstrip(",")
+    if text.lstrip("-").isdecimal() and len(text) < 20:
+        return int(text)
+    value = _lenient(text)
+    return text if value is None else value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_settings(pairs: Mapping[str, object]) -> bool:
+    """Whether a printed dict tells how a run was set up, rather than how a step went."""
+    words = sum(not _is_number(value) for value in pairs.values())
+    return words >= 3 and 4 * words >= len(pairs)
+
+
+def begins_dict(text: str) -> bool:
+    """Whether a dict begins in a line and does not end in it."""
+    if "{" not in text or len(text) > 4000 or text.count("{") <= text.count("}"):
+        return False
+    return _DICT_BEGINS.search(text) is not None
+
+
+def is_of_dict(text: str) -> bool:
+    """Whether a line can stand in the middle of a dict that is printed over many."""
+    return _DICT_LINE.match(text) is not None and not begins_dashed(text)
+
+
+class Bar(NamedTuple):
+    """A progress bar of steps."""
+
+    done: int
+    total: int
+
+
+def progress(text: str) -> Bar | None:
+    """The last progress bar of the training in a text; other bars have a title that says so."""
+    if "%|" not in text:
+        return None
+    bars = [each for each in _BAR.finditer(text) if not each[1] or _is_of_training(each[1])]
+    return Bar(int(bars[-1][2]), int(bars[-1][3])) if bars else None
+
+
+def _is_of_training(title: str) -> bool:
+    return _STEPS.search(title) is not None and _DATA.search(title) is None
+
+
+def piped(text: str) -> Said | None:
+    """`Step 1 | 12.3s | Loss 0.01 | Entropy 0.3`, as prime-rl prints it; keys get `console/`."""
+    found = _PIPED.search(text) if "|" in text and "Step" in text else None
+    if found is None:
+        return None
+    matches = (_PIPED_PAIR.match(part) for part in found[2].split("|"))
+    pairs = {f"console/{match[1]}": _scaled(match[2], match[3]) for match in matches if match}
+    return Said(pairs, int(found[1])) if pairs else None
+
+
+def bullet(text: str) -> Said | None:
+    """`• Generation KL Error: 0.01`, a line of NeMo RL's block; keys get `console/`."""
+    found = _BULLET.match(text) if "•" in text or "*" in text else None
+    if found is None:
+        return None
+    return Said({f"console/{found[1]}": _scaled(found[2], found[3])})
+
+
+def cells(text: str) -> Said | None:
+    """`│ env/all/reward/total │ 0.4 │`, a line of a printed table or of a panel."""
+    if "│" not in text and "┃" not in text and "|" not in text:
+        return None
+    parts = [part.strip() for part in _LINE.split(text)]
+    pairs = {
+        key: _number(value)
+        for key, value in pairwise(parts)
+        if _CELL.fullmatch(key) and _PLAIN_NUMBER.fullmatch(value)
+    }
+    pairs |= {
+        match[1]: _number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
+    }
+    return Said(pairs) if pairs else None
+
+
+def labelled(text: str) -> Said | None:
+    """`Epoch:[1/2](22/975), Reward: 0.5, Actor Loss: 0.01`, as people's own scripts print it.
+
+    Labels are written as keys, after `line/`: such lines stand in the logs of frameworks too, where
+    they are not the framework's own.
+    """
+    if len(text) > 2000 or "│" in text or "┃" in text or not (":" in text or "=" in text):
+        return None
+    small = text.lower()
+    if "reward" not in small and "loss" not in small:
+        return None
+    found = (_LABELLED.search(part) for part in _PARTS.split(text))
+    pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in found if match}
+    if len(pairs) < 3:
+        pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)} or pairs
+    told = [any(word in key for key in pairs) for word in ("reward", "loss")]
+    step = _counted(text)
+    if not any(told) or (len(pairs) < 3 and not (all(told) and step is not None)):
+        return None
+    return Said(pairs, step)
+
+
+def _key_of(label: str) -> str:
+    return "line/" + "_".join(label.lower().replace("-", "_").split())
+
+
+def _counted(text: str) -> int | None:
+    """The step of a line: that of an epoch counts on from the epochs before."""
+    of_epoch = _IN_EPOCH.search(text)
+    if of_epoch:
+        epoch, step, total = (int(number) for number in of_epoch.groups())
+        return (max(epoch, 1) - 1) * total + step
+    found = _LINE_STEP.search(text)
+    if found is None:
+        of_total = _LINE_OF.search(text)
+        return int(of_total[1]) if of_total else None
+    return int(found[1] or found[2])
+
+
+def heading(text: str) -> int | None:
+    """The step that a heading announces for what stands below it."""
+    if "tep " not in text or len(text) > 300 or "|" in text:
+        return None
+    found = _HEADING.search(text)
+    if found is None:
+        return None
+    return int(found[2] or found[1])
+
+
+def _scaled(text: str, unit: str) -> float:
+    return _number(text) / 100 if unit == "%" else _number(text)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))

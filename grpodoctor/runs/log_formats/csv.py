@@ -1,0 +1,108 @@
+"""Comma-separated values with a header: a spreadsheet's, or an export of W&B."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row
+from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.jsonl import row_of
+from grpodoctor.support.growing_files import Chunk, Tail
+
+_DELIMITERS = (",", "\t", ";")
+_LONGEST_HEADER = 1_000_000
+_EXTREMES = ("__MIN", "__MAX")
+
+
+class CommaSeparated:
+    """A growing table, a row a step.
+
+    A field may not hold a line break: no metric does, and a half-written row could not be told.
+
+    Args:
+        path: the file.
+        keys: the columns of step and time.
+    """
+
+    name = "csv"
+
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self.path, self._keys = path, keys
+        self.config: Mapping[str, Any] = {}
+        self._header: list[str] = []
+        self._columns: list[str] = []
+        self._delimiter = ","
+        self._tail: Tail[Row | None] = Tail(path, self._parse)
+
+    def rewind(self) -> None:
+        """Start over at the header."""
+        self._header = []
+        self._tail.rewind()
+
+    def was_replaced(self) -> bool:
+        """Whether the file was removed, replaced or cut short."""
+        return self._tail.was_replaced()
+
+    def read(self) -> Chunk[Row]:
+        """The rows of the next block."""
+        chunk = self._tail.read()
+        rows = [row for row in chunk.records if row is not None]
+        return Chunk(rows, chunk.damage, chunk.size, chunk.more)
+
+    def _parse(self, line: bytes) -> Row | None:
+        text = line.decode("utf-8-sig", "replace")
+        if not self._header:
+            if text.startswith("#"):
+                return None
+            self._delimiter = delimiter_of(text)
+            self._header = self._fields(text)
+            self._columns = columns_of(self._header)
+            return None
+        fields = self._fields(text)
+        if fields == self._header:  # a resumed job wrote it again
+            return None
+        if len(fields) != len(self._header):
+            raise ValueError(f"{len(fields)} fields where the header has {len(self._header)}")
+        pairs = zip(self._columns, fields, strict=True)
+        cells = {key: cell for key, cell in pairs if key and cell.strip()}
+        return row_of(cells, self._keys)
+
+    def _fields(self, text: str) -> list[str]:
+        try:
+            return next(csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True), [])
+        except csv.Error as error:
+            raise ValueError(f"no row of a table: {error}") from None
+
+
+def columns_of(header: list[str]) -> list[str]:
+    """What the columns are called; empty for those that are left out.
+
+    W&B exports a chart as `RUN - key` with its extremes beside it; of several runs the first
+    counts.
+    """
+    names = [name.strip() for name in header]
+    runs = [run for name in names for run, dash, _ in [name.partition(" - ")] if dash]
+    if not runs:
+        return names
+    first = f"{runs[0]} - "
+    bare = [name.removeprefix(first) for name in names]
+    return ["" if name.endswith(_EXTREMES) or " - " in name else name for name in bare]
+
+
+def delimiter_of(header: str) -> str:
+    """What separates the columns of a header."""
+    return max(_DELIMITERS, key=header.count)
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    if path.suffix.lower() not in (".csv", ".tsv") or b"\0" in head[:_LONGEST_HEADER]:
+        return False
+    header = head[:_LONGEST_HEADER].partition(b"\n")[0].decode("utf-8-sig", "replace")
+    return 1 <= header.count(delimiter_of(header)) < MOST_KEYS
+
+
+FORMAT = Format("csv", 40, _claims, CommaSeparated)

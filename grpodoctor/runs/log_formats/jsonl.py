@@ -1,0 +1,112 @@
+"""One JSON object a line: tinker-cookbook, prime-rl, ms-swift, verl's file logger, a W&B export."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row, number
+from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.support.growing_files import Chunk, Tail
+
+_NESTED = "data"
+"""verl's file logger keeps the metrics one level down, under this key."""
+
+
+class JsonLines:
+    """A growing file of JSON lines.
+
+    Args:
+        path: the file.
+        keys: where the step and the time stand.
+    """
+
+    name = "jsonl"
+    config: Mapping[str, Any] = {}
+
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self.path, self._keys = path, keys
+        self._tail: Tail[Row] = Tail(path, self._parse)
+
+    def read(self) -> Chunk[Row]:
+        """The rows of the next block."""
+        return self._tail.read()
+
+    def was_replaced(self) -> bool:
+        """Whether the file was removed, replaced or cut short."""
+        return self._tail.was_replaced()
+
+    def rewind(self) -> None:
+        """Start over at the first line."""
+        self._tail.rewind()
+
+    def _parse(self, line: bytes) -> Row:
+        data = loads(line)
+        if not isinstance(data, dict):
+            raise ValueError("not an object")  # noqa: TRY004 - a tail asks for one kind of error
+        return row_of(data, self._keys)
+
+
+def loads(text: bytes) -> Any:
+    """What JSON says, and what Python takes for JSON: `NaN` and `Infinity`, as trainers write them.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    text = text.removeprefix(codecs.BOM_UTF8)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise ValueError(f"not JSON: {error}") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def row_of(data: Mapping[str, Any], keys: Keys) -> Row:
+    """The row that an object of keys and values is.
+
+    Raises:
+        ValueError: if it has more keys than a log can have.
+    """
+    if len(data) > MOST_KEYS:
+        raise ValueError(f"{len(data)} keys")
+    nested = data.get(_NESTED)
+    flat = {**data, **nested} if isinstance(nested, dict) else data
+    numbers = {key: value for key, each in flat.items() if (value := number(each)) is not None}
+    texts = {key: value for key, value in flat.items() if isinstance(value, str)}
+    step = next((found for key in keys.step if (found := _step(flat.get(key))) is not None), None)
+    time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
+    beside = {*keys.step, *keys.time}
+    values = {key: value for key, value in numbers.items() if key not in beside}
+    return Row(step, values, time, texts)
+
+
+def _step(value: object) -> int | None:
+    """A step, or the first part of `10/100`, as ms-swift writes it."""
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= 40:
+        value = value.partition("/")[0]
+    plain = number(value)
+    return int(plain) if plain is not None and 0 <= plain < 2**53 and plain == int(plain) else None
+
+
+def _claims(path: Path, head: bytes) -> bool:
+    if path.suffix in (".jsonl", ".ndjson"):
+        return True
+    first = head.lstrip().partition(b"\n")[0]
+    try:
+        return isinstance(loads(first), dict)
+    except ValueError:
+        return False
+
+
+FORMAT = Format("jsonl", 50, _claims, JsonLines)

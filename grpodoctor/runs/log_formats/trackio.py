@@ -1,0 +1,193 @@
+"""Trackio's databases: an SQLite file for each project, its runs in one table."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.jsonl import row_of
+from grpodoctor.runs.log_formats.wandb import of_any_logger
+from grpodoctor.support.growing_files import Chunk, Damage
+
+_MAGIC = b"SQLite format 3\0"
+_ROWS = 1000
+"""Rows read at a time."""
+
+_LONGEST = 8 * 1024 * 1024
+"""Bytes of a row that is read."""
+
+_PATIENCE_SECONDS = 5.0
+"""For one look: a file made to be slow must not hold up the reader."""
+
+_LOCKED_SECONDS = 0.2
+"""How long to wait while the job writes."""
+
+_INSTRUCTIONS_A_CHECK = 20_000
+
+_NEEDED = {"id", "step", "timestamp", "metrics", "run_name"}
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' LIMIT 100"
+"""A view is none: it could be made to never end."""
+
+
+class Trackio:
+    """The newest run of a database that may still grow.
+
+    Args:
+        path: the database.
+        keys: where the steps stand in what was logged; else Trackio's own count is taken.
+    """
+
+    name = "trackio"
+
+    def __init__(self, path: Path, keys: Keys) -> None:
+        self.path, self._keys = path, of_any_logger(keys)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Start over at the first row of the newest run."""
+        self.config: Mapping[str, Any] = {}
+        self._identity: tuple[int, int] | None = None
+        self._run: str | None = None
+        self._column = "run_name"
+        self._read = self._seen = 0
+        self._replaced = False
+
+    def was_replaced(self) -> bool:
+        """Whether the database is another one, or another run was begun in it."""
+        if self._identity is None or self._replaced:
+            return self._replaced
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return True
+        return self._identity != (found.st_dev, found.st_ino)
+
+    def read(self) -> Chunk[Row]:
+        """The next rows of the run."""
+        if not self.path.is_file():
+            return Chunk()
+        found = self.path.stat()
+        self._identity = (found.st_dev, found.st_ino)
+        try:
+            with _opened(self.path) as database:
+                return self._read_rows(database)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())[:160]
+            if "locked" in reason:
+                return Chunk()  # the job is writing; the next look finds it done
+            return Chunk(damage=[Damage(self.path.name, 0, reason)])
+
+    def _read_rows(self, database: sqlite3.Connection) -> Chunk[Row]:
+        chunk = Chunk[Row]()
+        if self._run is None and not self._choose(database, chunk):
+            return chunk
+        self._look_for_newer(database)
+        rows = database.execute(
+            f"SELECT id, step, timestamp, metrics FROM metrics WHERE id > ? AND {self._column} = ? "  # noqa: S608 - one of two names of ours
+            "ORDER BY id LIMIT ?",
+            (self._read, self._run, _ROWS),
+        ).fetchall()
+        for place, step, stamp, text in rows:
+            self._read = int(place)
+            chunk.size += len(text) if isinstance(text, str | bytes) else 0
+            try:
+                chunk.records.append(self._row(step, stamp, text))
+            except (ValueError, TypeError) as error:
+                chunk.damage.append(Damage(self.path.name, int(place), str(error)[:160]))
+        chunk.more = len(rows) == _ROWS
+        return chunk
+
+    def _choose(self, database: sqlite3.Connection, chunk: Chunk[Row]) -> bool:
+        """Take the run that was begun last; whether there is one."""
+        columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
+        tables = {row[0] for row in database.execute(_TABLES)}
+        if "metrics" not in tables or not columns >= _NEEDED:
+            chunk.damage.append(Damage(self.path.name, 0, "no database of Trackio"))
+            return False
+        self._column = "run_id" if "run_id" in columns else "run_name"
+        runs = database.execute(
+            f"SELECT {self._column}, min(id), max(run_name) FROM metrics "  # noqa: S608 - as above
+            f"GROUP BY {self._column} ORDER BY 2"
+        ).fetchall()
+        if not runs:
+            return False
+        self._run = runs[-1][0]
+        if len(runs) > 1:
+            name = str(runs[-1][2])[:60]
+            chunk.notes.append(f"{self.path.name} holds {len(runs)} runs; read is {name!r}")
+        (self._seen,) = database.execute("SELECT max(id) FROM metrics").fetchone()
+        self.config = self._config(database)
+        return True
+
+    def _look_for_newer(self, database: sqlite3.Connection) -> None:
+        newer = database.execute(
+            f"SELECT id, {self._column} FROM metrics WHERE id > ? ORDER BY id LIMIT ?",  # noqa: S608 - as above
+            (self._seen, _ROWS),
+        ).fetchall()
+        for place, run in newer:
+            known = run == self._run or self._wrote_before(database, run, int(place))
+            self._replaced |= not known
+            self._seen = int(place)
+
+    def _wrote_before(self, database: sqlite3.Connection, run: object, place: int) -> bool:
+        query = f"SELECT 1 FROM metrics WHERE {self._column} = ? AND id < ? LIMIT 1"  # noqa: S608 - as above
+        return database.execute(query, (run, place)).fetchone() is not None
+
+    def _config(self, database: sqlite3.Connection) -> dict[str, Any]:
+        columns = {row[1] for row in database.execute("PRAGMA table_info(configs)")}
+        if not {self._column, "config"} <= columns:
+            return {}
+        query = f"SELECT config FROM configs WHERE {self._column} = ? ORDER BY id DESC LIMIT 1"  # noqa: S608 - as above
+        found = database.execute(query, (self._run,)).fetchone()
+        try:
+            config = orjson.loads(found[0]) if found else {}
+        except (orjson.JSONDecodeError, TypeError):
+            return {}
+        return config if isinstance(config, dict) else {}
+
+    def _row(self, step: object, stamp: object, text: object) -> Row:
+        if not isinstance(text, str | bytes):
+            raise ValueError("metrics that are no text")  # noqa: TRY004 - counted like other damage
+        data = orjson.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("not an object")  # noqa: TRY004 - as above
+        return row_of({"step": step, "time": _unix(stamp), **data}, self._keys)
+
+
+def _unix(stamp: object) -> float:
+    try:
+        return datetime.fromisoformat(str(stamp)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open for reading only, in bounded time and memory, trusting nothing that the file defines."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    database = sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)
+    try:
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        database.set_progress_handler(lambda: time.monotonic() > ends, _INSTRUCTIONS_A_CHECK)
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.execute("PRAGMA cell_size_check = ON")
+        yield database
+    finally:
+        database.close()
+
+
+def _claims(path: Path, head: bytes) -> bool:  # noqa: ARG001 - its first bytes tell
+    return head.startswith(_MAGIC)
+
+
+FORMAT = Format("trackio", 6, _claims, Trackio)

@@ -1,0 +1,1 @@
+"""Read a run, once or while it is being written."""

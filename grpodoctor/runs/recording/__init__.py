@@ -1,0 +1,1 @@
+"""Write a run from inside the trainer."""

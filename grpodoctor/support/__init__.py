@@ -1,0 +1,1 @@
+"""Plumbing that every package may use: files, processes, module discovery, safe text."""

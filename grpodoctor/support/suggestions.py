@@ -1,0 +1,51 @@
+"""The "did you mean" part of an error message."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from grpodoctor.errors import ConfigError
+
+_CLOSE = 0.6
+"""Ratio of `difflib` from which two names are near; below it the suggestion misleads."""
+_MOST_LISTED = 30
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """At most three known names that are close to a mistyped one, the nearest first."""
+    known = list(known)
+    by_folded = {each.lower().replace("_", "-"): each for each in reversed(known)}
+    folded = name.strip().lower().replace("_", "-")
+    near = difflib.get_close_matches(folded, by_folded, n=3, cutoff=_CLOSE)
+    return [by_folded[each] for each in near]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The remedy for an unknown name: the nearest names, or all of them if none is near."""
+    known = sorted(known)
+    near = near_names(name, known)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if len(known) > _MOST_LISTED:
+        return f"use one of {', '.join(known[:_MOST_LISTED])}, …"
+    return f"use one of {', '.join(known)}"
+
+
+def check_name(name: str, known: Iterable[str], what: str, *, where: str = "") -> None:
+    """Check that a name is known.
+
+    Args:
+        name: the name as the user wrote it.
+        known: all valid names.
+        what: noun for the error message, such as "loss".
+        where: option or key that holds the name.
+
+    Raises:
+        ConfigError: if the name is unknown; the message suggests the nearest names.
+    """
+    known = tuple(known)
+    if name not in known:
+        raise ConfigError(
+            f"unknown {what} {name[:60]!r}", where=where, remedy=did_you_mean(name, known)
+        )

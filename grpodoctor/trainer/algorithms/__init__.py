@@ -1,0 +1,1 @@
+"""Losses, advantages, corrections and the other published variants of GRPO."""

@@ -1,0 +1,40 @@
+"""GOPO's advantage: only the order of the rewards within the group counts.
+
+Formula
+    2 - 4 (rank - 1) / (G - 1): the best of G responses, rank 1, has 2 and the worst -2.
+
+Settings
+    ties average: equal rewards share the mean of their ranks, so that a group without variance
+    gives exactly 0. The paper does not speak of ties; ties position is its code's way, by
+    which equal rewards are ranked as they happen to stand, and even a group without any variance
+    is torn apart.
+
+Moves
+    advantage/abs_max is 2 in every group; outliers of a reward model have no weight.
+
+Elsewhere
+    In no library.
+
+Source
+    arXiv 2602.03876.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
+
+
+def gopo(inputs: AdvantageInputs) -> Tensor:
+    """Linear in the rank within the group, from 2 to -2, shape (B,)."""
+    rewards_B, ids_B = inputs.rewards_B, inputs.group_ids_B
+    peers_BB = ids_B[:, None] == ids_B
+    better_B = (peers_BB & (rewards_B > rewards_B[:, None])).sum(dim=1)
+    equal_BB = peers_BB & (rewards_B == rewards_B[:, None])
+    if inputs.settings.ties == "average":
+        above_B = better_B + (equal_BB.sum(dim=1) - 1) / 2
+    else:
+        above_B = better_B + torch.tril(equal_BB, diagonal=-1).sum(dim=1)
+    return (2 - 4 * above_B / (peers_BB.sum(dim=1) - 1)).to(rewards_B.dtype)

@@ -1,0 +1,35 @@
+"""k2: half the square of the log-ratio, whose gradient is that of the reverse divergence.
+
+Formula
+    log(new / reference)^2 / 2 per token.
+
+Denominator
+    That of the loss, as for all penalties.
+
+Settings
+    loss.kl_coefficient, 0 by default.
+
+Moves
+    kl/reference/k3 stays bounded. On-policy the expected gradient is that of KL(new, reference),
+    though the value itself is biased.
+
+Elsewhere
+    verl's kl_penalty mse and k2.
+
+Not with
+    Nothing.
+
+Source
+    Schulman, Approximating KL Divergence; on the gradients Liu et al., arXiv 2510.01555.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from grpodoctor.trainer.algorithms.kl.base import KlInputs
+
+
+def k2(inputs: KlInputs) -> Tensor:
+    """log(new / reference)^2 / 2 per token, shape (B, T)."""
+    return inputs.gap().square() / 2

@@ -1,0 +1,38 @@
+"""The ratio times k3: DeepSeek-V3.2's unbiased KL estimate.
+
+Formula
+    r k3 per token, r = new / old with its gradient: the derivative by log new is r log(new /
+    reference), that of the reverse divergence under samples of the old policy.
+
+Denominator
+    That of the loss, as for all penalties.
+
+Settings
+    loss.kl_coefficient, 0 by default.
+
+Moves
+    kl/reference/k3 stays bounded without the large gradients that k3 has where a token became very
+    unlikely. With engine.old_logprobs = "sampler" r goes to the sampler.
+
+Elsewhere
+    TRL's use_bias_correction_kl, which is on by default there.
+
+Not with
+    Nothing; it shares the ratio with the loss, and not its clip.
+
+Source
+    DeepSeek-V3.2, arXiv 2512.02556.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grpodoctor.trainer.algorithms.kl.base import KlInputs
+from grpodoctor.trainer.algorithms.kl.k3 import k3
+
+
+def k3_ratio(inputs: KlInputs) -> Tensor:
+    """New / old times k3 per token, shape (B, T)."""
+    return torch.exp(inputs.new_logprobs_BT - inputs.old_logprobs_BT) * k3(inputs)

@@ -1,0 +1,38 @@
+"""The value of k3 with the gradient of k2.
+
+Formula
+    k2 - stop(k2) + stop(k3) per token: what is shown is unbiased and never negative, what is
+    learnt from has the gradient of the reverse divergence.
+
+Denominator
+    That of the loss, as for all penalties.
+
+Settings
+    loss.kl_coefficient, 0 by default.
+
+Moves
+    As k2; optimiser/loss as k3.
+
+Elsewhere
+    verl's kl_penalty with a plus at its end: k3+, low_var_kl+.
+
+Not with
+    Nothing.
+
+Source
+    verl; the gradients in Tang and Munos, arXiv 2506.09477.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from grpodoctor.trainer.algorithms.kl.base import KlInputs
+from grpodoctor.trainer.algorithms.kl.k2 import k2
+from grpodoctor.trainer.algorithms.kl.k3 import k3
+
+
+def k3_straight_through(inputs: KlInputs) -> Tensor:
+    """k3 forward and k2 backward per token, shape (B, T)."""
+    learnt_BT = k2(inputs)
+    return learnt_BT + (k3(inputs) - learnt_BT).detach()

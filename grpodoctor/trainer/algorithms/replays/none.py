@@ -1,0 +1,34 @@
+"""No replay: every pass of the learner is routed by its own routers.
+
+Formula
+    A token's experts are those of the K largest of the router's current logits.
+
+Denominator
+    Not touched.
+
+Settings
+    None.
+
+Moves
+    Nothing.
+
+Elsewhere
+    The default of every library.
+
+Not with
+    Everything goes with it.
+
+Source
+    None.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from grpodoctor.trainer.algorithms.replays.base import KnownExperts
+
+
+def none(_known: KnownExperts) -> Tensor | None:
+    """No experts at all."""
+    return None

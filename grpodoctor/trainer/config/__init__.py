@@ -1,0 +1,1 @@
+"""The trainer's configuration: sections, presets, knobs, validation."""

@@ -1,0 +1,1 @@
+"""Tasks: built-in ones, and prompts and answers from files."""

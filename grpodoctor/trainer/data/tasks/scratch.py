@@ -1,0 +1,156 @@
+"""What the built-in tasks have in common: a scratchpad of free length, then `#` and the answer.
+
+The warm start imitates a mixed crowd: most show their work, some tersely, some not at all; some
+hesitate; now and then somebody slips and carries the mistake on. So the policy begins with several
+ways of answering, of different quality, for reinforcement learning to choose from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import random
+import re
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grpodoctor.trainer.config.sections import TaskConfig
+from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task
+
+DIGITS = "0123456789"
+MARK = "#"
+FILLER = "."
+
+_DIRECT_RATE = 0.15
+_TERSE_RATE = 0.30
+_FILLER_RATE = 0.30
+_SLIP_RATE = 0.10
+_HELDOUT_SHARE = 10
+_DRAWS_PER_PROBLEM = 200
+
+Slip = Callable[[str], str]
+"""Passes a value on, or a wrong one in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A worked solution."""
+
+    steps: list[tuple[str, str]]
+    """What each step looks at, and the value that it finds."""
+    answer: str
+
+
+class ScratchTask(Task):
+    """A task whose solution is a list of steps.
+
+    Args:
+        config: size of the problems and how answers are verified.
+    """
+
+    def __init__(self, config: TaskConfig) -> None:
+        self._config = config
+        self.size = config.difficulty
+
+    @abstractmethod
+    def draw(self, rng: random.Random) -> str:
+        """A random prompt."""
+
+    @abstractmethod
+    def work(self, prompt: str, slip: Slip) -> Work:
+        """Solve `prompt`, passing each intermediate value through `slip`."""
+
+    def problems(self, rng: random.Random, count: int) -> list[Problem]:
+        """The next `count` problems of the training stream; a prompt may come again."""
+        found: list[Problem] = []
+        while len(found) < count:
+            prompt = self.draw(rng)
+            if not _held_out(prompt):
+                found.append(self._problem(prompt))
+        return found
+
+    def heldout(self, count: int) -> list[Problem]:
+        """Distinct problems that the training stream never gives; fewer if there are fewer."""
+        rng = random.Random(0)  # noqa: S311  # a fixed choice of problems, no secret
+        prompts: dict[str, None] = {}
+        for _ in range(count * _DRAWS_PER_PROBLEM):
+            prompt = self.draw(rng)
+            if _held_out(prompt):
+                prompts[prompt] = None
+            if len(prompts) == count:
+                break
+        return [self._problem(prompt) for prompt in prompts]
+
+    def _problem(self, prompt: str) -> Problem:
+        return Problem(
+            f"{self.name}/{prompt}", prompt, self.work(prompt, lambda value: value).answer
+        )
+
+    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
+        """A response of the mixed crowd, right or wrong."""
+        work = self.work(problem.prompt, lambda value: _slipped(value, rng))
+        style = rng.random()
+        if style < _DIRECT_RATE:
+            scratch = ""
+        elif style < _DIRECT_RATE + _TERSE_RATE:
+            scratch = "".join(value for _, value in work.steps)
+        else:
+            scratch = "".join(echo + value for echo, value in work.steps)
+        while rng.random() < _FILLER_RATE:
+            scratch += FILLER
+        hedge = ""
+        if rng.random() < self._config.hedge_rate:
+            hedge = MARK + _garbled(work.answer, rng)
+        return f"{scratch}{MARK}{work.answer}{hedge}"
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
+        """1 for a right answer plus the weighted format; `correct` is the strict verdict always."""
+        strict = [_last(text) == each.answer for each, text in zip(problems, texts, strict=True)]
+        lenient = [each.answer in _listed(text) for each, text in zip(problems, texts, strict=True)]
+        rewarded = lenient if self._config.verifier == "any" else strict
+        correct = [float(verdict) for verdict in rewarded]
+        tidy = [float(_well_formed(text)) for text in texts]
+        weight = self._config.format_weight
+        total = [right + weight * form for right, form in zip(correct, tidy, strict=True)]
+        return Rewards(total, {"correct": correct, "format": tidy}, strict)
+
+    def fingerprint(self) -> str:
+        """A hash of the task's source and of the settings that shape the warm start's texts."""
+        sources = [
+            inspect.getsource(sys.modules[each.__module__]) for each in (ScratchTask, type(self))
+        ]
+        settings = [self.name, self.size, self._config.hedge_rate]
+        return hashlib.sha256(json.dumps([settings, sources]).encode()).hexdigest()
+
+
+def _held_out(prompt: str) -> bool:
+    return hashlib.sha256(prompt.encode()).digest()[0] % _HELDOUT_SHARE == 0
+
+
+def _slipped(value: str, rng: random.Random) -> str:
+    return _garbled(value, rng) if rng.random() < _SLIP_RATE else value
+
+
+def _garbled(value: str, rng: random.Random) -> str:
+    """`value` with one of its digits changed."""
+    place = rng.randrange(len(value))
+    other = rng.choice([digit for digit in DIGITS if digit != value[place]])
+    return value[:place] + other + value[place + 1 :]
+
+
+def _listed(text: str) -> list[str]:
+    """Every answer that the response gives."""
+    return [part.strip() for part in text.split(MARK)[1:]]
+
+
+def _last(text: str) -> str | None:
+    answers = _listed(text)
+    return answers[-1] if answers else None
+
+
+def _well_formed(text: str) -> bool:
+    """One answer, at the end, made of digits."""
+    return re.fullmatch(rf"[^{MARK}]*{MARK}[{DIGITS}]+", text) is not None

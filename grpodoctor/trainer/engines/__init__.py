@@ -1,0 +1,1 @@
+"""Engines that sample: the built-in sampler and vLLM."""

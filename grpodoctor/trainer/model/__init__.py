@@ -1,0 +1,1 @@
+"""The policy and the models next to it: tokenizer, LoRA, critic, reference, checkpoints."""

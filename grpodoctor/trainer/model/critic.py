@@ -1,0 +1,256 @@
+"""The critic: a model that says what a response will be worth, before each of its tokens.
+
+It is a copy of the whole policy as the run begins, its adapters merged in if it has any, with a
+head of one number in place of the vocabulary: all its weights are trained, whatever the policy
+trains, in the dtype of the policy's (the head in float32), with an AdamW of its own. So a run with
+a critic needs about twice the memory of one without; with adapters far more than twice.
+
+Formula
+    (V - R)^2 / 2 per token, R = A + V by the recursion of `gae` with critic.gae_lambda and the
+    values V from before the batch's first update. With `value_clip` = c the larger of that and the
+    same with V moved by at most c. In the first `pretrain_steps` training steps R is the whole
+    return and the policy stays as it is.
+
+Denominator
+    The loss tokens of the whole optimiser step.
+
+Source
+    PPO, arXiv 1707.06347; value pre-training and decoupled lambdas, VC-PPO, arXiv 2503.01491, and
+    VAPO, arXiv 2504.05118, section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+
+from grpodoctor.errors import ModelError
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
+from grpodoctor.trainer.algorithms.advantages.gae import (
+    generalised_advantages,
+    policy_lambda,
+    token_rewards,
+)
+from grpodoctor.trainer.batches import ValueBatch, chunks
+from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
+from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.model.adamw import build_adamw, take_step
+from grpodoctor.trainer.model.forward import casting, compute_in, positions, recomputing
+from grpodoctor.trainer.model.lora import merged_copy
+from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ADVANTAGE = "gae"
+"""The advantage that needs a critic."""
+
+_ONE_RETURN = NotApplicable("every token has the same return: there is no variance to explain")
+
+
+class ValueModel(nn.Module):
+    """A causal language model without its output head, and one number per position instead.
+
+    Args:
+        policy: is copied, adapters merged; it stays as it is.
+        config: of the run.
+
+    Raises:
+        ModelError: if the model's body cannot be told from its head.
+    """
+
+    def __init__(self, policy: PreTrainedModel, config: TrainConfig) -> None:
+        super().__init__()
+        whole = merged_copy(policy)
+        output = whole.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
+        if whole.base_model is whole or output is None:
+            raise ModelError(
+                "no critic can be made of this model: its body and its head are one",
+                where=config.model.name,
+                remedy="use an advantage without a critic, such as advantage.kind=group",
+            )
+        self.backbone = cast("PreTrainedModel", whole.base_model)
+        if config.model.compute == "bfloat16":
+            compute_in(self.backbone, torch.bfloat16)
+        # It begins with the value 0 everywhere, on every machine: it knows nothing yet.
+        self.head = nn.Linear(output.weight.shape[1], 1, device=policy.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.requires_grad_(requires_grad=True).train(mode=False)  # dropout stays off
+
+    def forward(self, samples: Samples) -> Tensor:
+        """The value before each token of the responses, shape (B, T), float32."""
+        attention_BL = samples.attention_BL[:, :-1]
+        with casting(self.backbone):
+            output = self.backbone(
+                input_ids=samples.tokens_BL[:, :-1],
+                attention_mask=attention_BL.long(),
+                position_ids=positions(attention_BL),
+                use_cache=False,
+            )
+        hidden_BTH = output.last_hidden_state[:, samples.prompt_width - 1 :]
+        values_BT1: Tensor = self.head(hidden_BTH.float())
+        return values_BT1.squeeze(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class CriticUpdate:
+    """One optimiser step of the critic, as it went."""
+
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    applied: bool
+
+
+class Critic:
+    """A value model and its optimiser.
+
+    Args:
+        policy: what it is a copy of.
+        config: of the run.
+        ranks: who shares the work; the critic is whole on each, and its gradients are summed.
+
+    Raises:
+        ModelError: if the policy's body cannot be told from its head.
+    """
+
+    def __init__(self, policy: PreTrainedModel, config: TrainConfig, ranks: Ranks = ALONE) -> None:
+        self.model, self._ranks = ValueModel(policy, config), ranks
+        self._parameters = list(self.model.parameters())
+        self.optimiser = build_adamw(
+            self._parameters, config.optimiser, config.critic.learning_rate
+        )
+
+    @torch.no_grad()
+    def values(self, samples: Samples, micro_batch: int = 0) -> Tensor:
+        """The value before each token, shape (B, T); zeros outside the tokens, no gradient.
+
+        Args:
+            samples: B responses.
+            micro_batch: responses per forward pass; 0 takes all at once.
+        """
+        own = samples.rows(self._ranks.share(len(samples)).rows)
+        parts = [self.model(own.rows(rows)) for rows in chunks(len(own), micro_batch)]
+        values_BT = self._ranks.join(torch.cat(parts), len(samples))
+        return torch.where(samples.mask_BT, values_BT, 0.0)
+
+    def learn(
+        self, batch: ValueBatch, mini_batches: Iterable[Tensor], config: TrainConfig
+    ) -> dict[str, Reading]:
+        """Take an optimiser step on each mini-batch, a list of row numbers.
+
+        Returns:
+            The readings of a step with a critic, by canonical name.
+        """
+        updates = [self.update(batch, rows_M, config) for rows_M in mini_batches]
+        lambda_B = policy_lambda(config.advantage, batch.samples.mask_BT.sum(dim=1))
+        return {
+            "advantage/lambda_mean": Mean.of(lambda_B.cpu().numpy()),
+            **value_readings(batch),
+            **_update_readings(updates),
+        }
+
+    def update(self, batch: ValueBatch, rows_M: Tensor, config: TrainConfig) -> CriticUpdate:
+        """Take one optimiser step on some responses of a batch.
+
+        Each token's loss is divided by the tokens of the whole step: splitting changes nothing.
+        """
+        weight = 1 / max(1, int(batch.mask_BT[rows_M].sum()))
+        share = self._ranks.rows(len(rows_M))
+        own = rows_M[share.start : share.stop]
+        losses = [torch.zeros((), device=rows_M.device)]
+        for rows in chunks(len(own), config.optimiser.micro_batch) if share else ():
+            loss = self._loss(batch, own[rows], config) * weight
+            torch.autograd.backward(loss)
+            losses.append(loss.detach())
+        self._ranks.sum_gradients(self._parameters)
+        loss_sum = float(self._ranks.total(torch.stack(losses).sum()))
+        settings = config.critic
+        norm, applied = take_step(
+            self.optimiser, loss_sum, settings.max_grad_norm, settings.learning_rate
+        )
+        return CriticUpdate(loss_sum, norm, applied)
+
+    def _loss(self, batch: ValueBatch, rows_B: Tensor, config: TrainConfig) -> Tensor:
+        """The sum over the loss tokens of some responses."""
+        with recomputing(self.model, enabled=config.model.gradient_checkpointing):
+            values_BT = self.model(batch.samples.rows(rows_B))
+        loss_BT = value_loss(
+            values_BT, batch.values_BT[rows_B], batch.returns_BT[rows_B], config.critic.value_clip
+        )
+        return torch.where(batch.mask_BT[rows_B], loss_BT, 0.0).sum()
+
+
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+    """Half the squared error, pessimistic beyond a clip; of any one shape.
+
+    Args:
+        values: of the current parameters, with gradient.
+        old_values: from before the batch's first update.
+        returns: what they are to be.
+        clip: how far a value may move before the error of the bounded one counts; None is no bound.
+    """
+    loss = (values - returns).square() / 2
+    if clip is None:
+        return loss
+    bounded = old_values + (values - old_values).clamp(-clip, clip)
+    return torch.maximum(loss, (bounded - returns).square() / 2)
+
+
+def value_batch(
+    samples: Samples, inputs: AdvantageInputs, config: TrainConfig, *, whole: bool
+) -> ValueBatch | None:
+    """What the critic learns from a rollout batch; None without a critic.
+
+    Args:
+        samples: the responses.
+        inputs: what their advantages are made of.
+        config: of the run.
+        whole: learn the whole return whatever `critic.gae_lambda` says.
+    """
+    tokens = inputs.tokens
+    if tokens is None:
+        return None
+    values_BT, mask_BT = tokens.values_BT, tokens.mask_BT
+    rewards_BT = token_rewards(inputs.rewards_B, mask_BT, tokens.rewards_BT)
+
+    def returns(lambda_: float) -> Tensor:
+        lambda_B = torch.full_like(rewards_BT[:, 0], lambda_)
+        advantages_BT = generalised_advantages(
+            rewards_BT, values_BT, mask_BT, lambda_B, config.advantage.discount
+        )
+        return (advantages_BT + values_BT).float()
+
+    outcomes_BT, lambda_ = returns(1.0), 1.0 if whole else config.critic.gae_lambda
+    returns_BT = outcomes_BT if lambda_ == 1 else returns(lambda_)
+    return ValueBatch(samples, tokens.loss_mask_BT, values_BT, returns_BT, outcomes_BT)
+
+
+def value_readings(batch: ValueBatch) -> dict[str, Reading]:
+    """How well the values from before the batch foretold it; nothing where no token bears loss."""
+    values_N = batch.values_BT[batch.mask_BT].double()
+    outcomes_N = batch.outcomes_BT[batch.mask_BT].double()
+    if not len(values_N):
+        return {}
+    error, variance = (outcomes_N - values_N).var(correction=0), outcomes_N.var(correction=0)
+    explained = Mean.of([float(1 - error / variance)]) if variance > 0 else _ONE_RETURN
+    return {
+        "critic/value_mean": Mean.of(values_N.cpu().numpy()),
+        "critic/explained_variance": explained,
+    }
+
+
+def _update_readings(updates: Sequence[CriticUpdate]) -> dict[str, Reading]:
+    if not updates:
+        return {}
+    return {
+        "critic/loss": Mean.of([update.loss for update in updates]),
+        "critic/grad_norm": Mean.of([update.grad_norm for update in updates]),
+        "critic/skipped_rate": Rate.of([not update.applied for update in updates]),
+    }

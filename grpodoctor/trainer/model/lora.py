@@ -1,0 +1,182 @@
+"""Low-rank adapters (LoRA) on a frozen model, by peft: they alone are trained.
+
+The adapters are float32 whatever the model's weights are, so that small updates are not rounded
+away, and sit in the model itself: with them switched off it is its own reference.
+
+Source: LoRA, arXiv 2106.09685.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from grpodoctor.errors import MissingExtraError, ModelError, name_some
+from grpodoctor.trainer.config.sections import ModelConfig
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import Linear
+    from transformers import PreTrainedModel
+
+_NAME = "default"
+"""What peft calls an adapter that has no other name."""
+ADAPTERS = "adapter_model.safetensors"
+"""Their file in a checkpoint."""
+_PREFIX = "base_model.model."
+"""Of every name in the file, as peft writes and expects it."""
+
+
+def add_adapters(model: PreTrainedModel, config: ModelConfig, seed: int) -> None:
+    """Freeze a model and give its linear layers adapters, in place; they change nothing yet.
+
+    Args:
+        model: on the CPU, so that their first weights are the same on every machine.
+        config: their rank, scale and places.
+        seed: of their first weights.
+
+    Raises:
+        MissingExtraError: if peft is not installed.
+        ModelError: if the model has no such layers.
+    """
+    if find_spec("peft") is None:
+        raise MissingExtraError("training low-rank adapters", "train")
+    from peft import LoraConfig
+
+    settings = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=0.0,
+        target_modules=_chosen(model, config.lora_targets),
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model.add_adapter(settings, _NAME)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def _chosen(model: PreTrainedModel, targets: str | tuple[str, ...]) -> list[str]:
+    """The full names of the linear layers that `targets` means, but the output head's.
+
+    peft would take `all-linear` and short names for the fused experts and routers of some
+    mixture-of-experts models too, and not of others: full names mean the same everywhere.
+    """
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head
+    ]
+    if isinstance(targets, str):
+        return linear
+    kinds = sorted({name.rpartition(".")[2] for name in linear})
+    for target in targets:
+        if not any(f".{name}".endswith(f".{target}") for name in linear):
+            raise ModelError(
+                f"no linear layer is called {target[:60]!r}",
+                where="model.lora_targets",
+                remedy=f"the model has {name_some(kinds, 12)}; or set all-linear",
+            )
+    return [name for name in linear if f".{name}".endswith(tuple(f".{each}" for each in targets))]
+
+
+def adapter_layers(model: nn.Module) -> dict[str, Linear]:
+    """The layers of a model that have adapters, by name; none where it has none."""
+    if "peft" not in sys.modules:
+        return {}
+    from peft.tuners.lora import Linear
+
+    return {name: each for name, each in model.named_modules() if isinstance(each, Linear)}
+
+
+@contextmanager
+def adapters_off(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model with adapters be the one that it was without them."""
+    model.disable_adapters()
+    try:
+        yield
+    finally:
+        model.enable_adapters()
+
+
+def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy whose adapters are merged into its weights, as an engine serves it."""
+    merged = copy.deepcopy(model).requires_grad_(requires_grad=False)
+    for name, layer in adapter_layers(merged).items():
+        layer.merge()
+        parent, _, child = name.rpartition(".")
+        setattr(merged.get_submodule(parent), child, layer.get_base_layer())
+    return merged
+
+
+@torch.no_grad()
+def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All weights and buffers of a model by the name they have without adapters, those merged in.
+
+    One merged weight at a time is made; the others are the model's own tensors.
+    """
+    layers = adapter_layers(model)
+    for name, tensor in model.state_dict().items():
+        layer, inside, rest = name.rpartition(".base_layer.")
+        if inside and layer in layers:
+            changed = rest == "weight"
+            merged = tensor + layers[layer].get_delta_weight(_NAME) if changed else tensor
+            yield f"{layer}.{rest}", merged.to(tensor.dtype)
+        elif name.partition(".lora_")[0] not in layers:
+            yield name, tensor
+
+
+def save_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapters as peft's `from_pretrained` reads them.
+
+    Raises:
+        OSError, SafetensorError: if they cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.contiguous() for name, tensor in _adapter_weights(model).items()}
+    save_file(tensors, folder / ADAPTERS)
+    model.peft_config[_NAME].save_pretrained(str(folder))
+
+
+def load_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Inverse of `save_adapters`, for a model with the same adapters.
+
+    Raises:
+        OSError, SafetensorError: if they cannot be read.
+        ValueError, RuntimeError: if they are others.
+    """
+    from safetensors.torch import load_file
+
+    saved, own = load_file(folder / ADAPTERS), _adapter_weights(model)
+    if saved.keys() != own.keys():
+        odd = sorted(saved.keys() ^ own.keys())
+        raise ValueError(f"its adapters are in other places, such as {odd[0]}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if tensor.shape != saved[name].shape:
+                raise ValueError(f"its adapters have another rank, such as {name}")
+            tensor.copy_(saved[name])
+
+
+def _adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The adapters' own tensors, by the names that peft gives them in a file."""
+    from peft import get_peft_model_state_dict
+
+    weights = get_peft_model_state_dict(
+        model,
+        state_dict=dict(model.named_parameters()),
+        adapter_name=_NAME,
+        save_embedding_layers=False,
+    )
+    return {_PREFIX + name: tensor for name, tensor in weights.items()}

@@ -1,0 +1,235 @@
+"""The model that is trained, with its codec: the built-in one or the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grpodoctor.errors import ConfigError, ModelError
+from grpodoctor.trainer.config.sections import ModelConfig
+from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.data.tasks.base import Task
+from grpodoctor.trainer.model.forward import compute_in
+from grpodoctor.trainer.model.lora import add_adapters
+from grpodoctor.trainer.model.tokenizer import CharCodec, Codec, HubCodec
+from grpodoctor.trainer.model.warm_start import warm_start
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+BUILTIN = "builtin"
+
+_INITIAL_SEED = 20_250_101
+_INITIAL_STD = 0.08
+"""Four times the default of larger models: so narrow a one learns far faster from it."""
+_ROPE_THETA = 100.0
+"""Wavelengths up to a few hundred tokens: longer ones are wasted on such short texts."""
+_LONGEST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A causal language model and how it reads and writes."""
+
+    model: PreTrainedModel
+    codec: Codec
+    name: str
+
+
+def load_policy(config: TrainConfig, task: Task) -> Policy:
+    """Load the policy that `config.model` names; in evaluation mode, dropout off.
+
+    Args:
+        config: the run's configuration.
+        task: what the built-in model is warm-started on.
+
+    Raises:
+        ModelError: if the model is missing, damaged, not safetensors, or misses its tokenizer.
+        ConfigError: if there is no such device.
+        MissingExtraError: if adapters are asked for and peft is not installed.
+    """
+    device = device_of(config.model.device)
+    builtin = config.model.name == BUILTIN
+    policy = _load_builtin(config.model, task) if builtin else _load_hub(config.model)
+    if config.model.lora_rank:
+        add_adapters(policy.model, config.model, config.seed)
+    if config.model.compute == "bfloat16":
+        compute_in(policy.model, torch.bfloat16)
+    policy.model.to(device)  # type: ignore[arg-type]  # of transformers
+    return policy
+
+
+def device_of(name: str) -> torch.device:
+    """The device that `model.device` means on this machine.
+
+    Raises:
+        ConfigError: if it is a CUDA device that the machine does not have.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"this machine has {torch.cuda.device_count()} CUDA devices, and none of that name",
+            where=f"model.device={name}",
+            remedy="set model.device=auto",
+        )
+    return device
+
+
+def _load_builtin(config: ModelConfig, task: Task) -> Policy:
+    codec = CharCodec()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_INITIAL_SEED)
+        model = _build(config, codec)
+    model.train(mode=False)
+    if config.warm_start_steps:
+        warm_start(model, codec, task, config.warm_start_steps)
+    return Policy(model, codec, BUILTIN)
+
+
+def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
+    """A model in float32 with random weights: Qwen2, or with experts Qwen3's mixture.
+
+    It has 110 thousand weights at the default size, and 310 thousand with eight experts.
+    """
+    from transformers import (
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+    )
+
+    inner = config.width * 11 // 4
+    common: dict[str, Any] = {
+        "vocab_size": codec.vocab_size,
+        "hidden_size": config.width,
+        "intermediate_size": inner,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.heads,
+        "max_position_embeddings": _LONGEST,
+        "tie_word_embeddings": True,
+        "initializer_range": _INITIAL_STD,
+        "rope_theta": _ROPE_THETA,
+        "pad_token_id": codec.pad_id,
+        "bos_token_id": None,
+        "eos_token_id": sorted(codec.end_ids),
+    }
+    if not config.experts:
+        return Qwen2ForCausalLM(Qwen2Config(**common))
+    mixture: dict[str, Any] = {
+        "head_dim": config.width // config.heads,
+        "moe_intermediate_size": max(8, inner // config.experts_per_token),
+        "num_experts": config.experts,
+        "num_experts_per_tok": config.experts_per_token,
+        "norm_topk_prob": True,
+    }
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **mixture))
+
+
+def _load_hub(config: ModelConfig) -> Policy:
+    """A model and its tokenizer; safetensors only, and no code that came with them is run."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    _refuse_non_model(config.name)
+    failures = (
+        *(OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError),
+        *(SafetensorError, StrictDataclassError),
+    )
+    try:
+        with _quiet():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                config.name,
+                dtype=getattr(torch, config.dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused here, in one line
+            )
+    except failures as error:
+        raise _unloadable("the model does not load", config.name, error) from error
+    model, info = loaded
+    _refuse_partial(config.name, info)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.name, trust_remote_code=False)
+    except failures as error:
+        raise _unloadable("the tokenizer does not load", config.name, error) from error
+    model.train(mode=False)
+    return Policy(model, HubCodec(tokenizer, model), config.name)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' tables and bars off the screen: what matters is said in one line."""
+    from logging import CRITICAL
+
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of transformers
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # as above
+
+
+def _refuse_partial(name: str, info: Mapping[str, Any]) -> None:
+    """Refuse a model some of whose weights would be random numbers."""
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"the model lacks {len(missing)} of its weights, such as {missing[0]}",
+            where=name,
+            remedy="save the whole model with save_pretrained",
+        )
+    mismatched = sorted(info["mismatched_keys"])
+    if mismatched:
+        weight, saved, wanted = mismatched[0]
+        raise ModelError(
+            f"{len(mismatched)} weights do not have the size that config.json says, such as "
+            f"{weight}: {tuple(saved)} instead of {tuple(wanted)}",
+            where=name,
+            remedy="use the config.json that was saved with the weights",
+        )
+
+
+def _refuse_non_model(name: str) -> None:
+    """Tell apart what transformers answers with one and the same paragraph."""
+    path = Path(name)
+    if path.is_file():
+        raise ModelError("this is a file", where=name, remedy="name the model's directory")
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(
+                "the directory holds no model",
+                where=name,
+                remedy="point to a directory with config.json and *.safetensors",
+            )
+        if not any(path.glob("*.safetensors")):
+            raise ModelError(
+                "the model has no safetensors weights",
+                where=name,
+                remedy="convert it with save_pretrained: pickled weights can run code",
+            )
+    elif name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelError("there is no such directory", where=name, remedy="check model.name")
+
+
+def _unloadable(what: str, name: str, error: Exception) -> ModelError:
+    reason = " ".join(str(error).split()).partition(". ")[0][:160]
+    return ModelError(
+        f"{what}: {type(error).__name__}: {reason}",
+        where=name,
+        remedy="check model.name: a local directory, or a hub model that this machine can reach",
+    )

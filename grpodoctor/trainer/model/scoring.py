@@ -1,0 +1,99 @@
+"""What a model thinks of tokens that are there already."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from grpodoctor.measure.logits import entropy_and_logprobs
+from grpodoctor.trainer.algorithms.losses.base import TopTokens
+from grpodoctor.trainer.batches import chunks
+from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.moe.routing import Routers, Routes, join_routes, routes_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Scores(NamedTuple):
+    """What a model thinks of a batch's tokens; zeros outside the mask, no gradient."""
+
+    logprobs_BT: Tensor
+    entropy_BT: Tensor
+    routes: Routes | None = None
+    """How the tokens were routed; None where nobody asked."""
+
+
+def score(
+    model: PreTrainedModel,
+    samples: Samples,
+    temperature: float,
+    micro_batch: int = 0,
+    *,
+    routers: Routers | None = None,
+    replay_BLDK: Tensor | None = None,
+) -> Scores:
+    """Log-probabilities and entropies of a batch's tokens under a model, at a temperature.
+
+    Args:
+        model: any causal model with the learner's tokenizer.
+        samples: B responses.
+        temperature: divides the logits.
+        micro_batch: responses per forward pass; 0 takes all at once.
+        routers: the model's, to have the routes too.
+        replay_BLDK: experts to force on the routers; None leaves them free.
+    """
+    parts = []
+    for rows in chunks(len(samples), micro_batch):
+        replay = None if replay_BLDK is None else replay_BLDK[rows, :-1]
+        with nullcontext() if routers is None else routers.watched(replay) as tape:
+            part = _score_rows(model, samples.rows(rows), temperature)
+            if tape is not None:
+                part = part._replace(routes=routes_of(tape, *part.logprobs_BT.shape))
+            parts.append(part)
+    return Scores(
+        torch.cat([part.logprobs_BT for part in parts]),
+        torch.cat([part.entropy_BT for part in parts]),
+        join_routes([part.routes for part in parts]),
+    )
+
+
+@torch.no_grad()
+def top_logprobs(
+    samples: Samples, logits_NV: Tensor, logprobs_BT: Tensor, temperature: float
+) -> TopTokens | None:
+    """Log-probabilities of the sampler's likeliest tokens; None where it was not asked for them.
+
+    Args:
+        samples: B responses.
+        logits_NV: at their B x T positions.
+        logprobs_BT: of the sampled tokens, from the same logits.
+        temperature: divides the logits.
+    """
+    if samples.top is None:
+        return None
+    ids_BTK = samples.top.ids_BTK
+    sampled_BT1 = samples.response_BT[..., None]
+    picked = (ids.flatten(0, 1) for ids in (ids_BTK, sampled_BT1))
+    top_NK, own_N1 = (logits_NV.gather(1, ids).float() / temperature for ids in picked)
+    new_BTK = (top_NK - own_N1).view_as(ids_BTK) + logprobs_BT.detach()[..., None]
+    return TopTokens(samples.top.logprobs_BTK, new_BTK, ids_BTK == sampled_BT1)
+
+
+@torch.no_grad()
+def _score_rows(model: PreTrainedModel, samples: Samples, temperature: float) -> Scores:
+    logits_BTV = response_logits(
+        model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+    )
+    entropy_N, logprobs_N = entropy_and_logprobs(
+        logits_BTV.flatten(0, 1), samples.response_BT.flatten(), temperature
+    )
+    mask_BT = samples.mask_BT
+    return Scores(
+        torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
+        torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
+    )

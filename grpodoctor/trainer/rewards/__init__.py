@@ -1,0 +1,1 @@
+"""Reward functions: loading, calling, checking, mixing."""

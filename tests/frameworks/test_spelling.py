@@ -1,0 +1,325 @@
+import ast
+import importlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.frameworks.bundled.knobs import KEYS
+from grpodoctor.frameworks.spelling import ENGINE_SETTINGS, FRAMEWORKS, Spelled, framework_of, spell
+from grpodoctor.remedies.base import Remedy
+from grpodoctor.remedies.catalogue import all_remedies, remedy_of
+from grpodoctor.trainer.config.knobs import knobs_of
+from grpodoctor.trainer.config.train_config import known_keys, load_config
+from grpodoctor.vocabulary.knobs import KNOBS, Setting
+
+IN_FORCE: dict[str, Setting] = {
+    "clip_low": 0.2,
+    "group_size": 8,
+    "prompts_per_batch": 64,
+    "updates_per_batch": 4,
+    "max_length": 4096,
+}
+
+
+def some_settings(name: str) -> list[Setting]:
+    knob = KNOBS[name]
+    if knob.choices:
+        return list(knob.choices)
+    if knob.low is None or knob.high is None:
+        return [True, False]
+    return [2 if knob.integer else max(knob.low, 0.3), *([] if knob.low else [0.0])]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("knob", KNOBS)
+def test_every_framework_answers_for_every_knob(framework: str, knob: str) -> None:
+    for setting in some_settings(knob):
+        for knobs in ({}, IN_FORCE):
+            lines = spell({knob: setting}, framework, knobs)
+            assert lines
+            for each in lines:
+                assert each.key or each.note, "neither a key nor a reason"
+                assert each.line.isprintable()
+                assert "{" not in each.note
+
+
+ENGINE_VALUES: dict[str, tuple[Setting, ...]] = {
+    "sampler_dtype": ("float32", "bfloat16", "float16"),
+    "learner_dtype": ("float32", "bfloat16", "float16"),
+    "sampler_tensor_parallel": (1, 2),
+    "balanced_routers": (0.001,),
+}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("name", ENGINE_SETTINGS)
+def test_every_framework_answers_for_every_setting_of_its_engines(
+    framework: str, name: str
+) -> None:
+    for setting in ENGINE_VALUES.get(name, (True,)):
+        lines = spell({name: setting}, framework)
+        assert lines
+        for each in lines:
+            assert each.key or each.note, "neither a key nor a reason"
+            assert each.line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("framework", "dtype", "degree"),
+    [
+        ("grpodoctor", "engine.precision=learner", "engine.tensor_parallel=1"),
+        ("trl", "trl vllm-serve --dtype=float16", "vllm_tensor_parallel_size=1"),
+        (
+            "verl",
+            "actor_rollout_ref.rollout.dtype=float16",
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        ),
+        ("openrlhf", None, "--vllm.tensor_parallel_size 1"),
+        ("slime", "--sglang-dtype float16", "--rollout-num-gpus-per-engine 1"),
+        ("prime-rl", 'inference.vllm.dtype="float16"', "inference.vllm.tensor_parallel_size=1"),
+        (
+            "nemo-rl",
+            "policy.generation.vllm_cfg.precision=float16",
+            "policy.generation.vllm_cfg.tensor_parallel_size=1",
+        ),
+        ("open-instruct", None, "--vllm_tensor_parallel_size 1"),
+        (
+            "skyrl",
+            "generator.inference_engine.model_dtype=float16",
+            "generator.inference_engine.tensor_parallel_size=1",
+        ),
+        ("ms-swift", "--torch_dtype float16", "--vllm_tensor_parallel_size 1"),
+        ("areal", "vllm.dtype=float16", "rollout.backend=vllm:d<replicas>t1"),
+        ("tinker-cookbook", None, None),
+    ],
+)
+def test_what_aligns_two_engines_everywhere(
+    framework: str, dtype: str | None, degree: str | None
+) -> None:
+    wanted: list[tuple[dict[str, Setting], str | None]] = [
+        ({"sampler_dtype": "float16"}, dtype),
+        ({"sampler_tensor_parallel": 1}, degree),
+    ]
+    for change, expected in wanted:
+        (only,) = line(change, framework)
+        assert only == expected if expected else "has no such setting" in only
+
+
+def line(changes: dict[str, Setting], framework: str) -> list[str]:
+    return [each.line for each in spell(changes, framework, IN_FORCE)]
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [
+        ("grpodoctor", "loss.clip_high=0.28"),
+        ("trl", "epsilon_high=0.28"),
+        ("verl", "actor_rollout_ref.actor.clip_ratio_high=0.28"),
+        ("openrlhf", "--actor.eps_clip_low_high 0.2 0.28"),
+        ("slime", "--eps-clip-high 0.28"),
+        ("nemo-rl", "loss_fn.ratio_clip_max=0.28"),
+        ("open-instruct", "--clip_higher 0.28"),
+        ("skyrl", "trainer.algorithm.eps_clip_high=0.28"),
+        ("ms-swift", "--epsilon_high 0.28"),
+        ("areal", "actor.eps_clip_higher=0.28"),
+        (
+            "tinker-cookbook",
+            'loss_fn_config={"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}',
+        ),
+    ],
+)
+def test_clip_higher_everywhere(framework: str, expected: str) -> None:
+    assert expected in line({"clip_high": 0.28}, framework)
+
+
+@pytest.mark.parametrize(
+    ("framework", "whole", "replay"),
+    [
+        ("grpodoctor", "loss.kind=gspo", "engine.routing_replay=R3"),
+        ("trl", 'importance_sampling_level="sequence"', None),
+        (
+            "verl",
+            "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
+            "actor_rollout_ref.actor.megatron.router_replay.mode=R3",
+        ),
+        ("openrlhf", "--actor.policy_loss_type gspo", None),
+        ("slime", "--advantage-estimator gspo", "--use-rollout-routing-replay"),
+        (
+            "nemo-rl",
+            "loss_fn.sequence_level_importance_ratios=true",
+            "policy.router_replay.enabled=true",
+        ),
+        (
+            "skyrl",
+            "trainer.algorithm.policy_loss_type=gspo",
+            "trainer.policy.megatron_config.moe_enable_routing_replay=true",
+        ),
+        ("ms-swift", "--importance_sampling_level sequence", "--router_replay_mode R3"),
+        (
+            "areal",
+            "actor.importance_sampling_level=sequence",
+            "rollout.return_routed_experts=true",
+        ),
+        ("prime-rl", None, "trainer.enable_router_replay=true"),
+        ("open-instruct", None, None),
+        ("tinker-cookbook", None, None),
+    ],
+)
+def test_what_a_mixture_needs_everywhere(
+    framework: str, whole: str | None, replay: str | None
+) -> None:
+    wanted: list[tuple[dict[str, Setting], str | None]] = [
+        ({"loss": "gspo"}, whole),
+        ({"routing_replay": "R3"}, replay),
+    ]
+    for change, expected in wanted:
+        lines = line(change, framework)
+        if expected is None:
+            assert all("has no such setting" in each for each in lines)
+        else:
+            assert expected in lines
+
+
+def test_a_framework_without_a_clip_says_so() -> None:
+    (spelled,) = spell({"clip_high": 0.28}, "prime-rl")
+    assert (spelled.key, spelled.value) == ("", "")
+    assert spelled.note.startswith("prime-rl has no such setting: there is no PPO clip")
+
+
+def test_dr_grpo_in_verl_sets_the_constant_that_divides() -> None:
+    lines = line({"aggregation": "constant", "advantage": "centred"}, "verl")
+    assert lines == [
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
+        "actor_rollout_ref.actor.loss_scale_factor=4096",
+        "algorithm.adv_estimator=grpo",
+        "algorithm.norm_adv_by_std_in_grpo=False",
+    ]
+
+
+def test_dr_grpo_in_trl_drops_the_standard_deviation_too() -> None:
+    assert line({"aggregation": "constant", "advantage": "centred"}, "trl") == [
+        'loss_type="dr_grpo"',
+        'scale_rewards="none"',
+    ]
+
+
+def test_sizes_are_converted_to_what_the_framework_counts() -> None:
+    assert line({"updates_per_batch": 4}, "verl") == [
+        "actor_rollout_ref.actor.ppo_mini_batch_size=16"
+    ]
+    assert line({"updates_per_batch": 4}, "openrlhf") == ["--train.batch_size 128"]
+    assert line({"prompts_per_batch": 16}, "trl") == ["generation_batch_size=128"]
+    assert spell({"updates_per_batch": 4}, "verl")[0].value == "<prompts per batch / 4>"
+
+
+def test_trl_has_no_dynamic_sampling() -> None:
+    (spelled,) = spell({"dynamic_sampling": True}, "trl")
+    assert not spelled.key
+    assert "drop prompts" in spelled.note
+
+
+def test_the_bundled_trainer_takes_every_remedy_as_it_is_spelled() -> None:
+    assert KEYS.keys() == KNOBS.keys()
+    assert set(KEYS.values()) <= set(known_keys())
+    start = {
+        "engine.old_logprobs": "sampler",
+        "rollout.max_length": 64,
+        "engine.sync_every": 4,
+        "model.experts": 8,
+    }
+    assignments = [f"{key}={value}" for key, value in start.items()]
+    before = knobs_of(load_config(assignments=assignments))
+    for remedy in all_remedies():
+        change = remedy.change(before)
+        lines = [each.line for each in spell(change, "grpodoctor")]
+        after = knobs_of(load_config(assignments=[*assignments, *lines]))
+        assert after == {**before, **change}, remedy.id
+
+
+def test_trl_keys_are_arguments_of_the_installed_trl() -> None:
+    fields = grpo_config_fields()
+    elsewhere = {"reward_funcs", "soft_punish_cache"}
+    for knob in KNOBS:
+        for setting in some_settings(knob):
+            for each in spell({knob: setting}, "trl", IN_FORCE):
+                assert not each.key or each.key in fields | elsewhere, each
+    for name in ENGINE_SETTINGS:
+        for setting in ENGINE_VALUES.get(name, (True,)):
+            for each in spell({name: setting}, "trl"):
+                served = each.key.startswith("trl vllm-serve --")
+                assert not each.key or served or each.key in fields, each
+
+
+def grpo_config_fields() -> set[str]:
+    """Read off the sources: importing TRL takes many seconds."""
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    fields: set[str] = {"learning_rate", "fp16"}  # inherited from transformers
+    for name in ("grpo_config.py", "base_config.py"):
+        file = Path(spec.origin).parent / "trainer" / name
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        fields |= {
+            node.target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
+    return fields
+
+
+def test_a_change_of_two_clips_is_spelled_once() -> None:
+    assert line({"clip_low": 0.1, "clip_high": 0.28}, "openrlhf") == [
+        "--actor.eps_clip_low_high 0.1 0.28"
+    ]
+
+
+def test_names_of_frameworks() -> None:
+    assert framework_of("NeMo_RL") == "nemo-rl"
+    assert framework_of("bundled") == "grpodoctor"
+    with pytest.raises(ConfigError, match="did you mean verl"):
+        framework_of("veerl")
+
+
+def test_a_framework_from_a_log_is_answered_with_a_note() -> None:
+    (spelled,) = spell({"clip_high": 0.28}, "[bold]acme\x1b")
+    assert not spelled.key
+    assert "clip_high" in spelled.note
+    assert "\x1b" not in spelled.note
+
+
+def test_an_unknown_knob_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no knob"):
+        spell({"magic": 1}, "verl")
+
+
+def test_bare_flags_have_no_value() -> None:
+    assert Spelled("--use-tis", "").line == "--use-tis"
+    assert "--use-tis" in line(remedy_of("tis").change({**IN_FORCE, **TIS_OFF}), "slime")
+
+
+TIS_OFF: dict[str, Setting] = {
+    "correction": "none",
+    "correction_cap": 3.0,
+    "old_logprobs": "sampler",
+}
+
+
+def test_the_tables_need_no_heavy_package() -> None:
+    module = importlib.import_module("grpodoctor.frameworks.spelling")
+    source = Path(module.__file__ or "").parent
+    for file in source.glob("*.py"):
+        names = {
+            node.module.split(".")[0]
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and node.module
+        }
+        assert names <= {"__future__", "collections", "functools", "dataclasses", "grpodoctor"}
+
+
+@pytest.mark.parametrize("remedy", [each for each in all_remedies() if each.restart_with])
+def test_what_a_remedy_is_restarted_with_is_known_everywhere(remedy: Remedy) -> None:
+    assert remedy.how, "settings belong to what a person is told to do"
+    for framework in FRAMEWORKS:
+        assert spell(remedy.restart_with, framework)

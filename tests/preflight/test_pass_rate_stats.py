@@ -1,0 +1,90 @@
+"""Estimates from pass rates, against what they must be."""
+
+import numpy as np
+import pytest
+from scipy.special import comb
+
+from grpodoctor.preflight.pass_rate_stats import (
+    beta_of,
+    outside_rate,
+    pass_at_k,
+    rate_error,
+    signal_interval,
+    signal_of,
+    signal_rate,
+)
+
+
+def test_pass_at_k_is_the_unbiased_estimate() -> None:
+    solved = np.zeros((3, 8), dtype=bool)
+    solved[0, :2] = True
+    solved[1, :] = True
+    expected = np.mean([1 - comb(6, 4) / comb(8, 4), 1.0, 0.0])
+    assert pass_at_k(solved, 4) == pytest.approx(expected, abs=1e-12)
+    assert pass_at_k(solved, 1) == pytest.approx(solved.mean(), abs=1e-12)
+    assert pass_at_k(solved, 8) == pytest.approx(2 / 3, abs=1e-12)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(2.0, 2.0), (0.5, 1.5), (4.0, 1.0)])
+def test_the_spread_of_pass_rates_is_found_again(alpha: float, beta: float) -> None:
+    rng = np.random.default_rng(7)
+    rates = rng.beta(alpha, beta, 2000)
+    solved = rng.random((2000, 8)) < rates[:, None]
+    found = beta_of(solved)
+    assert found[0] / sum(found) == pytest.approx(alpha / (alpha + beta), rel=0.05)
+    assert sum(found) == pytest.approx(alpha + beta, rel=0.2)
+
+
+def test_groups_with_a_signal_are_counted_as_they_come() -> None:
+    rng = np.random.default_rng(8)
+    rates = rng.beta(0.8, 1.2, 20_000)
+    groups = rng.random((20_000, 6)) < rates[:, None]
+    mixed = np.mean(groups.any(axis=1) & ~groups.all(axis=1))
+    assert signal_rate(0.8, 1.2, 6) == pytest.approx(mixed, abs=0.01)
+
+
+def test_groups_up_to_the_samples_are_told_without_a_model() -> None:
+    rng = np.random.default_rng(9)
+    rates = np.repeat([0.0, 0.5], 2000)  # as no beta distribution spreads them
+    solved = rng.random((4000, 8)) < rates[:, None]
+    for size in (2, 4, 8):
+        assert signal_of(solved, size) == pytest.approx((1 - 2 * 0.5**size) / 2, abs=0.01)
+    assert signal_of(solved, 16) == pytest.approx(0.62, abs=0.02)  # the fit, as its page says
+    wide = rng.random((4000, 8)) < rng.beta(0.8, 1.2, 4000)[:, None]
+    assert signal_of(wide, 32) == pytest.approx(signal_rate(0.8, 1.2, 32), abs=0.02)
+
+
+def test_nine_in_ten_intervals_hold_the_share() -> None:
+    rng = np.random.default_rng(10)
+    truth = signal_rate(0.5, 1.0, 8)
+    held = 0
+    for seed in range(100):
+        solved = rng.random((64, 8)) < rng.beta(0.5, 1.0, 64)[:, None]
+        low, high = signal_interval(solved, 8, seed=seed)
+        held += low <= truth <= high
+    assert 82 <= held <= 97
+
+
+def test_prompts_out_of_range_are_told_apart_from_chance() -> None:
+    rng = np.random.default_rng(11)
+    solved = rng.random((500, 3)) < rng.beta(8.0, 8.0, 500)[:, None]  # most rates around a half
+    rates = solved.mean(axis=1)
+    assert ((rates < 0.2) | (rates > 0.8)).mean() > 0.25
+    assert outside_rate(*beta_of(solved), 0.2, 0.8) < 0.1
+
+
+def test_the_error_of_a_pass_rate_is_that_of_prompts_and_never_none() -> None:
+    rng = np.random.default_rng(12)
+    draws = [(rng.random((24, 8)) < rng.beta(0.5, 0.5, 24)[:, None]) for _ in range(300)]
+    spread = np.std([each.mean() for each in draws])
+    assert np.median([rate_error(each) for each in draws]) == pytest.approx(spread, rel=0.1)
+    assert rate_error(np.ones((24, 8), dtype=bool)) > 0.005
+    assert np.isinf(rate_error(np.ones((3, 8), dtype=bool)))
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_prompts_that_are_all_alike_do_not_break_the_fit(value: bool) -> None:
+    solved = np.full((16, 8), value)
+    alpha, beta = beta_of(solved)
+    assert np.isfinite([alpha, beta]).all()
+    assert signal_rate(alpha, beta, 8) < 0.2

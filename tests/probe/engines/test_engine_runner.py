@@ -1,0 +1,324 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import EngineError, RunError
+from grpodoctor.probe.engines.engine_runner import Laboratory
+from grpodoctor.probe.engines.jobs import (
+    BudgetSpentError,
+    Processing,
+    SampleJob,
+    Sampling,
+    ScoreJob,
+    TokeniseJob,
+)
+from grpodoctor.probe.engines.launch import _marked, complaint_of
+from grpodoctor.probe.engines.shards import read_pairs, shard_paths
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+ENGINE = Path(__file__).parents[1] / "fault_engine.py"
+PROMPTS = [{"text": f"say {number}"} for number in range(12)]
+SAMPLE = SampleJob(sampling=Sampling(samples=64, max_tokens=8))
+
+
+def spec(**options: str | int | float | bool) -> EngineSpec:
+    return EngineSpec.of("program", str(ENGINE), {"model": "bigram", **options})
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Laboratory:
+    with Laboratory(tmp_path / "lab", PROMPTS) as laboratory:
+        yield laboratory
+
+
+def logs(lab: Laboratory) -> list[Path]:
+    return list((lab.store.folder / "logs").glob("*.log"))
+
+
+def test_one_load_samples_scores_and_tokenises(lab: Laboratory) -> None:
+    own = ScoreJob(rollouts=lab.where(spec(), SAMPLE), processing=Processing())
+    sampled, scored, ids = lab.run(spec(), [SAMPLE, own, TokeniseJob()])
+    assert len(logs(lab)) == 1
+    assert len(shard_paths(sampled)) == 3
+    for left, right in read_pairs(sampled, scored):
+        assert (left.logprobs_N == right.logprobs_N).all()
+    assert (ids / "ids.json").exists()
+    facts = lab.facts(spec())
+    assert (facts.name, facts.vocab_size, facts.end_ids) == ("fault", 32, (0,))
+    assert len(logs(lab)) == 1
+
+
+def test_the_same_is_not_done_twice_by_another_probe(lab: Laboratory) -> None:
+    (first,) = lab.run(spec(), [SAMPLE])
+    before = {path: path.stat().st_mtime_ns for path in shard_paths(first)}
+    lab.close()
+    with Laboratory(lab.store.folder, PROMPTS) as again:
+        assert again.run(spec(), [SAMPLE]) == [first]
+        assert {path: path.stat().st_mtime_ns for path in shard_paths(first)} == before
+        assert again.run(spec(seed=1), [SAMPLE]) != [first]
+    assert len(logs(lab)) == 2
+
+
+def test_another_model_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_text("old")
+    engine = spec(model=str(model))
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        old = lab.where(engine, SAMPLE)
+    (model / "weights").write_text("newer")
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        assert lab.where(engine, SAMPLE) != old
+
+
+def test_what_a_killed_engine_has_finished_is_not_done_again(lab: Laboratory) -> None:
+    (whole,) = lab.run(spec(), [SAMPLE])
+    kept = {path.name: path.read_bytes() for path in shard_paths(whole)}
+    (whole / "done.json").unlink()
+    shard_paths(whole)[-1].unlink()
+    first = shard_paths(whole)[0].stat().st_mtime_ns
+    assert lab.run(spec(), [SAMPLE]) == [whole]
+    assert shard_paths(whole)[0].stat().st_mtime_ns == first
+    assert {path.name: path.read_bytes() for path in shard_paths(whole)}.keys() == kept.keys()
+
+
+def test_a_model_that_the_engine_has_downloaded_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    cache = tmp_path / "hub" / "models--org--name"
+    engine = spec(model="org/name", downloads=str(cache))
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        (first,) = lab.run(engine, [SAMPLE])
+    assert (cache / "snapshots" / "abc").is_dir()
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        assert lab.finished(engine, [SAMPLE]) == [first]
+    (cache / "snapshots" / "def").mkdir()
+    (cache / "refs" / "main").write_text("def")
+    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
+        assert lab.finished(engine, [SAMPLE]) == [None]
+
+
+def test_a_folder_takes_one_probe_at_a_time(lab: Laboratory) -> None:
+    with pytest.raises(RunError, match="another probe works in this folder: process"):
+        Laboratory(lab.store.folder, PROMPTS)
+
+
+def test_a_part_is_the_first_shards(lab: Laboratory) -> None:
+    (whole,) = lab.run(spec(), [SAMPLE])
+    part = lab.part_of(whole, 300)
+    assert [path.name for path in shard_paths(part)] == ["shard-00000.npz", "shard-00001.npz"]
+    assert lab.part_of(whole, 300) == part
+    assert lab.part_of(whole, 10_000) == whole
+    (scored,) = lab.run(spec(), [ScoreJob(rollouts=part)])
+    assert len(list(read_pairs(part, scored))) == 2
+
+
+FAULTS = {
+    "die": "was killed by SIGKILL.*RuntimeError: the devil is in the detail",
+    "raise": "exit code 1.*ValueError: no such kernel",
+    "refuse": "it does not like this .*log: .*; ask otherwise",
+    "worker": r"RuntimeError: see above; its log says: ValueError: no such tensor \(log",
+    "silent_exit": "exit code 0 but has not answered",
+    "no_import": "cannot import what the engine needs.*python=",
+    "says_nothing": "does not say what it is: vocab_size",
+    "few": "765 responses where 12 prompts x 64 samples",
+    "empty": "a response without tokens",
+    "beyond": "the id 37 with a vocabulary of 32",
+    "no_logprobs": "tokens without log-probabilities",
+    "garbage": "what the engine has written cannot be used",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_engine_that_fails_says_why(lab: Laboratory, fault: str) -> None:
+    with pytest.raises(EngineError, match=FAULTS[fault]) as caught:
+        lab.run(spec(fault=fault), [SAMPLE])
+    assert len(str(caught.value)) < 2000
+    assert "\x1b" not in str(caught.value)
+    started = len(logs(lab))
+    with pytest.raises(EngineError):
+        lab.run(spec(fault=fault), [SAMPLE])
+    assert len(logs(lab)) == started, "what has failed is not tried again"
+
+
+LOGS = {
+    "a bar of progress": ("loaded\nweights:  50%|##   | 1/2\nweights: 100%|####| 2/2\n", "loaded"),
+    "torchrun, a rank killed": (
+        "    raise ChildFailedError(\ntorch.x.ChildFailedError: \n====\n  rank : 1\n"
+        "  traceback : Signal 9 (SIGKILL) received by PID 7\n===\n",
+        "traceback : Signal 9 (SIGKILL) received by PID 7",
+    ),
+    "a rank's traceback": (
+        '[rank0]:     raise XError(f"no")\n[rank0]: a.XError: no such key\n',
+        "a.XError: no such key",
+    ),
+    "vLLM's workers, twice the same": (
+        "(Worker_TP0 pid=1) ERROR 11-21 18:42:38 [a.py:9] ValueError: no tensor\n"
+        "(Worker_TP1 pid=2) ERROR 11-21 18:42:39 [a.py:9] ValueError: no tensor\nbye\n",
+        "ValueError: no tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_of_a_log_what_says_most_is_told(tmp_path: Path, kind: str) -> None:
+    text, told = LOGS[kind]
+    (tmp_path / "log").write_text(text)
+    assert complaint_of(tmp_path / "log") == told
+
+
+def test_a_refused_answer_is_not_gone_on_with(lab: Laboratory) -> None:
+    engine = spec(fault="garbage", once=str(lab.store.folder / "once"))
+    with pytest.raises(EngineError):
+        lab.run(engine, [SAMPLE])
+    assert not lab.where(engine, SAMPLE).exists()
+
+
+def test_scores_of_other_tokens_are_refused(lab: Laboratory) -> None:
+    (sampled,) = lab.run(spec(), [SAMPLE])
+    with pytest.raises(EngineError, match="scored other tokens than it was given"):
+        lab.run(spec(fault="other_tokens"), [ScoreJob(rollouts=sampled)])
+
+
+def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(lab: Laboratory) -> None:
+    engine = spec(fault="die", at="score")
+    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
+    first, second, third = lab.attempt(engine, [SAMPLE, own, longer])
+    assert isinstance(first, Path)
+    assert isinstance(second, EngineError)
+    assert isinstance(third, Path)
+    assert len(logs(lab)) == 2
+
+
+def test_prompts_that_cannot_be_read_are_not_asked_in_another_load(lab: Laboratory) -> None:
+    engine = spec(fault="refuse", at="tokenise")
+    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    outcomes = lab.attempt(engine, [TokeniseJob(), SAMPLE, own])
+    assert {str(each) for each in outcomes} == {str(outcomes[0])}
+    assert isinstance(outcomes[0], EngineError)
+    assert len(logs(lab)) == 1
+
+
+def test_an_engine_without_a_sign_of_life_is_ended(lab: Laboratory) -> None:
+    with pytest.raises(
+        EngineError, match=r"gave no sign of life for 1\.5 s.*last lines: loaded.*timeout="
+    ):
+        lab.run(spec(fault="hang", timeout=1.5), [SAMPLE])
+    engine = spec(fault="hang", at="score", timeout=1.5)
+    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
+    first, second, third = lab.attempt(engine, [SAMPLE, own, longer])
+    assert isinstance(first, Path)
+    assert isinstance(second, EngineError)
+    assert isinstance(third, EngineError)
+    assert len(logs(lab)) == 2, "nobody waits for it twice"
+
+
+def test_the_budget_ends_an_engine_and_keeps_what_is_done(lab: Laboratory) -> None:
+    lab.deadline = time.monotonic() + 4
+    engine = spec(fault="hang", at="score")
+    with pytest.raises(BudgetSpentError):
+        lab.attempt(engine, [SAMPLE, ScoreJob(rollouts=lab.where(engine, SAMPLE))])
+    assert lab.is_spent
+    assert lab.attempt(engine, [SAMPLE]) == [lab.where(engine, SAMPLE)]
+    with pytest.raises(BudgetSpentError):
+        lab.run(spec(seed=3), [SAMPLE])
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
+def test_what_left_the_process_group_is_ended_too(lab: Laboratory, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with pytest.raises(EngineError):
+        lab.run(spec(fault="orphan", note=str(note)), [SAMPLE])
+    with pytest.raises((ProcessLookupError, FileNotFoundError)):  # gone, or waiting to be reaped
+        Path(f"/proc/{note.read_text()}/environ").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("python", "match"),
+    [
+        ("/nowhere/python", "there is no Python /nowhere/python"),
+        ("/bin/true", "is not a Python that can run engines: it does not answer as one"),
+        ("/bin/false", "is not a Python that can run engines"),
+    ],
+)
+def test_a_python_that_is_none(lab: Laboratory, python: str, match: str) -> None:
+    with pytest.raises(EngineError, match=match):
+        lab.run(spec(python=python), [SAMPLE])
+
+
+def test_a_program_or_launcher_that_is_not_there(lab: Laboratory) -> None:
+    with pytest.raises(EngineError, match="there is no such engine program"):
+        lab.facts(EngineSpec.of("program", "/nowhere.py", {}))
+    with pytest.raises(EngineError, match="there is no program srun-of-nobody"):
+        lab.facts(spec(launcher="srun-of-nobody -n 2"))
+
+
+def test_a_launcher_stands_before_the_program(lab: Laboratory) -> None:
+    lab.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
+
+
+def begin_to_hang(folder: Path, options: str = "") -> subprocess.Popen[bytes]:
+    """A probe whose engine hangs already."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from grpodoctor.probe.engines.engine_runner import Laboratory\n"
+        "from grpodoctor.probe.inputs.engine_spec import EngineSpec\n"
+        "from grpodoctor.probe.engines.jobs import TokeniseJob\n"
+        f"spec = EngineSpec.parse('program:{ENGINE}?model=x&fault=hang{options}')\n"
+        f"with Laboratory(Path({str(folder)!r}), [{{'text': 'x'}}]) as lab:\n"
+        "    lab.run(spec, [TokeniseJob()])\n"
+    )
+    probe = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not any("loaded" in each.read_text() for each in (folder / "logs").glob("*.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return probe
+
+
+def alive(folder: Path) -> bool:
+    """Whether anything that a probe into the folder has started still lives."""
+    return any(_marked(str(folder)))
+
+
+def test_an_interrupted_probe_ends_its_engine(tmp_path: Path) -> None:
+    probe = begin_to_hang(tmp_path / "lab")
+    probe.send_signal(signal.SIGINT)
+    _, complaint = probe.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in complaint
+    assert not alive(tmp_path / "lab")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
+def test_an_engine_that_does_not_want_to_end_is_ended_by_a_second_interruption(
+    tmp_path: Path,
+) -> None:
+    probe = begin_to_hang(tmp_path / "lab", "&stubborn=true")
+    probe.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert probe.poll() is None, "it is given time to end"
+    probe.send_signal(signal.SIGINT)
+    probe.communicate(timeout=60)
+    assert not alive(tmp_path / "lab")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
+def test_what_a_killed_probe_has_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    note = tmp_path / "worker"
+    probe = begin_to_hang(tmp_path / "lab", f"&retitled={note}")
+    probe.kill()
+    probe.communicate(timeout=60)
+    worker = Path(f"/proc/{note.read_text()}/cmdline")
+    assert alive(tmp_path / "lab")
+    assert worker.read_bytes()
+    with Laboratory(tmp_path / "lab", PROMPTS):
+        assert not alive(tmp_path / "lab")
+        assert not worker.exists() or not worker.read_bytes(), "without a mark of its own"

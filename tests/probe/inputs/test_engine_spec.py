@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+parse = EngineSpec.parse
+
+
+def test_options_are_numbers_truth_values_or_texts_and_ours_are_taken_out() -> None:
+    spec = parse("vllm:a/b?x=1&y=0.5&z=true&w=int8&timeout=60&processes=2&python=/bin/python")
+    assert spec.options == {"x": 1, "y": 0.5, "z": True, "w": "int8"}
+    assert (spec.model, spec.timeout, spec.processes, spec.python) == ("a/b", 60, 2, "/bin/python")
+
+
+def test_a_plus_is_a_plus_and_a_tilde_the_home_that_no_shell_has_put_in() -> None:
+    spec = parse("vllm:~/model?python=/opt/py+cpu/bin/python&sync=~/new")
+    assert spec.python == "/opt/py+cpu/bin/python"
+    assert spec.model == str(Path.home() / "model")
+    assert spec.options["sync"] == str(Path.home() / "new")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("vllm", "does not begin with an engine"),
+        ("sglang:m", "does not begin with an engine.*openai_server"),
+        ("vllm:", "names no model"),
+        ("vllm:?dtype=float32", "names no model"),
+        ("vllm:m?dtype", "cannot be read"),
+        ("vllm:m?dtype=float32&dtype=bfloat16", "dtype= stands twice.*several times"),
+        ("vllm:m?timeout=soon", "are numbers"),
+        ("vllm:m?timeout=nan", "above zero"),
+        ("vllm:m?timeout=-1", "above zero"),
+        ("vllm:m?processes=inf", "are numbers"),
+        ("vllm:m?processes=0", "above zero"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse(text)
+
+
+def test_the_key_is_of_what_bears_on_the_answer() -> None:
+    assert parse("vllm:m?a=1&b=2").key == parse("vllm:m?b=2&a=1").key
+    assert parse("vllm:m?timeout=5").key == parse("vllm:m").key
+    others = ("vllm:n", "fsdp:m", "vllm:m?a=1", "vllm:m?python=p", "vllm:m?processes=2")
+    assert len({parse(text).key for text in ("vllm:m", *others)}) == 6

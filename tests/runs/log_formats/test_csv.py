@@ -1,0 +1,115 @@
+"""Tables: spreadsheets, exports, half-written rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.runs.log_formats.csv import CommaSeparated
+from grpodoctor.runs.reading.framework_follower import ReadOptions
+from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.vocabulary.values import scalar
+
+
+def carrier_of(text: str, directory: Path) -> CommaSeparated:
+    path = directory / "metrics.csv"
+    path.write_text(text, encoding="utf-8")
+    return CommaSeparated(path, Keys())
+
+
+def rows_of(text: str, directory: Path) -> list[Row]:
+    return carrier_of(text, directory).read().records
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+def test_a_table_with_any_delimiter(delimiter: str, tmp_path: Path) -> None:
+    lines = ["step,reward,note", "0,0.5,warm up", "1,,late"]
+    rows = rows_of("\n".join(lines).replace(",", delimiter), tmp_path)
+    assert [(row.step, dict(row.values)) for row in rows] == [(0, {"reward": 0.5}), (1, {})]
+    assert rows[1].texts["note"] == "late"
+
+
+def test_a_mark_of_byte_order_comments_and_quotes(tmp_path: Path) -> None:
+    rows = rows_of('\ufeff"step","loss, smoothed"\r\n1,"0.25"\r\n', tmp_path)
+    assert rows[0].values == {"loss, smoothed": 0.25}
+    assert rows_of("# run 7\nstep,loss\n1,0.5\n", tmp_path)[0].values == {"loss": 0.5}
+
+
+def test_a_chart_that_was_exported_from_wandb(tmp_path: Path) -> None:
+    text = (
+        '"Step","run-1 - train/reward","run-1 - train/reward__MIN","run-1 - train/reward__MAX",'
+        '"run-2 - train/reward"\n'
+        '"10","0.5","0.5","0.5","0.9"\n'
+    )
+    (row,) = rows_of(text, tmp_path)
+    assert (row.step, dict(row.values)) == (10, {"train/reward": 0.5})
+
+
+def test_a_header_again_is_no_row_and_a_torn_row_is_damage(tmp_path: Path) -> None:
+    chunk = carrier_of("step,loss\n1,0.5\nstep,loss\n2,0.4\n3\n4,0.3\n", tmp_path).read()
+    assert [row.step for row in chunk.records] == [1, 2, 4]
+    assert [(each.line, each.why) for each in chunk.damage] == [
+        (5, "1 fields where the header has 2")
+    ]
+
+
+def test_a_growing_table_is_read_once(tmp_path: Path) -> None:
+    carrier = carrier_of("step,loss\n1,0.5\n2,0.", tmp_path)
+    assert carrier.read().records[0].step == 1
+    with carrier.path.open("a") as file:
+        file.write("4\n3,0.3\n")
+    assert carrier.read().records[-1].step == 3
+    carrier.rewind()
+    assert [row.step for row in carrier.read().records] == [1, 2, 3]
+
+
+def test_underscored_keys_are_the_frameworks_own(tmp_path: Path) -> None:
+    """A table cannot have slashes in the names of its columns, where its tool forbids it."""
+    carrier_of(
+        "step,actor_entropy,actor_pg_loss,critic_score_mean,response_length_mean,timing_s_gen\n"
+        "1,0.3,0.01,0.5,512,9.5\n2,0.29,0.01,0.51,510,9.4\n",
+        tmp_path,
+    )
+    run = open_run(tmp_path / "metrics.csv")
+    first, _ = run.steps
+    assert run.manifest.framework == "verl"
+    found = {name: scalar(reading) for name, reading in first.values.items()}
+    assert found["entropy/mean"] == 0.3
+    assert found["reward/mean"] == 0.5
+    assert found["time/rollout"] == 9.5
+
+
+def test_underscored_components_of_a_reward(tmp_path: Path) -> None:
+    carrier_of(
+        "step,reward,reward_std,completions_mean_length,rewards_my_func_mean,frac_reward_zero_std\n"
+        "1,0.5,0.1,100,0.25,0.1\n",
+        tmp_path,
+    )
+    run = open_run(tmp_path / "metrics.csv")
+    (step,) = run.steps
+    assert run.manifest.framework == "trl"
+    assert scalar(step.values["reward/component/my_func/mean"]) == 0.25
+    assert scalar(step.values["length/mean"]) == 100
+
+
+def test_a_key_that_the_user_maps_is_mapped_as_it_is_written(tmp_path: Path) -> None:
+    carrier_of(
+        "step,actor_entropy,actor_pg_loss,critic_score_mean,my_acc\n1,0.3,0.01,0.5,0.75\n", tmp_path
+    )
+    own = {"actor_entropy": "entropy/correct", "my_acc": "accuracy/train"}
+    (step,) = open_run(tmp_path / "metrics.csv", ReadOptions(mapping=own)).steps
+    assert scalar(step.values["entropy/correct"]) == 0.3
+    assert scalar(step.values["accuracy/train"]) == 0.75
+    assert "entropy/mean" not in step.values
+
+
+def test_names_of_nobody_are_read_by_the_users_map_alone(tmp_path: Path) -> None:
+    carrier_of("n,my_reward\n1,0.5\n2,0.25\n", tmp_path)
+    run = open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"my_reward": "reward/mean"}))
+    assert [scalar(step.values["reward/mean"]) for step in run.steps] == [0.5, 0.25]
+    assert run.manifest.framework == "generic"
+    with pytest.raises(RunError, match="no framework is known that logs these keys: my_reward, n"):
+        open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"another": "reward/mean"}))

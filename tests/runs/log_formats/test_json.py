@@ -1,0 +1,83 @@
+"""Histories in one document and in lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.runs.log_formats.json_history import JsonHistory
+from grpodoctor.runs.log_formats.jsonl import JsonLines
+from grpodoctor.runs.reading.opening import open_run
+
+ROWS = [{"step": step, "reward_mean": step / 10, "loss": 0.1} for step in range(3)]
+
+
+def rows_of(data: Any, directory: Path) -> list[Row]:
+    path = directory / "history.json"
+    path.write_text(json.dumps(data))
+    return JsonHistory(path, Keys()).read().records
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        {"config": {"lr": 1e-6}, "history": ROWS},
+        {"metrics": {key: [row[key] for row in ROWS] for key in ROWS[0]}, "seed": 1},
+        {key: [row[key] for row in ROWS] for key in ROWS[0]},
+        {"log_history": ROWS},
+    ],
+)
+def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
+    rows = rows_of(data, tmp_path)
+    assert [(row.step, row.values["reward_mean"]) for row in rows] == [(0, 0), (1, 0.1), (2, 0.2)]
+
+
+@pytest.mark.parametrize("data", [3, "text", [], {}, [1, 2], {"history": "none"}, None])
+def test_what_is_no_history_is_damage(data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps(data))
+    chunk = JsonHistory(path, Keys()).read()
+    assert chunk.records == []
+    assert len(chunk.damage) == 1
+
+
+def test_lines_with_the_metrics_one_level_down(tmp_path: Path) -> None:
+    """verl's file logger."""
+    path = tmp_path / "verl.jsonl"
+    path.write_text('{"step": 7, "data": {"actor/entropy": 0.3, "critic/score/mean": 0.5}}\n')
+    (row,) = JsonLines(path, Keys()).read().records
+    assert (row.step, row.values["actor/entropy"]) == (7, 0.3)
+
+
+def test_steps_as_ms_swift_and_wandb_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "logging.jsonl"
+    path.write_text(
+        '{"loss": 0.1, "reward": "0.5", "global_step/max_steps": "10/100", "elapsed": "3m 2s"}\n'
+        '{"train/reward": 0.5, "train/global_step": 20, "_step": 3, "_timestamp": 1.7e9}\n'
+        '{"loss": 0.1, "step": -1}\n{"loss": 0.1, "step": 1.5}\n{"loss": 0.1, "step": 1e300}\n'
+    )
+    rows = JsonLines(path, Keys()).read().records
+    assert [row.step for row in rows] == [10, 20, None, None, None]
+    assert rows[0].values["reward"] == 0.5
+    assert rows[1].time == 1.7e9
+
+
+def test_rows_without_a_step_are_counted_from_the_frameworks_first(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"env/all/reward/total": 0.5, "env/all/by_group/frac_mixed": 0.5}\n' * 3)
+    assert [each.step for each in open_run(path).steps] == [0, 1, 2]
+    path.write_text('{"mean_reward": 0.5, "loss": 0.1}\n' * 3)
+    assert [each.step for each in open_run(path).steps] == [1, 2, 3]
+
+
+def test_damaged_lines_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1, "loss": 0.5}\n{"step": 2, "lo\n[1]\n\xff\xfe\n{"step": 3}\n')
+    chunk = JsonLines(path, Keys()).read()
+    assert [row.step for row in chunk.records] == [1, 3]
+    assert [each.line for each in chunk.damage] == [2, 3, 4]

@@ -1,0 +1,112 @@
+"""Rows of several logs, of restarted jobs and of two writers, made into steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpodoctor.runs.reading.assembly import Assembly
+from grpodoctor.runs.reading.read_notes import told_conflicts, told_rewinds
+from grpodoctor.runs.records import StepRecord
+from grpodoctor.vocabulary.values import Mean, Reading, scalar
+
+
+def given(**numbers: float) -> dict[str, Reading]:
+    return {name.replace("_", "/", 1): Mean.of([number]) for name, number in numbers.items()}
+
+
+def plain(records: list[StepRecord]) -> list[tuple[int, Mapping[str, float | None]]]:
+    return [
+        (each.step, {name: scalar(reading) for name, reading in each.values.items()})
+        for each in records
+    ]
+
+
+def alone() -> Assembly:
+    assembly = Assembly()
+    assembly.open_log("a")
+    return assembly
+
+
+def test_a_step_of_several_rows_is_given_when_the_next_begins() -> None:
+    assembly = alone()
+    assert assembly.add("a", 0, given(reward_mean=0.5)) == []
+    assert assembly.add("a", 0, given(length_mean=10)) == []
+    found = assembly.add("a", 1, given(reward_mean=0.6))
+    assert plain(found) == [(0, {"reward/mean": 0.5, "length/mean": 10})]
+    assert plain(assembly.flush()) == [(1, {"reward/mean": 0.6})]
+    assert told_rewinds(assembly) == ""
+
+
+def test_a_resumed_job_writes_steps_again_and_the_last_writing_counts() -> None:
+    assembly, records = alone(), []
+    for step in [*range(1, 41), *range(21, 51)]:
+        records += assembly.add("a", step, given(reward_mean=len(records)))
+    records += assembly.flush()
+    steps = [each.step for each in records]
+    assert steps == [*range(1, 41), *range(21, 51)]
+    assert "goes back once, to step 21" in told_rewinds(assembly)
+
+
+def test_a_step_that_is_written_again_replaces_all_of_the_first() -> None:
+    assembly = alone()
+    assembly.add("a", 0, given(reward_mean=0.0, entropy_mean=1.0, length_mean=5))
+    assembly.add("a", 0, given(reward_mean=0.1, length_mean=6))
+    assert plain(assembly.flush()) == [(0, {"reward/mean": 0.1, "length/mean": 6})]
+    assert "writes a step again once" in told_rewinds(assembly)
+
+
+def test_logs_of_one_run_are_joined_and_conflicts_are_told() -> None:
+    assembly = alone()
+    assembly.open_log("b")
+    assembly.add("a", 1, given(reward_mean=0.5, length_mean=10))
+    assert assembly.add("a", 2, given(reward_mean=0.6)) == []
+    assembly.add("b", 1, given(reward_mean=0.50001, entropy_mean=0.3))
+    found = assembly.add("b", 2, given(reward_mean=0.9))
+    assert plain(found) == [(1, {"reward/mean": 0.5, "length/mean": 10, "entropy/mean": 0.3})]
+    assert plain(assembly.flush()) == [(2, {"reward/mean": 0.6})]
+    assert "reward/mean at step 2 (0.6 in a, 0.9 in b)" in told_conflicts(assembly)
+
+
+def test_numbers_that_a_console_rounds_are_no_conflict() -> None:
+    assembly = alone()
+    assembly.open_log("b")
+    assembly.add("a", 1, given(kl_reference=0.00071))
+    assembly.add("b", 1, given(kl_reference=0.001))
+    assert assembly.conflict_count == 0
+    assembly.add("b", 1, given(kl_reference=0.003))
+    assert assembly.conflict_count == 1
+
+
+def test_several_logs_may_go_back_together() -> None:
+    assembly = alone()
+    assembly.open_log("b")
+    for step in [1, 2, 3, 4, 2, 3, 4, 5]:
+        assembly.add("a", step, given(reward_mean=step / 10))
+    first = []
+    for step in [1, 2, 3, 4, 2, 3, 4, 5]:
+        first += assembly.add("b", step, given(entropy_mean=step))
+    records = dict(plain([*first, *assembly.flush()]))
+    assert sorted(records) == [1, 2, 3, 4, 5]
+    assert records[3] == {"reward/mean": 0.3, "entropy/mean": 3}
+    assert assembly.conflict_count == 0
+
+
+def test_two_writers_of_one_file_are_no_restart() -> None:
+    """prime-rl's trainer and orchestrator, the latter two steps ahead."""
+    assembly, records = alone(), []
+    for step in range(1, 30):
+        records += assembly.add("a", step + 2, given(reward_mean=step + 2))
+        records += assembly.add("a", step, given(entropy_mean=step))
+    records += assembly.flush()
+    last = dict(plain(records))
+    assert told_rewinds(assembly) == ""
+    assert last[10] == {"reward/mean": 10, "entropy/mean": 10}
+    assert all(set(last[step]) == {"reward/mean", "entropy/mean"} for step in range(3, 30))
+
+
+def test_steps_that_never_advance_are_bounded() -> None:
+    assembly = alone()
+    assembly.open_log("never")
+    for step in range(100_002):
+        assembly.add("a", step, {})
+    assert len(assembly.flush()) < 10

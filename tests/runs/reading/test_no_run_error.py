@@ -1,0 +1,78 @@
+"""What is said of files that give no rows, and files with a mark or a hole that do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.reading.opening import open_run
+
+ROW = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0}
+LINES = "".join(json.dumps({"step": step, **ROW}) + "\n" for step in range(1, 31))
+STATE = json.dumps({"log_history": [{"step": step, **ROW} for step in range(1, 31)]})
+CONSOLE = "".join(
+    f"step:{step} - actor/entropy:0.3 - actor/pg_loss:0.1 - critic/score/mean:0.5\n"
+    for step in range(1, 31)
+)
+
+
+def why(directory: Path, name: str, content: bytes) -> str:
+    (directory / name).write_bytes(content)
+    said = []
+    for path in (directory, directory / name):
+        with pytest.raises(RunError) as raised:
+            open_run(path)
+        said.append(str(raised.value))
+        assert "\n" not in said[-1]
+    return " | ".join(said)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trainer_state.json", "metrics.csv", "out.log"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (gzip.compress(LINES.encode()), "gzip: unpack it first"),
+        (bytes(range(256)) * 20, "binary"),
+        (b"\0" * 300, "nothing but zeros"),
+    ],
+)
+def test_what_a_file_is_in_place_of_a_log(
+    name: str, content: bytes, said: str, tmp_path: Path
+) -> None:
+    assert why(tmp_path, name, content).count(said) == 2
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trainer_state.json", "metrics.csv"])
+def test_the_letters_of_windows_are_named(name: str, tmp_path: Path) -> None:
+    table = "step,reward\n" + "".join(f"{step},0.5\n" for step in range(30))
+    content = {".json": STATE, ".csv": table}.get(Path(name).suffix, LINES).encode("utf-16")
+    assert "UTF-16: convert it to UTF-8" in why(tmp_path, name, content)
+
+
+def test_a_document_that_was_cut_is_said_to_be(tmp_path: Path) -> None:
+    said = why(tmp_path, "trainer_state.json", STATE.encode()[:-40])
+    assert "trainer_state.json: not JSON: unexpected end of data" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", LINES.encode("utf-8-sig")),
+        ("trainer_state.json", STATE.encode("utf-8-sig")),
+        ("history.json", STATE.encode("utf-8-sig")),
+        ("train.log", CONSOLE.encode("utf-8-sig")),
+        ("train.log", CONSOLE.encode("utf-16")),  # redirected by a console of Windows
+        ("train.log", CONSOLE.encode("utf-16-le")),
+        ("train.log", b"\0" * 100_000 + CONSOLE.encode()),  # cut by a rotation, and written on
+        ("train.log", CONSOLE.encode() + b"\0" * 5000),
+    ],
+)
+def test_marks_and_holes_are_read_over(name: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert [each.step for each in open_run(path).steps] == list(range(1, 31))

@@ -1,0 +1,64 @@
+"""Values that a log repeats, and values that happen to be equal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from grpodoctor.runs.reading.repeated_values import Held
+from grpodoctor.vocabulary.values import Mean, Reading
+
+
+def counts(rows: int, curve: Callable[[int], dict[str, float]]) -> tuple[dict[str, int], Held]:
+    """How many readings of each metric are left of a log, learnt from fifty rows ahead."""
+    held, kept = Held(), dict[str, int]()
+    readings: list[dict[str, Reading]] = [
+        {name: Mean.of([value]) for name, value in curve(row).items()} for row in range(rows)
+    ]
+    for row in readings[:50]:
+        held.learn(row)
+    for number, row in enumerate(readings):
+        if number >= 50:
+            held.learn(row)
+        for name in held.thinned(row):
+            kept[name] = kept.get(name, 0) + 1
+    return kept, held
+
+
+def test_a_log_that_is_filled_forward_has_a_tenth_of_its_rows() -> None:
+    """Every number written ten times; a reward that stands still is measured no more often."""
+
+    def filled(row: int) -> dict[str, float]:
+        block = row // 10
+        reward = 1.0 if block % 7 else 0.98
+        return {"optimiser/loss": block / 7, "reward/mean": reward, "length/mean": 5.0}
+
+    kept, held = counts(990, filled)
+    assert kept == {"optimiser/loss": 99, "reward/mean": 99, "length/mean": 99}
+    assert held.periods["reward/mean"] == 10
+
+
+def test_an_evaluation_that_is_carried_along_counts_once() -> None:
+    noise = random.Random(1)
+
+    def carried(row: int) -> dict[str, float]:
+        return {"accuracy/heldout": 0.5 + row // 5 / 100, "reward/mean": noise.random()}
+
+    kept, _ = counts(400, carried)
+    assert kept == {"accuracy/heldout": 80, "reward/mean": 400}
+
+
+def test_equal_measurements_are_measurements() -> None:
+    """A run without any reward, and one whose coarse rewards repeat by chance."""
+    noise = random.Random(2)
+    kept, _ = counts(300, lambda _: {"reward/mean": 0.0, "optimiser/loss": 0.0})
+    assert kept == {"reward/mean": 300, "optimiser/loss": 300}
+    kept, _ = counts(300, lambda _: {"reward/mean": noise.randrange(3) / 2})
+    assert kept == {"reward/mean": 300}
+
+
+def test_a_schedule_in_steps_tells_nothing() -> None:
+    kept, _ = counts(
+        300, lambda row: {"optimiser/learning_rate": 1 / (1 + row // 10), "reward/mean": 0.0}
+    )
+    assert kept == {"optimiser/learning_rate": 300, "reward/mean": 300}

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import random
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.frameworks.rollout_formats import jsonlines
+from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
+from grpodoctor.runs.log_formats.catalogue import logs_in
+from grpodoctor.runs.rollout_dumps import runners
+from grpodoctor.runs.rollout_dumps import text_subsample as looks
+from grpodoctor.runs.rollout_dumps.plan import Shard, plan
+from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.runners import Runner
+from tests.runs.rollout_dumps.samples import WRITERS, lines, text
+
+
+def steps_of(root: Path, size: int, runner: Runner = runners.here) -> dict[int, object]:
+    reader = DumpReader(dumps_among(logs_in(root)), runner=runner, shard_bytes=size)
+    steps = dict(reader.steps())
+    assert not reader.failed
+    return {**steps, -1: reader.pass_rates}
+
+
+def several_steps_in_a_file(root: Path) -> None:
+    """Groups lie apart in the file, as workers finish."""
+    source = random.Random(0)
+    rows = [
+        {
+            "step": step,
+            "sample_idx": copy * 10 + prompt,
+            "prompt_idx": prompt,
+            "response_tokens": [source.randrange(50) for _ in range(source.randint(1, 60))],
+            "reward": source.choice([0.0, 0.1, 1 / 3, 1.0]),
+            "advantage": source.gauss(0, 1),
+            "finish_reason": "stop",
+        }
+        for step in range(4)
+        for copy in range(8)
+        for prompt in range(10)
+    ]
+    source.shuffle(rows)
+    lines(root / "run_rollouts_000000.jsonl", rows)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_it_does_not_matter_how_a_dump_is_cut(tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path)
+    whole = steps_of(tmp_path, 1 << 30)
+    assert steps_of(tmp_path, 1) == whole
+    assert steps_of(tmp_path, 977) == whole
+
+
+@pytest.mark.parametrize("size", [1, 50, 333, 4096, 30_000])
+def test_groups_and_steps_may_be_spread_over_shards(tmp_path: Path, size: int) -> None:
+    several_steps_in_a_file(tmp_path)
+    assert steps_of(tmp_path, size) == steps_of(tmp_path, 1 << 30)
+
+
+def test_batches_within_a_shard_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several_steps_in_a_file(tmp_path)
+    whole = steps_of(tmp_path, 1 << 30)
+    monkeypatch.setattr(jsonlines, "BATCH_BYTES", 100)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 30)
+    assert steps_of(tmp_path, 1 << 30) == whole
+
+
+def test_a_pool_of_processes_gives_the_same(tmp_path: Path) -> None:
+    several_steps_in_a_file(tmp_path)
+    for name in ("verl rollouts", "NeMo RL train data", "grpodoctor rollouts"):
+        WRITERS[name](tmp_path / name)
+    assert steps_of(tmp_path, 5000, runners.pooled(2)) == steps_of(tmp_path, 1 << 30)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such host:x"])
+def test_a_cluster_that_is_not_there_is_said_at_once(address: str) -> None:
+    with pytest.raises(ConfigError, match="no Ray cluster"):
+        runners._knock(address)
+
+
+def test_small_files_share_a_shard_and_large_ones_are_cut(tmp_path: Path) -> None:
+    WRITERS["AReaL rollouts"](tmp_path)
+    files = dumps_among(logs_in(tmp_path))
+    assert len(plan(files, 1 << 20).shards) == 1
+    assert len(plan(files, 100).shards) > len(files)
+    steps = [shard.pieces[0].step for shard in plan(files, 100).shards]
+    assert steps == sorted(steps, key=lambda step: step or 0)
+
+
+def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Path) -> None:
+    WRITERS["TRL completions"](tmp_path)
+    files = dumps_among(logs_in(tmp_path))
+    middle = tmp_path / "completions/completions_00002.parquet"
+    reader = DumpReader(files, runner=runners.here)
+    shards = plan(files).shards
+    middle.unlink()
+    (outcomes,) = runners.here(shards)
+    assert [each.summary is None for each in outcomes] == [False, True, False]
+    assert list(dict(reader.steps())) == [1, 3]
+    assert len(reader.failed) == 1
+    assert "completions_00002.parquet" in reader.failed[0]
+    assert reader.is_incomplete
+
+
+def test_a_shard_that_fails_once_is_read_the_second_time(tmp_path: Path) -> None:
+    WRITERS["verl rollouts"](tmp_path)
+    shards = plan(dumps_among(logs_in(tmp_path)), 1).shards[:3]
+    tries: dict[str, int] = {}
+
+    def flaky(ticket: Shard, shard: Shard) -> runners.Outcome:
+        tries[shard.name] = tries.get(shard.name, 0) + 1
+        if tries[shard.name] == 1:
+            return runners.Outcome(shard, None, "a passing failure")
+        return runners.attempt(shard)
+
+    found = list(runners._in_order(shards, 2, lambda shard: shard, flaky))
+    assert all(each.summary is not None for outcomes in found for each in outcomes)
+    assert set(tries.values()) == {2}
+
+
+class Deadly(runners._Pool):
+    """A pool in which the first shard of step 2 kills the process that reads it."""
+
+    def submit(self, shard: Shard) -> Future[runners.Outcome] | None:
+        if is_deadly(shard):
+            return self._pool.submit(os._exit, 1)
+        return super().submit(shard)
+
+
+def is_deadly(shard: Shard) -> bool:
+    return shard.pieces[0].step == 2 and shard.pieces[0].start == 0
+
+
+def test_a_process_that_dies_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    WRITERS["verl rollouts"](tmp_path)
+    shards = plan(dumps_among(logs_in(tmp_path)), 1000).shards
+    pool = Deadly(2)
+    try:
+        found = list(runners._in_order(shards, 4, pool.submit, pool.result))
+    finally:
+        pool.close()
+    assert len(found) == len(shards)
+    assert all(each.summary is not None for outcomes in found for each in outcomes)
+
+
+def long_step(root: Path, order: int) -> None:
+    """One step of 400 responses, of which 32 are compressed, in an order of its own."""
+    source = random.Random(1)
+    rows = [
+        {"input": f"p{row // 8}", "output": text(source), "gts": "", "score": 1.0, "step": 1}
+        for row in range(400)
+    ]
+    random.Random(order).shuffle(rows)
+    lines(root / "1.jsonl", rows)
+
+
+def test_what_is_looked_into_hangs_on_the_responses_alone(tmp_path: Path) -> None:
+    for order in (1, 2):
+        (tmp_path / str(order)).mkdir()
+        long_step(tmp_path / str(order), order)
+    whole = steps_of(tmp_path / "1", 1 << 30)
+    assert whole[1]["text/compression_ratio"].count == LOOKED_INTO  # type: ignore[index]
+    assert whole[1]["text/reflection_rate"].count == SEARCHED  # type: ignore[index]
+    assert steps_of(tmp_path / "1", 5000) == whole
+    assert steps_of(tmp_path / "2", 1 << 30) == whole
+
+
+def test_responses_that_are_let_go_before_all_are_known_count_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_step(tmp_path, 1)
+    whole = steps_of(tmp_path, 1 << 30)
+    monkeypatch.setattr(looks, "MOST_HELD", 1000)
+    monkeypatch.setattr(jsonlines, "BATCH_BYTES", 3000)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 2000)
+    assert steps_of(tmp_path, 1 << 30) == whole
