@@ -1,7 +1,7 @@
 """The command line: one lazily imported file per command.
 
-A command is the function of the name of its module: `grpodoctor/cli/commands/check.py` holds `check`, with
-its options as typer annotations and its help as the docstring.
+The module `grpodoctor/cli/commands/check.py` holds the command `check` as a function, with its
+options as typer annotations and its help as the docstring.
 """
 
 from __future__ import annotations

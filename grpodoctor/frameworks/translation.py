@@ -16,7 +16,7 @@ from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading
 
 _LINE = "line/"
-"""Before keys of what a user's own code printed among the rows of a framework: another's numbers."""
+"""Prefix of keys that the user's own code printed between the rows of a framework."""
 
 _LOGGERS = frozenset({"_runtime", "_timestamp", "_wandb", "_step"})
 """What loggers write beside what they are given."""

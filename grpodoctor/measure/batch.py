@@ -1,4 +1,4 @@
-"""One rank's rollout batch and one optimiser step, as plain numpy arrays.
+"""One rank's rollout batch and one optimizer step, as plain numpy arrays.
 
 Whoever runs the training (the bundled trainer, a hook, a dialect that reads dumps) fills these two
 records; everything in `grpodoctor.measure` reads them and changes nothing in them. Shape suffixes:
@@ -67,7 +67,7 @@ class RolloutBatch:
     loss_mask_BT: Flags | None = None
     """Tokens that bear loss; None if all generated ones do."""
     staleness_B: Integers | None = None
-    """Optimiser steps between sampling and use."""
+    """Optimizer steps between sampling and use."""
 
     def __post_init__(self) -> None:
         _check_shapes(self, f"rollout batch of step {self.step}", self.tokens_BT.shape)
@@ -93,7 +93,7 @@ class RolloutBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateBatch:
-    """What one optimiser step of one rank saw. What is None does not exist in this loss.
+    """What one optimizer step of one rank saw. What is None does not exist in this loss.
 
     Raises:
         DataError: if the arrays do not fit each other.

@@ -115,7 +115,7 @@ def churn_readings(
     Args:
         before_NLK: ids of the K experts of N tokens in L layers.
         after_NLK: the same tokens on the other side.
-        between: `update`, the learner before and after an optimiser step; or `engine`, the sampler
+        between: `update`, the learner before and after an optimizer step; or `engine`, the sampler
             and the learner, which also gives the share of tokens with a change in any layer.
         names: numbers of the layers, where some of the model's are left out.
 

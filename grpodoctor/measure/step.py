@@ -19,7 +19,7 @@ class StepBatch:
 
     rollouts: RolloutBatch
     updates: Sequence[UpdateBatch] = ()
-    """The optimiser steps taken on the rollouts, in order; empty if nobody looked at them."""
+    """The optimizer steps taken on the rollouts, in order; empty if nobody looked at them."""
     on_policy: bool = False
     """One update per batch, and the old log-probabilities are the learner's own: clipping has no
     meaning."""

@@ -1,4 +1,4 @@
-"""All readings of one optimiser step."""
+"""All readings of one optimizer step."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_t
 
 @np.errstate(over="ignore", invalid="ignore")
 def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Reading]:
-    """Every metric that one optimiser step gives, by canonical name.
+    """Every metric that one optimizer step gives, by canonical name.
 
     Args:
         update: what the step saw.
         on_policy: one update per batch, and the old log-probabilities are the learner's own: the
             ratio is 1 whatever happens, so that clipping has no meaning.
     """
-    readings = _optimiser_readings(update)
+    readings = _optimizer_readings(update)
     mask_BT = update.loss_mask_BT
     if not mask_BT.any():
         return readings | dict.fromkeys(("ratio/mean", *_CLIP_RATES), _NO_LOSS_TOKENS)
@@ -56,14 +56,14 @@ def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Readin
     return readings | _correction_readings(update)
 
 
-def _optimiser_readings(update: UpdateBatch) -> dict[str, Reading]:
+def _optimizer_readings(update: UpdateBatch) -> dict[str, Reading]:
     healthy = math.isfinite(update.loss) and math.isfinite(update.grad_norm)
     return {
-        "optimiser/loss": Mean.of([update.loss]),
-        "optimiser/loss_tokens": Mean.of([update.loss_mask_BT.sum()]),
-        "optimiser/grad_norm": Mean.of([update.grad_norm]),
-        "optimiser/learning_rate": Mean.of([update.learning_rate]),
-        "optimiser/nonfinite": Rate(int(not healthy), 1),
+        "optimizer/loss": Mean.of([update.loss]),
+        "optimizer/loss_tokens": Mean.of([update.loss_mask_BT.sum()]),
+        "optimizer/grad_norm": Mean.of([update.grad_norm]),
+        "optimizer/learning_rate": Mean.of([update.learning_rate]),
+        "optimizer/nonfinite": Rate(int(not healthy), 1),
     }
 
 

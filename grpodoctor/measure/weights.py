@@ -1,4 +1,4 @@
-"""How far an optimiser step moved the weights, and whether it moved them at all."""
+"""How far an optimizer step moved the weights, and whether it moved them at all."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WeightSnapshot:
         }
 
     def change(self, model: nn.Module) -> dict[str, Reading]:
-        """`optimiser/update_norm_ratio` and `optimiser/changed_weight_rate` since the snapshot.
+        """`optimizer/update_norm_ratio` and `optimizer/changed_weight_rate` since the snapshot.
 
         Raises:
             ModelError: if the model has other trainable weights now than it had then.
@@ -77,10 +77,10 @@ class WeightSnapshot:
         # Fetched after the last is under way: a device is waited for once, not at every parcel.
         size = math.hypot(*map(float, norms))
         return {
-            "optimiser/update_norm_ratio": Mean.of([math.hypot(*map(float, moved)) / size])
+            "optimizer/update_norm_ratio": Mean.of([math.hypot(*map(float, moved)) / size])
             if size
             else NotApplicable("every weight was zero before"),
-            "optimiser/changed_weight_rate": Rate(
+            "optimizer/changed_weight_rate": Rate(
                 sum(map(int, changed)), sum(parcel.flat.numel() for parcel in self.parcels)
             ),
         }

@@ -25,7 +25,7 @@ VITALS: tuple[tuple[str, str], ...] = (
     ("mismatch, worst", "mismatch/prob_diff_max/worst_sequence"),
     ("length", "length/mean"),
     ("truncated", "length/truncated_rate"),
-    ("gradient norm", "optimiser/grad_norm"),
+    ("gradient norm", "optimizer/grad_norm"),
     ("mismatch, mean", "mismatch/prob_diff_mean"),
     ("nll gap", "mismatch/nll_gap"),
     ("clipped low", "clip/low_rate"),
@@ -36,7 +36,7 @@ VITALS: tuple[tuple[str, str], ...] = (
     ("KL, reference", "kl/reference/k3"),
     ("critic explains", "critic/explained_variance"),
     ("held-out reward", "reward/heldout"),
-    ("learning rate", "optimiser/learning_rate"),
+    ("learning rate", "optimizer/learning_rate"),
     ("seconds per step", "time/step"),
 )
 """Label and metric, most telling first: a small screen shows the first ones."""

@@ -14,7 +14,7 @@ Applicability = Literal["safe", "unsafe", "suggest"]
 """`safe`: reversible, bounded, allow-listed, and the objective stays the same: which rewards count,
 how they are weighed, and at which temperature the policy is sampled. Step size, trust region and
 the correctness of the gradient's estimate are means to that end, not the end. `unsafe`: changes
-what is optimised. `suggest`: needs a restart or a person."""
+what is optimized. `suggest`: needs a restart or a person."""
 
 Slot = Literal[
     "advantage",

@@ -86,7 +86,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One optimiser-visible training step."""
+    """One optimizer-visible training step."""
 
     step: int
     values: Mapping[str, Reading]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.corrections.base import Corrected
-from grpodoctor.trainer.config.sections import OptimiserConfig
+from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.moe.routing import Gates, ReplayCounts
 
@@ -59,7 +59,7 @@ class LearnBatch:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One optimiser step, as it went."""
+    """One optimizer step, as it went."""
 
     rows_M: Tensor
     """Which responses of the batch it saw."""
@@ -95,9 +95,9 @@ def chunks(count: int, size: int) -> Iterator[Tensor]:
 
 
 def mini_batches(
-    group_ids_B: Tensor, kept_B: Tensor, config: OptimiserConfig, generator: torch.Generator
+    group_ids_B: Tensor, kept_B: Tensor, config: OptimizerConfig, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """The rows of each optimiser step on a batch: groups are shuffled, and stay together.
+    """The rows of each optimizer step on a batch: groups are shuffled, and stay together.
 
     Where fewer groups are kept than there are to be steps, there are fewer steps.
 

@@ -1,4 +1,4 @@
-"""The learner: takes optimiser steps on a rollout batch."""
+"""The learner: takes optimizer steps on a rollout batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.config.loss_settings import LossConfig
-from grpodoctor.trainer.config.sections import OptimiserConfig
+from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
 from grpodoctor.trainer.engines.sampler import Samples
@@ -52,7 +52,7 @@ class Look(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One micro-batch's share of an optimiser step."""
+    """One micro-batch's share of an optimizer step."""
 
     loss: Tensor
     new_logprobs_BT: Tensor
@@ -79,29 +79,29 @@ class _Part(NamedTuple):
 
 
 class Learner:
-    """A model and its optimiser.
+    """A model and its optimizer.
 
     Args:
         model: in evaluation mode, so that dropout is off and the ratio starts at one.
-        config: of the optimiser.
+        config: of the optimizer.
         ranks: who takes part; the model is then divided among them.
     """
 
     def __init__(
-        self, model: PreTrainedModel, config: OptimiserConfig, ranks: Ranks = ALONE
+        self, model: PreTrainedModel, config: OptimizerConfig, ranks: Ranks = ALONE
     ) -> None:
         self.model, self._ranks = model, ranks
         self.routers: Routers | None = None
         """The model's, while batches may ask for their replay or their shift."""
         self.parameters = [each for each in model.parameters() if each.requires_grad]
-        self.optimiser = build_adamw(self.parameters, config, config.learning_rate)
+        self.optimizer = build_adamw(self.parameters, config, config.learning_rate)
 
     def look_ahead(self, samples: Samples, config: TrainConfig) -> Look | None:
         """The forward pass of the only update that a batch will see; None if that is not known.
 
         It looks at the weights that score the batch: one pass serves both, its graph is kept.
         """
-        sizes, alone = config.optimiser, self._ranks.world == 1 and self.routers is None
+        sizes, alone = config.optimizer, self._ranks.world == 1 and self.routers is None
         updates = sizes.updates_per_batch * config.reweighting.passes
         if updates > 1 or not alone or 0 < sizes.micro_batch < len(samples):
             return None
@@ -116,7 +116,7 @@ class Learner:
         chance: torch.Generator,
         ahead: Look | None = None,
     ) -> Update:
-        """Take one optimiser step on some responses of a batch.
+        """Take one optimizer step on some responses of a batch.
 
         Args:
             batch: the rollout batch.
@@ -148,8 +148,8 @@ class Learner:
             parts.append(part.detach())
         parts = self._of_all_ranks(parts, len(rows_M))
         loss_sum = float(torch.stack([part.loss for part in parts]).sum())
-        max_norm = config.optimiser.max_grad_norm
-        grad_norm, applied = take_step(self.optimiser, loss_sum, max_norm, learning_rate)
+        max_norm = config.optimizer.max_grad_norm
+        grad_norm, applied = take_step(self.optimizer, loss_sum, max_norm, learning_rate)
         turn_BT = batch.turn_BT
         return Update(
             rows_M,
@@ -172,7 +172,7 @@ class Learner:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Places in `rows_M` of this rank's share, in pieces, and which are no filler, (B, 1)."""
         share = self._ranks.share(len(rows_M))
-        for rows in chunks(len(share.rows), config.optimiser.micro_batch):
+        for rows in chunks(len(share.rows), config.optimizer.micro_batch):
             yield share.rows[rows], share.real[rows, None].to(rows_M.device)
 
     def _of_all_ranks(self, parts: list[_Part], count: int) -> list[_Part]:

@@ -131,7 +131,7 @@ class Trainer:
         self.task = watched(task, config.difficulty)
         self.policy = load_shared(config, task, ranks)
         divided = shard(self.policy.model, ranks)
-        self.learner = Learner(divided, config.optimiser, ranks)
+        self.learner = Learner(divided, config.optimizer, ranks)
         self.critic = (
             Critic(self.policy.model, config, ranks) if config.advantage.kind == ADVANTAGE else None
         )
@@ -209,9 +209,9 @@ class Trainer:
             if self.done < step:
                 self.task.restore(stream)  # so that a resumed run draws this step's prompts again
                 self.entropy.restore(entropy)
-                self.learner.optimiser.zero_grad(set_to_none=True)
+                self.learner.optimizer.zero_grad(set_to_none=True)
                 if self.critic is not None:
-                    self.critic.optimiser.zero_grad(set_to_none=True)
+                    self.critic.optimizer.zero_grad(set_to_none=True)
             raise
 
     def _take_step(self, step: int) -> StepReport:
@@ -229,7 +229,7 @@ class Trainer:
         watch = watch_experts(config, step, self.policy.model, rollouts.samples)
         learning_rate = self._learning_rate(step)
         shuffle = self._generator(step, _Stream.SHUFFLING)
-        parts = list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, config.optimiser, shuffle))
+        parts = list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, config.optimizer, shuffle))
         passes = passes_over(batch, scores.entropy_BT, config.reweighting)
         chance, updates = self._generator(step, _Stream.CHOICE), []
         if not self._is_frozen:
@@ -252,7 +252,7 @@ class Trainer:
         if not parts:
             self.journal.event("warning", step, {"message": _NOTHING_TO_LEARN})
         behind = self._policy_steps(step) - self._policy_steps(self.engine.synced_step)
-        staleness = behind * config.optimiser.updates_per_batch * config.reweighting.passes
+        staleness = behind * config.optimizer.updates_per_batch * config.reweighting.passes
         facts = StepFacts(
             *(step, config, rollouts, batch, scores, updates, learning_rate, staleness),
             experts=None if watch is None else watch.after(updated=bool(updates)),
@@ -279,7 +279,7 @@ class Trainer:
             self.learner.model,
             samples,
             self.config.rollout.temperature,
-            self.config.optimiser.micro_batch,
+            self.config.optimizer.micro_batch,
             self.ranks,
             routers=self.learner.routers,
             replay_BLDK=experts_to_replay(self.config, samples),
@@ -332,7 +332,7 @@ class Trainer:
     def _token_inputs(self, samples: Samples, loss_mask_BT: torch.Tensor) -> TokenInputs | None:
         if self.critic is None:
             return None
-        values_BT = self.critic.values(samples, self.config.optimiser.micro_batch)
+        values_BT = self.critic.values(samples, self.config.optimizer.micro_batch)
         return TokenInputs(values_BT, samples.mask_BT, loss_mask_BT)
 
     def _teach_critic(
@@ -343,9 +343,9 @@ class Trainer:
             return {}
         config, passes = self.config, self.config.critic.passes
         if passes:
-            size = config.optimiser.updates_per_batch // config.optimiser.epochs
+            size = config.optimizer.updates_per_batch // config.optimizer.epochs
             own = {"epochs": passes, "updates_per_batch": size * passes}
-            division = config.optimiser.model_copy(update=own)
+            division = config.optimizer.model_copy(update=own)
             shuffle = self._generator(step, _Stream.CRITIC)
             parts = list(mini_batches(batch.group_ids_B, batch.kept_B, division, shuffle))
         self._torn = True
@@ -377,13 +377,13 @@ class Trainer:
         return self.reference.logprobs(
             rollouts.samples,
             self.config.rollout.temperature,
-            self.config.optimiser.micro_batch,
+            self.config.optimizer.micro_batch,
         )
 
     def _learning_rate(self, step: int) -> float:
-        optimiser = self.config.optimiser
+        optimizer = self.config.optimizer
         learnt = self._policy_steps(step) + 1
-        return optimiser.learning_rate * min(1.0, learnt / (optimiser.warmup_steps + 1))
+        return optimizer.learning_rate * min(1.0, learnt / (optimizer.warmup_steps + 1))
 
     def _evaluate(self, step: int) -> dict[str, Reading]:
         every = self.config.evaluation.every
@@ -424,7 +424,7 @@ class Trainer:
     @property
     def _parts(self) -> checkpoint.Checkpointed:
         return checkpoint.Checkpointed(
-            *(self.policy.model, self.learner.optimiser, self.engine, self.task, self.entropy),
+            *(self.policy.model, self.learner.optimizer, self.engine, self.task, self.entropy),
             *(self.history, self.critic),
         )
 

@@ -34,11 +34,11 @@ def explaining_shortage(config: TrainConfig, step: int) -> Iterator[None]:
         where = "on the GPU" if isinstance(error, torch.OutOfMemoryError) else "for the process"
     else:
         return
-    at_once = config.optimiser.micro_batch
+    at_once = config.optimizer.micro_batch
     raise OutOfMemoryError(
         f"there is not enough memory {where}",
         where=f"step {step}",
-        remedy=f"lower optimiser.micro_batch ({at_once or 'now a whole mini-batch'}), "
+        remedy=f"lower optimizer.micro_batch ({at_once or 'now a whole mini-batch'}), "
         f"rollout.max_length ({config.rollout.max_length}) or "
         f"rollout.group_size ({config.rollout.group_size}), or set "
         "model.gradient_checkpointing=true, and go on with --resume",

@@ -40,7 +40,7 @@ class StepFacts:
     updates: Sequence[Update]
     learning_rate: float
     staleness: int
-    """Optimiser steps between sampling and use."""
+    """Optimizer steps between sampling and use."""
     experts: ExpertBatch | None = None
     """What a look at the routers gave; None where nobody looked."""
 
@@ -113,7 +113,7 @@ def step_batch(facts: StepFacts, more: Mapping[str, Reading]) -> StepBatch:
         experts=facts.experts,
         readings={
             **_sampling_readings(facts),
-            **_optimiser_readings(facts.updates),
+            **_optimizer_readings(facts.updates),
             **more,
         },
     )
@@ -127,27 +127,27 @@ def _sampling_readings(facts: StepFacts) -> dict[str, Reading]:
         "groups/generated_per_kept": Mean.of([rollouts.generated_groups / kept])
         if kept
         else NotApplicable("no group is learnt from"),
-        "optimiser/left_out_rate": Rate.of(_array(~batch.loss_mask_BT.any(dim=1))),
+        "optimizer/left_out_rate": Rate.of(_array(~batch.loss_mask_BT.any(dim=1))),
     }
     if rollouts.limit_hit is not None:
         readings["groups/limit_hit_rate"] = Rate.of([rollouts.limit_hit])
     if batch.kl_penalty_B is not None:
         readings["reward/kl_penalty"] = Mean.of(_array(batch.kl_penalty_B))
     if loss.entropy_target is not None or loss.entropy_coefficient != 0:
-        readings["optimiser/entropy_coefficient"] = Mean.of([loss.entropy_coefficient])
+        readings["optimizer/entropy_coefficient"] = Mean.of([loss.entropy_coefficient])
     return readings
 
 
-def _optimiser_readings(updates: Sequence[Update]) -> dict[str, Reading]:
+def _optimizer_readings(updates: Sequence[Update]) -> dict[str, Reading]:
     """What only the learner knows; that there was no update while a critic learns alone."""
     if not updates:
         return {"updates_per_batch": Mean.of([0])}
     readings: dict[str, Reading] = {
-        "optimiser/skipped_rate": Rate.of([not update.applied for update in updates])
+        "optimizer/skipped_rate": Rate.of([not update.applied for update in updates])
     }
     likelihoods = [each.positive_nll for each in updates if each.positive_nll is not None]
     if likelihoods:
-        readings["optimiser/positive_nll"] = Mean.of(likelihoods)
+        readings["optimizer/positive_nll"] = Mean.of(likelihoods)
     return readings
 
 

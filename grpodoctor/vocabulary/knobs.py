@@ -98,7 +98,7 @@ KNOBS: dict[str, Knob] = {
         Knob("group_size", "Responses per prompt.", 1, 100_000, integer=True, live=False),
         Knob("prompts_per_batch", "Prompts per rollout batch.", 1, 1_000_000, integer=True,
              live=False),
-        Knob("updates_per_batch", "Optimiser steps per rollout batch.", 1, 100_000, integer=True),
+        Knob("updates_per_batch", "Optimizer steps per rollout batch.", 1, 100_000, integer=True),
         Knob("max_length", "Longest response, in tokens.", 1, 10_000_000, integer=True,
              live=False),
         Knob("routing_replay", "Whose experts a mixture of experts is held to in its updates: the "

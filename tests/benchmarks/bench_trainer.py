@@ -1,7 +1,7 @@
 """Training steps against TRL's `GRPOTrainer`, and how their time grows with the batch.
 
 Both train the same tiny model on the same prompts, reward, loss (token mean, no KL, one update per
-batch), batch, optimiser and number of threads, TRL without logging, saving or checkpointing of
+batch), batch, optimizer and number of threads, TRL without logging, saving or checkpointing of
 gradients. Each has a process of its own and they take turns, so that both see the same machine.
 Memory is the largest resident set, the recorder's own process included. The processor's time,
 without that process, tells more than the clock where others use the machine.

@@ -27,7 +27,7 @@ from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.vocabulary.values import scalar
 
 _INT4_OLD = ("engine.precision=int4", "engine.old_logprobs=sampler")
-_FOUR_EPOCHS = ("optimiser.updates_per_batch=16", "optimiser.epochs=4")
+_FOUR_EPOCHS = ("optimizer.updates_per_batch=16", "optimizer.epochs=4")
 _NO_CLIP = ("loss.clip_low=1", "loss.clip_high=10")
 
 
@@ -61,7 +61,7 @@ HEALTHY: dict[str, Arm] = {
     "preset-dapo": Arm(preset="dapo"),
     "preset-dr_grpo": Arm(preset="dr_grpo"),
     "preset-tis": Arm(preset="tis"),
-    "one-update": Arm(("optimiser.updates_per_batch=1",)),
+    "one-update": Arm(("optimizer.updates_per_batch=1",)),
     "dynamic-sampling": Arm(("rollout.dynamic_sampling=true",)),
     "soft-overlong": Arm(("overlong.kind=soft-punishment",)),
     "group-4": Arm(("rollout.group_size=4",)),
@@ -76,14 +76,14 @@ HEALTHY: dict[str, Arm] = {
     "hard": Arm(("task.difficulty=5",)),
     "format-reward": Arm(("task.format_weight=0.2",)),
     "own-reward": Arm((_reward("good"),)),
-    "lr-5e-4": Arm(("optimiser.learning_rate=5e-4",)),
-    "updates-16": Arm(("optimiser.updates_per_batch=16",)),
+    "lr-5e-4": Arm(("optimizer.learning_rate=5e-4",)),
+    "updates-16": Arm(("optimizer.updates_per_batch=16",)),
     "no-clip": Arm((*_FOUR_EPOCHS, *_NO_CLIP)),
     "moe": Arm(_MOE),
     "moe-bf16-engine": Arm((*_MOE, "engine.precision=bf16")),
     "moe-int8-engine": Arm((*_MOE, "engine.precision=int8")),
     "moe-R3": Arm((*_MOE, "engine.precision=bf16", _R3)),
-    "moe-R2": Arm((*_MOE, "engine.routing_replay=R2", "optimiser.updates_per_batch=8")),
+    "moe-R2": Arm((*_MOE, "engine.routing_replay=R2", "optimizer.updates_per_batch=8")),
     "moe-gspo": Arm(_MOE, preset="gspo"),
     "moe-sorting": Arm((*_MOE, "task.name=sorting")),
     "long": Arm(steps=600),
@@ -91,11 +91,11 @@ HEALTHY: dict[str, Arm] = {
 }
 
 SICK: dict[str, Arm] = {
-    "lr-1e-3": Arm(("optimiser.learning_rate=1e-3",), ("REW001", "REW002", "CLP001"), steps=150),
-    "lr-2e-3": Arm(("optimiser.learning_rate=2e-3",), ("REW002", "CLP001")),
-    "over-updated": Arm((*_FOUR_EPOCHS, "optimiser.learning_rate=5e-4"), ("CLP001", "REW002")),
+    "lr-1e-3": Arm(("optimizer.learning_rate=1e-3",), ("REW001", "REW002", "CLP001"), steps=150),
+    "lr-2e-3": Arm(("optimizer.learning_rate=2e-3",), ("REW002", "CLP001")),
+    "over-updated": Arm((*_FOUR_EPOCHS, "optimizer.learning_rate=5e-4"), ("CLP001", "REW002")),
     "over-updated-no-clip": Arm(
-        (*_FOUR_EPOCHS, *_NO_CLIP, "optimiser.learning_rate=5e-4"), ("REW002", "ENT002")
+        (*_FOUR_EPOCHS, *_NO_CLIP, "optimizer.learning_rate=5e-4"), ("REW002", "ENT002")
     ),
     "int4-old": Arm(_INT4_OLD, ("MIS002",)),
     "int4": Arm(("engine.precision=int4",), ("MIS001", "MIS003")),
@@ -113,8 +113,8 @@ SICK: dict[str, Arm] = {
         ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003"), steps=150
     ),
     "moe-int4": Arm((*_MOE, "engine.precision=int4"), ("MOE001", "MIS001", "MIS003")),
-    "moe-lr-1e-3": Arm((*_MOE, "optimiser.learning_rate=1e-3"), ("KLD001", "REW002", "CLP001")),
-    "moe-lr-3e-3": Arm((*_MOE, "optimiser.learning_rate=3e-3"), ("MOE002", "REW002", "CLP001")),
+    "moe-lr-1e-3": Arm((*_MOE, "optimizer.learning_rate=1e-3"), ("KLD001", "REW002", "CLP001")),
+    "moe-lr-3e-3": Arm((*_MOE, "optimizer.learning_rate=3e-3"), ("MOE002", "REW002", "CLP001")),
     "moe-overloaded": Arm(_MOE, ("MOE003",), steps=60, plant="overloaded"),
     "moe-sharpened": Arm(_MOE, ("MOE004",), steps=60, plant="sharpened"),
     "moe-R3-lost": Arm((*_MOE, _R3), ("MOE005",), steps=60, plant="unheard"),

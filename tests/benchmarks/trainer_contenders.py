@@ -108,7 +108,7 @@ def our_trainer(
         },
         "advantage": {"std": "unbiased", "epsilon": 1e-4},
         "loss": {"kind": "ppo_clip", "aggregation": "token-mean"},
-        "optimiser": {"learning_rate": LEARNING_RATE, "updates_per_batch": 1, "beta2": 0.999},
+        "optimizer": {"learning_rate": LEARNING_RATE, "updates_per_batch": 1, "beta2": 0.999},
         "evaluation": {"every": 0},
         "record": {"enabled": record},
     }

@@ -30,9 +30,9 @@ NAMES = sorted(path.name.removesuffix(".gz") for path in DATA.glob("*.gz"))
 _TRL = {
     "reward": "reward/mean",
     "reward_std": "groups/reward_std",
-    "loss": "optimiser/loss",
-    "grad_norm": "optimiser/grad_norm",
-    "learning_rate": "optimiser/learning_rate",
+    "loss": "optimizer/loss",
+    "grad_norm": "optimizer/grad_norm",
+    "learning_rate": "optimizer/learning_rate",
     "kl": "kl/reference/k3",
     "entropy": "entropy/mean",
     "completion_length": "length/mean",
@@ -48,8 +48,8 @@ _PLAIN = {
     "accuracy": "accuracy/train",
     "entropy": "entropy/mean",
     "frac_reward_zero_std": "groups/zero_variance_rate",
-    "learning_rate": "optimiser/learning_rate",
-    "loss": "optimiser/loss",
+    "learning_rate": "optimizer/learning_rate",
+    "loss": "optimizer/loss",
     "mean_reward": "reward/mean",
     "reward_mean": "reward/mean",
 }
@@ -57,10 +57,10 @@ _VERL = {
     "actor/entropy": "entropy/mean",
     "actor/entropy_loss": "entropy/mean",
     "actor/kl_loss": "kl/reference/k3",
-    "actor/pg_loss": "optimiser/loss",
+    "actor/pg_loss": "optimizer/loss",
     "actor/pg_clipfrac": "clip/any_rate",
     "actor/ppo_kl": "kl/old_policy/k1",
-    "actor/grad_norm": "optimiser/grad_norm",
+    "actor/grad_norm": "optimizer/grad_norm",
     "critic/score/mean": "reward/mean",
     "response_length/mean": "length/mean",
     "response_length/clip_ratio": "length/truncated_rate",
@@ -73,7 +73,7 @@ _TINKER = {
     "env/all/by_group/frac_all_bad": "groups/all_incorrect_rate",
     "test/env/all/reward/total": "reward/heldout",
     "optim/kl_sample_train_v1": "mismatch/kl_k1",
-    "optim/lr": "optimiser/learning_rate",
+    "optim/lr": "optimizer/learning_rate",
 }
 _KEYS = {
     "trl": {**_TRL, **{f"train/{key}": metric for key, metric in _TRL.items()}},
@@ -271,7 +271,7 @@ def test_steps_are_counted_where_all_progress_bars_stand_before_the_rows(logs: P
     path = logs / "akshay_console.log"
     _, steps = read(path)
     rewarded = [each.step for each in steps if "reward/mean" in each.values]
-    assert rewarded == [1, 9, 17, 25]  # eight optimiser steps to a batch of responses
+    assert rewarded == [1, 9, 17, 25]  # eight optimizer steps to a batch of responses
     assert "steps are those of the bars that were drawn twice" in notes(checked(path))
 
 

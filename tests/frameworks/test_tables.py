@@ -318,7 +318,7 @@ def test_a_table_does_not_win_by_keys_it_has_no_use_for(keys: tuple[str, ...], n
 def test_a_server_of_skyrl_behind_tinker_adds_its_gradient() -> None:
     row = {"env/all/reward/total": 0.5, "progress/done_frac": 0.1, "skyrl.ai/grad_norm": 2.0}
     translator = Translator(framework_named("tinker"))
-    assert scalar(translator.readings(row)["optimiser/grad_norm"]) == 2.0
+    assert scalar(translator.readings(row)["optimizer/grad_norm"]) == 2.0
     assert translator.gaps.unmapped == {}
 
 

@@ -51,7 +51,7 @@ def core_batch(vectors):
 
 @pytest.fixture
 def core_update(vectors):
-    """An optimiser step on the same two responses, clipped at 0.2 on both sides."""
+    """An optimizer step on the same two responses, clipped at 0.2 on both sides."""
     core = vectors["core"]
     mask_BT = np.array(core["mask"], dtype=bool)
 

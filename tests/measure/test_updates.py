@@ -113,17 +113,17 @@ def test_corrections_are_read_as_applied(core_update):
 @pytest.mark.parametrize(("loss", "grad_norm"), [(math.nan, 1.0), (0.1, math.inf)])
 def test_a_step_that_is_not_finite_is_counted_and_spoils_no_mean(core_update, loss, grad_norm):
     broken = update_readings(replace(core_update, loss=loss, grad_norm=grad_norm), on_policy=False)
-    assert broken["optimiser/nonfinite"] == Rate(1, 1)
+    assert broken["optimizer/nonfinite"] == Rate(1, 1)
     merged = merge_all(broken, update_readings(core_update, on_policy=False))
-    assert merged["optimiser/nonfinite"] == Rate(1, 2)
-    assert math.isfinite(scalar(merged["optimiser/loss"]))
-    assert math.isfinite(scalar(merged["optimiser/grad_norm"]))
+    assert merged["optimizer/nonfinite"] == Rate(1, 2)
+    assert math.isfinite(scalar(merged["optimizer/loss"]))
+    assert math.isfinite(scalar(merged["optimizer/grad_norm"]))
 
 
 def test_an_empty_loss_mask_is_seen_and_raises_nothing(core_update):
     empty = replace(core_update, loss_mask_BT=np.zeros((2, 3), dtype=bool))
     readings = update_readings(empty, on_policy=False)
-    assert readings["optimiser/loss_tokens"] == Mean.of([0])
+    assert readings["optimizer/loss_tokens"] == Mean.of([0])
     assert isinstance(readings["ratio/mean"], NotApplicable)
     assert isinstance(readings["clip/high_rate"], NotApplicable)
 
@@ -166,7 +166,7 @@ def test_micro_batches_merge_to_the_token_mean_not_to_a_mean_of_means(core_updat
     assert scalar(merged["kl/old_policy/k1"]) == pytest.approx(fixture["token_mean"])
     means = [scalar(each["kl/old_policy/k1"]) for each in halves]
     assert np.mean(means) == pytest.approx(fixture["mean_of_micro_batch_means"])
-    assert merged["optimiser/loss_tokens"] == Mean.of([6, 2])
+    assert merged["optimizer/loss_tokens"] == Mean.of([6, 2])
 
 
 def test_every_reading_has_a_row_of_its_kind_and_lies_in_its_range(core_update):

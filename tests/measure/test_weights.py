@@ -21,10 +21,10 @@ def test_the_norm_ratio_is_global_and_every_weight_is_counted():
         model[0].weight.mul_(1.01)
     after = torch.cat([weight.detach().flatten() for weight in model.parameters()])
     readings = snapshot.change(model)
-    assert scalar(readings["optimiser/update_norm_ratio"]) == pytest.approx(
+    assert scalar(readings["optimizer/update_norm_ratio"]) == pytest.approx(
         float((after - before).norm() / before.norm())
     )
-    assert readings["optimiser/changed_weight_rate"] == Rate(
+    assert readings["optimizer/changed_weight_rate"] == Rate(
         int((after != before).sum()), before.numel()
     )
 
@@ -36,15 +36,15 @@ def test_steps_below_the_rounding_of_bfloat16_are_seen_to_vanish():
         for weight in model.parameters():
             weight.add_(weight * 1e-4)
     readings = snapshot.change(model)
-    assert readings["optimiser/changed_weight_rate"].value == 0
-    assert scalar(readings["optimiser/update_norm_ratio"]) == 0
+    assert readings["optimizer/changed_weight_rate"].value == 0
+    assert scalar(readings["optimizer/update_norm_ratio"]) == 0
 
 
 def test_frozen_weights_are_no_part_of_it():
     model = _model()
     model[1].requires_grad_(False)
     readings = WeightSnapshot.take(model).change(model)
-    assert readings["optimiser/changed_weight_rate"] == Rate(0, 8 * 16 + 16)
+    assert readings["optimizer/changed_weight_rate"] == Rate(0, 8 * 16 + 16)
 
 
 def test_taking_a_snapshot_changes_nothing_and_follows_nothing():
@@ -67,4 +67,4 @@ def test_a_model_of_zeros_has_no_ratio():
     torch.nn.init.zeros_(model.weight)
     torch.nn.init.zeros_(model.bias)
     readings = WeightSnapshot.take(model).change(model)
-    assert isinstance(readings["optimiser/update_norm_ratio"], NotApplicable)
+    assert isinstance(readings["optimizer/update_norm_ratio"], NotApplicable)

@@ -31,9 +31,9 @@ def _trained(model: torch.nn.Module, masters: list[torch.nn.Parameter]) -> int:
     model(torch.zeros(1, 4, dtype=torch.long)).logits.sum().backward()
     for master, weight in zip(masters, own, strict=True):
         master.grad = weight.grad.to(master.dtype)
-    optimiser = torch.optim.AdamW(masters)
-    optimiser.step()
-    moments = [state[name] for state in optimiser.state.values() for name in ("exp_avg",
+    optimizer = torch.optim.AdamW(masters)
+    optimizer.step()
+    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg",
                "exp_avg_sq")]  # fmt: skip
     copies = [master for master in masters if all(master is not weight for weight in own)]
     return _bytes(own) + _bytes(weight.grad for weight in own) + _bytes([*copies, *moments])

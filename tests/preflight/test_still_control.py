@@ -70,7 +70,7 @@ def test_the_bundled_trainer_at_rate_zero_is_flat(
     from grpodoctor.cli.main import app
 
     run = tmp_path / "run"
-    settings = ["optimiser.learning_rate=0", "rollout.prompts_per_batch=4", "rollout.group_size=4"]
+    settings = ["optimizer.learning_rate=0", "rollout.prompts_per_batch=4", "rollout.group_size=4"]
     done = CliRunner().invoke(
         app,
         ["train", "--run-dir", str(run), "--steps", "5", *_set(settings)],

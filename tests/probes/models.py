@@ -210,9 +210,9 @@ def _train(model: PreTrainedModel) -> None:
         rate = min(1.0, (step + 1) / 5) * (1 - step / _STEPS)
         model.zero_grad()
         _loss(model, torch.tensor([_line(rng) for _ in range(_BATCH)])).backward()
-        for optimiser, peak in ((muon, _MUON_RATE), (adam, _ADAM_RATE)):
-            optimiser.param_groups[0]["lr"] = peak * rate
-            optimiser.step()
+        for optimizer, peak in ((muon, _MUON_RATE), (adam, _ADAM_RATE)):
+            optimizer.param_groups[0]["lr"] = peak * rate
+            optimizer.step()
 
 
 def _loss(model: PreTrainedModel, ids_BT: torch.Tensor) -> torch.Tensor:

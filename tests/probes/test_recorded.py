@@ -1,7 +1,7 @@
 """A record as an engine: what every framework's dump holds of both sides, and what none does.
 
-The dumps of other frameworks are written as these write them (`tests/runs/rollout_dumps/samples`); our own
-is that of a real run.
+The dumps of other frameworks are written as these write them (`tests/runs/rollout_dumps/samples`);
+our own is that of a real run.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def test_findings_are_ordered_by_severity_then_onset() -> None:
     sick = {
         **healthy(3),
         "length/truncated_rate": 1.0,
-        "optimiser/loss": 0.0,
+        "optimizer/loss": 0.0,
         "mismatch/prob_diff_mean": 0.03,
     }
     findings = Patient(steps(40, sick)).engine.diagnosis().findings
@@ -261,7 +261,7 @@ def troubled(seed: int) -> list[StepRecord]:
         "length/truncated_rate": lambda step: 0.6 if step % 50 < 25 else 0.01,
         "mismatch/first_ratio_off": every(3, 0.4),
         "clip/high_rate": lambda step: NotApplicable("one update") if step > 70 else 0.2,
-        "optimiser/grad_norm": noisy([2.4] * 30 + [60.0] + [2.4] * 20 + [0.0] * 60, 0.0, seed),
+        "optimizer/grad_norm": noisy([2.4] * 30 + [60.0] + [2.4] * 20 + [0.0] * 60, 0.0, seed),
     }
     return [StepRecord.from_line(record.to_line()) for record in steps(130, curves)]
 

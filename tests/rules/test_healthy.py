@@ -32,7 +32,7 @@ def test_a_run_with_one_update_per_batch_gets_explanations_only(seed: int) -> No
         "clip/low_rate": 0,
         "clip/high_rate": 0,
         "updates_per_batch": 1,
-        "optimiser/loss": 0,
+        "optimizer/loss": 0,
     }
     patient = Patient(steps(60, curves))
     assert patient.alarms() == []
@@ -52,8 +52,8 @@ def test_an_agent_run_with_low_entropy_and_high_reward() -> None:
         "groups/all_incorrect_rate": scattered(ramp(0.75, 0.07, 90), 0.08, 3, high=1),
         "length/truncated_rate": scattered(ramp(0.29, 0.05, 150), 0.06, 4),
         "length/mean": scattered(ramp(3000, 1950, 200), 120, 5),
-        "optimiser/grad_norm": scattered(1.0, 0.5, 6, low=0.1),
-        "optimiser/loss": scattered(0.006, 0.01, 7, low=-1),
+        "optimizer/grad_norm": scattered(1.0, 0.5, 6, low=0.1),
+        "optimizer/loss": scattered(0.006, 0.01, 7, low=-1),
     }
     assert Patient(steps(323, curves)).alarms() == []
 
@@ -83,8 +83,8 @@ def test_a_run_of_old_keys_with_dead_components_and_a_single_kl_spike() -> None:
         "reward/component/soft/mean": 0.0,
         "reward/component/correct/mean": scattered(ramp(0.1, 1.2, 200), 0.4, 2),
         "kl/reference/k3": lambda step: 0.93 if step == 130 else 0.04 * step / 250,
-        "optimiser/loss": lambda step: 0.0 if step < 40 else 0.0016,
-        "optimiser/grad_norm": gradients,
+        "optimizer/loss": lambda step: 0.0 if step < 40 else 0.0016,
+        "optimizer/grad_norm": gradients,
         "length/mean": scattered(151, 20, 3),
     }
     patient = Patient(steps(250, curves))
@@ -100,7 +100,7 @@ def test_all_zero_reward_on_nearly_every_step_is_found() -> None:
     curves: dict[str, Curve] = {
         "reward/mean": lambda step: 1 / 128 if step in lucky else 0.0,
         "groups/all_incorrect_rate": lambda step: 0.94 if step in lucky else 1.0,
-        "optimiser/grad_norm": lambda step: 0.15 if step in lucky else 0.0,
+        "optimizer/grad_norm": lambda step: 0.15 if step in lucky else 0.0,
         "entropy/mean": scattered(0.0425, 0.002, 1),
     }
     patient = Patient(steps(49, curves))

@@ -9,7 +9,7 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
-LOSS, GRADIENT, TOKENS = "optimiser/loss", "optimiser/grad_norm", "optimiser/loss_tokens"
+LOSS, GRADIENT, TOKENS = "optimizer/loss", "optimizer/grad_norm", "optimizer/loss_tokens"
 FLAT, WRONG, RIGHT = (
     "groups/zero_variance_rate",
     "groups/all_incorrect_rate",
@@ -141,11 +141,11 @@ def test_what_is_not_part_of_the_update_is_a_warning() -> None:
 def test_an_overflow_that_was_skipped_is_a_warning() -> None:
     broken = lambda step: Rate(int(step == 20), 4)  # noqa: E731 - a curve
     skipped: dict[str, Curve] = {
-        "optimiser/nonfinite": broken,
-        "optimiser/skipped_rate": broken,
+        "optimizer/nonfinite": broken,
+        "optimizer/skipped_rate": broken,
     }
     assert run(skipped).finding("OPT003").severity == "warning"
-    applied: dict[str, Curve] = {"optimiser/nonfinite": broken, "optimiser/skipped_rate": 0}
+    applied: dict[str, Curve] = {"optimizer/nonfinite": broken, "optimizer/skipped_rate": 0}
     assert run(applied).finding("OPT003").severity == "critical"
 
 
@@ -154,7 +154,7 @@ def test_an_extreme_over_nothing_is_not_infinite() -> None:
 
 
 def test_absent_zero_and_not_applicable() -> None:
-    names = tuple(name for name in healthy(1) if name.startswith("optimiser/"))
+    names = tuple(name for name in healthy(1) if name.startswith("optimizer/"))
     skipped = {each.code for each in run({}, without=names).engine.diagnosis().skipped}
     assert {"OPT001", "OPT002"} <= skipped
     patient = run(dict.fromkeys(names, NotApplicable("evaluation only")))

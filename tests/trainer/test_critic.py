@@ -82,7 +82,7 @@ def test_any_causal_model_gives_a_critic_of_its_own(family: str) -> None:
     assert (values_BT[samples.mask_BT] != 0).all()
     assert (values_BT[~samples.mask_BT] == 0).all()
     critic.update(batch_of(samples, torch.ones_like(values_BT)), torch.arange(8), small())
-    moments = critic.optimiser.state_dict()["state"]
+    moments = critic.optimizer.state_dict()["state"]
     assert len(moments) == len(list(critic.model.parameters()))
     assert not any(module.training for module in critic.model.modules())
     for name, each in policy.state_dict().items():
@@ -192,7 +192,7 @@ def gradient(critic: Critic, batch: ValueBatch, config: TrainConfig) -> Tensor:
     fresh = Critic(build("qwen2"), config)
     fresh.model.load_state_dict(critic.model.state_dict())
     fresh.update(batch, torch.arange(len(batch.samples)), config)
-    moments = fresh.optimiser.state_dict()["state"]
+    moments = fresh.optimizer.state_dict()["state"]
     return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
 
 
@@ -208,7 +208,7 @@ def test_micro_batches_change_no_gradient(clip: tuple[str, ...]) -> None:
     whole = gradient(critic, batch, small(*extra))
     assert whole.abs().max() > 0
     for size in (1, 3, 5):
-        split = gradient(critic, batch, small(*extra, f"optimiser.micro_batch={size}"))
+        split = gradient(critic, batch, small(*extra, f"optimizer.micro_batch={size}"))
         torch.testing.assert_close(split, whole, rtol=1e-4, atol=1e-6)
     recomputed = gradient(critic, batch, small(*extra, "model.gradient_checkpointing=true"))
     torch.testing.assert_close(recomputed, whole, rtol=1e-4, atol=1e-6)
@@ -254,8 +254,8 @@ def recorded(run_dir: Path) -> list[dict[str, Reading]]:
 def state(trainer: Trainer) -> list[Tensor]:
     assert trainer.critic is not None
     models = (trainer.policy.model, trainer.critic.model)
-    optimisers = (trainer.learner.optimiser, trainer.critic.optimiser)
-    moments = [optimiser.state_dict()["state"] for optimiser in optimisers]
+    optimizers = (trainer.learner.optimizer, trainer.critic.optimizer)
+    moments = [optimizer.state_dict()["state"] for optimizer in optimizers]
     return [
         *(tensor for model in models for tensor in model.state_dict().values()),
         *(each[i][name] for each in moments for i in sorted(each) for name in sorted(each[i])),
@@ -290,7 +290,7 @@ def test_resumed_weights_are_the_uninterrupted_ones(
 def test_a_checkpoint_and_a_run_must_agree_on_the_critic(tmp_path: Path) -> None:
     Trainer(small("steps=1"), tmp_path / "with").run()
     names = {path.name for path in checkpoints(tmp_path / "with")[-1].iterdir()}
-    assert {"critic.safetensors", "critic-optimiser.safetensors"} <= names
+    assert {"critic.safetensors", "critic-optimizer.safetensors"} <= names
     with pytest.raises(RunError, match="one of them has a critic"):
         Trainer(small(preset=None), tmp_path / "with", resume=True)
     Trainer(small("steps=1", preset=None), tmp_path / "without").run()
@@ -314,20 +314,20 @@ def test_a_critic_is_pretrained_while_the_policy_stands_still(tmp_path: Path) ->
     first, second, third = recorded(tmp_path / "run")
     for early in (first, second):
         assert scalar(early["updates_per_batch"]) == 0
-        assert "optimiser/grad_norm" not in early
-        assert "optimiser/update_norm_ratio" not in early
+        assert "optimizer/grad_norm" not in early
+        assert "optimizer/update_norm_ratio" not in early
         assert scalar(early["critic/loss"]) > 0
     assert scalar(third["updates_per_batch"]) == 4
     assert scalar(third["staleness/max"]) == 0
 
 
 def test_staleness_and_warm_up_begin_with_the_policys_first_step(tmp_path: Path) -> None:
-    extra = (*VAPO, "engine.sync_every=4", "steps=4", "optimiser.warmup_steps=1")
+    extra = (*VAPO, "engine.sync_every=4", "steps=4", "optimizer.warmup_steps=1")
     Trainer(small(*extra, preset="vapo"), tmp_path / "run").run()
     steps = recorded(tmp_path / "run")
-    # In optimiser steps: the engine is synced before step 1, the policy moves from step 3 on.
+    # In optimizer steps: the engine is synced before step 1, the policy moves from step 3 on.
     assert [scalar(step["staleness/max"]) for step in steps] == [0, 0, 0, 4]
-    rates = [scalar(step["optimiser/learning_rate"]) for step in steps[2:]]
+    rates = [scalar(step["optimizer/learning_rate"]) for step in steps[2:]]
     assert rates == pytest.approx([5e-5, 1e-4])
 
 
@@ -451,17 +451,17 @@ def test_without_a_correct_response_there_is_nothing_to_imitate(
 
 def learner_step(trainer: Trainer, batch: LearnBatch, config: TrainConfig) -> tuple[float, Tensor]:
     """The likelihood that an update reports, and its gradient, read back from the moments."""
-    fresh = Learner(trainer.policy.model, config.optimiser)
+    fresh = Learner(trainer.policy.model, config.optimizer)
     rows = torch.arange(len(batch.samples))
     update = fresh.update(batch, rows, config, 0.0, torch.Generator())
-    moments = fresh.optimiser.state_dict()["state"]
+    moments = fresh.optimizer.state_dict()["state"]
     gradient_N = torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
     assert update.positive_nll is not None
     return update.positive_nll, gradient_N
 
 
 def test_correct_responses_are_imitated_with_a_denominator_of_their_own(tmp_path: Path) -> None:
-    extra = ("loss.positive_nll=0.5", "optimiser.max_grad_norm=1e9")
+    extra = ("loss.positive_nll=0.5", "optimizer.max_grad_norm=1e9")
     config = small(*extra, preset=None)
     trainer = Trainer(config, tmp_path / "run")
     rollouts = trainer._collect(1)
@@ -478,13 +478,13 @@ def test_correct_responses_are_imitated_with_a_denominator_of_their_own(tmp_path
     assert whole.abs().max() > 0
     for size in (1, 5):
         split, gradient_N = learner_step(
-            trainer, batch, small(*extra, f"optimiser.micro_batch={size}", preset=None)
+            trainer, batch, small(*extra, f"optimizer.micro_batch={size}", preset=None)
         )
         assert split == pytest.approx(found, rel=1e-5)
         torch.testing.assert_close(gradient_N, whole, rtol=1e-4, atol=1e-7)
     # The loss of a zero advantage is nothing: the gradient is the likelihood's alone.
     _, heavier = learner_step(
-        trainer, batch, small("loss.positive_nll=1", "optimiser.max_grad_norm=1e9", preset=None)
+        trainer, batch, small("loss.positive_nll=1", "optimizer.max_grad_norm=1e9", preset=None)
     )
     torch.testing.assert_close(heavier, 2 * whole, rtol=1e-4, atol=1e-7)
     trainer.journal.close(finished=False)

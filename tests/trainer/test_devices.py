@@ -61,7 +61,7 @@ SETTINGS = {
     "stale": ("engine.precision=int8", "engine.sync_every=2", "correction.kind=tis_token"),
     "lora": ("model.lora_rank=2", "loss.kl_coefficient=0.1", "overlong.kind=mask"),
     "gspo": ("loss.kind=gspo", "loss.clip_low=0.0003", "loss.clip_high=0.0004"),
-    "lite": ("advantage.kind=batch_std", "optimiser.micro_batch=3", "evaluation.every=1"),
+    "lite": ("advantage.kind=batch_std", "optimizer.micro_batch=3", "evaluation.every=1"),
     "dcpo": ("advantage.kind=dcpo_sas", "loss.kind=dcpo"),
     "choice": ("loss.kind=clip_cov", "rollout.drop_duplicates=true"),
 }

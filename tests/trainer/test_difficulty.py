@@ -159,7 +159,7 @@ def test_off_is_the_task_itself(source: FileTask) -> None:
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.every=0"),
-    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-3"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-3"),
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 EVERYTHING = (

@@ -40,7 +40,7 @@ TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "evaluation.prompts=3", "evaluation.every=2"),
-    *("rollout.prompts_per_batch=5", "rollout.group_size=3", "optimiser.updates_per_batch=3"),
+    *("rollout.prompts_per_batch=5", "rollout.group_size=3", "optimizer.updates_per_batch=3"),
     # A reward for short responses, so that there is a gradient however bad the answers are.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
@@ -52,7 +52,7 @@ MIXTURE = (
 )
 PAIRS = {
     "dapo": (
-        *("rollout.dynamic_sampling=true", "rollout.resample_limit=2", "optimiser.micro_batch=2"),
+        *("rollout.dynamic_sampling=true", "rollout.resample_limit=2", "optimizer.micro_batch=2"),
         *("loss.kl_coefficient=0.1", "loss.entropy_coefficient=0.01", "overlong.buffer=3"),
         *("loss.aggregation=token-mean", "steps=4", "checkpoint.every=2"),
     ),
@@ -65,7 +65,7 @@ PAIRS = {
         *("model.gradient_checkpointing=true", "steps=2"),
     ),
     "a critic": (
-        *("advantage.kind=gae", "critic.pretrain_steps=1", "optimiser.micro_batch=2"),
+        *("advantage.kind=gae", "critic.pretrain_steps=1", "optimizer.micro_batch=2"),
         *("overlong.buffer=27", "loss.positive_nll=0.1", "steps=3"),
     ),
     "what is drawn, shaped and left out": (

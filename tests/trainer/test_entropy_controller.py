@@ -23,7 +23,7 @@ from grpodoctor.vocabulary.values import scalar
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("kl_vectors.json").read_text())
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.every=0"),
-    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-3"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-3"),
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 ALWAYS_BELOW, ALWAYS_ABOVE = "loss.entropy_target=20", "loss.entropy_target=1e-9"
@@ -40,7 +40,7 @@ def trained(run_dir: Path, *assignments: str) -> Trainer:
 
 
 def in_force(run_dir: Path) -> list[float | None]:
-    name = "optimiser/entropy_coefficient"
+    name = "optimizer/entropy_coefficient"
     return [scalar(step.values[name]) for step in read_run(run_dir).steps if name in step.values]
 
 
@@ -98,7 +98,7 @@ def test_the_coefficient_in_force_is_recorded_and_learnt_with(tmp_path: Path) ->
 
 @pytest.mark.parametrize("updates", [1, 2])
 def test_what_is_in_force_is_what_the_updates_use(updates: int, tmp_path: Path) -> None:
-    often = f"optimiser.updates_per_batch={updates}"
+    often = f"optimizer.updates_per_batch={updates}"
     bounds = ("loss.entropy_coefficient_min=0.05", "loss.entropy_coefficient_max=0.05")
     adaptive_run = trained(tmp_path / "adaptive", ALWAYS_BELOW, often, *bounds)
     fixed_run = trained(tmp_path / "fixed", "loss.entropy_coefficient=0.05", often)

@@ -22,9 +22,9 @@ from tests.trainer.families import DENSE, FAMILIES, build, save
 
 SMALL = (
     *("threads=1", "steps=4", "evaluation.every=0", "rollout.max_length=12"),
-    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-3"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-3"),
     # A reward for short responses, so that there is a gradient however bad the answers are.
-    *("overlong.kind=soft-punishment", "overlong.buffer=12", "optimiser.updates_per_batch=2"),
+    *("overlong.kind=soft-punishment", "overlong.buffer=12", "optimizer.updates_per_batch=2"),
 )
 
 
@@ -33,7 +33,7 @@ def small(folder: Path, *assignments: str) -> TrainConfig:
 
 
 def state(trainer: Trainer) -> list[torch.Tensor]:
-    moments = trainer.learner.optimiser.state_dict()["state"]
+    moments = trainer.learner.optimizer.state_dict()["state"]
     return [
         *trainer.policy.model.state_dict().values(),
         *(moments[index][name] for index in sorted(moments) for name in sorted(moments[index])),
@@ -70,8 +70,8 @@ def test_a_family_trains_and_resumes_bit_for_bit(family: str, tmp_path: Path) ->
     steps = list(read_run(tmp_path / "whole").steps)
     assert len(steps) == 4
     for step in steps:
-        loss, gap = step.values["optimiser/loss"], step.values["mismatch/logprob_diff_max"]
-        changed = step.values["optimiser/changed_weight_rate"]
+        loss, gap = step.values["optimizer/loss"], step.values["mismatch/logprob_diff_max"]
+        changed = step.values["optimizer/changed_weight_rate"]
         assert isinstance(loss, Mean)
         assert loss.nonfinite == 0
         assert isinstance(gap, Mean)
@@ -137,7 +137,7 @@ def gradients(config: TrainConfig, run_dir: Path) -> tuple[list[torch.Tensor], f
     """The weights after a step of gradient descent, and what the learner said of it."""
     trainer = Trainer(config, run_dir)
     trainer.run()
-    values = next(iter(read_run(run_dir).steps)).values["optimiser/grad_norm"]
+    values = next(iter(read_run(run_dir).steps)).values["optimizer/grad_norm"]
     assert isinstance(values, Mean)
     return list(trainer.policy.model.state_dict().values()), values.value
 
@@ -170,7 +170,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_and_forgets_activations
 def test_gradient_accumulation_changes_nothing(micro_batch: int, tmp_path: Path) -> None:
     folder = save("qwen3", tmp_path / "model")
     whole, norm = gradients(small(folder, "steps=1"), tmp_path / "whole")
-    parts = small(folder, "steps=1", f"optimiser.micro_batch={micro_batch}")
+    parts = small(folder, "steps=1", f"optimizer.micro_batch={micro_batch}")
     split, same_norm = gradients(parts, tmp_path / "split")
     assert norm == pytest.approx(same_norm, rel=1e-5)
     for one, other in zip(whole, split, strict=True):
@@ -188,7 +188,7 @@ def test_bfloat16_trains_and_resumes_bit_for_bit(kind: str, tmp_path: Path) -> N
     folder = save("qwen3", tmp_path / "model")
     trainer = assert_resumes_exactly(small(folder, *BF16[kind]), tmp_path)
     dtype = torch.bfloat16 if kind == "weights" else torch.float32
-    moments = trainer.learner.optimiser.state_dict()["state"].values()
+    moments = trainer.learner.optimizer.state_dict()["state"].values()
     assert {each["exp_avg"].dtype for each in moments} == {dtype}
     assert {each.dtype for each in trainer.policy.model.parameters()} == {dtype}
     for step in read_run(tmp_path / "whole").steps:
@@ -203,9 +203,9 @@ def test_small_updates_survive_in_float32_weights_and_vanish_in_bfloat16(tmp_pat
     folder = save("qwen3", tmp_path / "model")
     changed = {}
     for kind, settings in BF16.items():
-        config = small(folder, "steps=1", "optimiser.learning_rate=1e-6", *settings)
+        config = small(folder, "steps=1", "optimizer.learning_rate=1e-6", *settings)
         Trainer(config, tmp_path / kind).run()
-        rate = next(iter(read_run(tmp_path / kind).steps)).values["optimiser/changed_weight_rate"]
+        rate = next(iter(read_run(tmp_path / kind).steps)).values["optimizer/changed_weight_rate"]
         assert isinstance(rate, Rate)
         changed[kind] = rate.value
     assert changed["weights"] < 0.02
@@ -228,7 +228,7 @@ def test_matrices_are_multiplied_in_what_the_configuration_says(tmp_path: Path) 
 @pytest.mark.parametrize("family", DENSE)
 def test_dropout_stays_off(family: str, tmp_path: Path) -> None:
     folder = save(family, tmp_path / "model", attention_dropout=0.5)
-    settings = ("steps=1", "optimiser.updates_per_batch=1", "model.gradient_checkpointing=true")
+    settings = ("steps=1", "optimizer.updates_per_batch=1", "model.gradient_checkpointing=true")
     Trainer(small(folder, *settings), tmp_path / "run").run()
     ratio = next(iter(read_run(tmp_path / "run").steps)).values["ratio/sequence_max"]
     assert isinstance(ratio, Max)

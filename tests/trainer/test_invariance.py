@@ -1,4 +1,4 @@
-"""Cutting an optimiser step in pieces changes no gradient, and padding has none: every variant.
+"""Cutting an optimizer step in pieces changes no gradient, and padding has none: every variant.
 
 The model is float64, so that what differs is the arithmetic of the pieces and not their rounding.
 """
@@ -36,7 +36,7 @@ from grpodoctor.trainer.model.scoring import Scores, score
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "record.enabled=false", "rollout.max_length=9"),
-    *("rollout.prompts_per_batch=4", "rollout.group_size=3", "optimiser.max_grad_norm=1e9"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=3", "optimizer.max_grad_norm=1e9"),
     *("model.layers=1", "model.width=32"),
 )
 RANKS = 5
@@ -120,7 +120,7 @@ class Bench:
 
     def gradient(self, batch: LearnBatch, config: TrainConfig) -> Tensor:
         """Of one update."""
-        return _gradient(Learner(self.models[0], config.optimiser), batch, config)
+        return _gradient(Learner(self.models[0], config.optimizer), batch, config)
 
     def gradient_of_ranks(self, batch: LearnBatch, config: TrainConfig) -> Tensor:
         """The sum over ranks that each have some of the rows and a model of their own."""
@@ -128,7 +128,7 @@ class Bench:
 
         def of_rank(rank: int) -> Tensor:
             ranks = ThreadRanks(rank, RANKS, meeting)
-            return _gradient(Learner(self.models[rank], config.optimiser, ranks), batch, config)
+            return _gradient(Learner(self.models[rank], config.optimizer, ranks), batch, config)
 
         with ThreadPoolExecutor(RANKS) as pool:
             parts = list(pool.map(of_rank, range(RANKS)))
@@ -138,9 +138,9 @@ class Bench:
 def _gradient(fresh: Learner, batch: LearnBatch, config: TrainConfig) -> Tensor:
     """Of one update, read back from the first moment of a fresh AdamW."""
     fresh.update(batch, torch.arange(12), config, 0.0, chance())
-    moments = fresh.optimiser.state_dict()["state"]
+    moments = fresh.optimizer.state_dict()["state"]
     flat = [moments[index]["exp_avg"].flatten() for index in sorted(moments)]
-    return torch.cat(flat) / (1 - config.optimiser.beta1)
+    return torch.cat(flat) / (1 - config.optimizer.beta1)
 
 
 class Meeting:
@@ -219,7 +219,7 @@ def test_any_split_over_micro_batches_and_ranks_has_the_gradient_of_the_whole(
         whole = bench.gradient(batch, config)
         total = total + whole.norm()
         for size in (1, 5):
-            split = config_of(*EXTRAS, *variant, f"optimiser.micro_batch={size}")
+            split = config_of(*EXTRAS, *variant, f"optimizer.micro_batch={size}")
             assert_same(bench.gradient(batch, split), whole)
         assert_same(bench.gradient_of_ranks(batch, config), whole)
     assert total > 0
@@ -306,11 +306,11 @@ def test_a_loss_that_watches_routers_has_one_gradient_however_a_step_is_split(
     assert batch.old_gates is not None
 
     def gradient(*assignments: str) -> Tensor:
-        learner = Learner(model, trainer.config.optimiser)
+        learner = Learner(model, trainer.config.optimizer)
         learner.routers = trainer.learner.routers
         return _gradient(learner, batch, config_of(*rspo, *assignments))
 
     whole = gradient()
     assert whole.norm() > 0
     for size in (1, 5):
-        assert_same(gradient(f"optimiser.micro_batch={size}"), whole)
+        assert_same(gradient(f"optimizer.micro_batch={size}"), whole)

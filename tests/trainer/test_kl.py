@@ -37,7 +37,7 @@ PUBLISHED = {
 }
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.every=0"),
-    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-3"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-3"),
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 IN_REWARD = (
@@ -122,9 +122,9 @@ def strayed(config: TrainConfig, run_dir: Path) -> tuple[Trainer, Rollouts, Lear
 
 def gradient(learner: Learner, batch: LearnBatch, config: TrainConfig) -> Tensor:
     """Of one update on the whole batch, read back from the first moment of a fresh AdamW."""
-    fresh = Learner(learner.model, config.optimiser)
+    fresh = Learner(learner.model, config.optimizer)
     fresh.update(batch, torch.arange(len(batch.samples)), config, 0.0, torch.Generator())
-    moments = fresh.optimiser.state_dict()["state"]
+    moments = fresh.optimizer.state_dict()["state"]
     return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
 
 
@@ -175,7 +175,7 @@ def test_the_raw_reward_and_the_drift_stay_visible_in_both_places(tmp_path: Path
 
 def test_in_the_reward_it_holds_the_policy_near_its_reference(tmp_path: Path) -> None:
     # A reward for length alone pulls the policy far away; the penalty holds it.
-    strong = ("loss.kl_coefficient=5", "steps=8", "optimiser.learning_rate=2e-3")
+    strong = ("loss.kl_coefficient=5", "steps=8", "optimizer.learning_rate=2e-3")
     free = ("loss.kl_coefficient=1e-9", *strong[1:])
     drift = []
     for number, coefficient in enumerate((free, strong)):

@@ -96,7 +96,7 @@ def change(kind: Any, **changes: Setting) -> Request:
 
 def test_a_live_run_obeys_and_says_so(tmp_path: Path) -> None:
     sent = {2: change("apply", learning_rate=1e-6, clip_high=0.5)}
-    trainer = run_with(tmp_path / "run", sent, "optimiser.learning_rate=1e-4")
+    trainer = run_with(tmp_path / "run", sent, "optimizer.learning_rate=1e-4")
     (applied,) = answers(tmp_path / "run")
     assert applied.kind == "treatment-applied"
     assert applied.step == 3
@@ -104,7 +104,7 @@ def test_a_live_run_obeys_and_says_so(tmp_path: Path) -> None:
     assert applied.body["after"] == {"learning_rate": 1e-6, "clip_high": 0.5}
     assert applied.body["treatment_id"] == "t1"
     steps = list(read_run(tmp_path / "run").steps)
-    rates = [scalar(step.values["optimiser/learning_rate"]) for step in steps]
+    rates = [scalar(step.values["optimizer/learning_rate"]) for step in steps]
     assert rates == [1e-4, 1e-4, 1e-6, 1e-6]
     assert [dict(step.knobs) for step in steps] == [{}, {}, applied.body["after"], {}]
     assert trainer.config.loss.clip_high == 0.5
@@ -150,7 +150,7 @@ def test_a_note_becomes_a_line_of_the_journal(tmp_path: Path) -> None:
 
 def test_a_kl_penalty_in_flight_is_to_the_model_that_the_run_began_with(tmp_path: Path) -> None:
     sent = {2: change("apply", kl_coefficient=0.1)}
-    trainer = run_with(tmp_path / "run", sent, "optimiser.learning_rate=1e-3")
+    trainer = run_with(tmp_path / "run", sent, "optimizer.learning_rate=1e-3")
     steps = list(read_run(tmp_path / "run").steps)
     assert ["kl/reference/k3" in step.values for step in steps] == [False, False, True, True]
     assert (scalar(steps[2].values["kl/reference/k3"]) or 0) > 1e-4

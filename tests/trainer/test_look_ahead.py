@@ -27,7 +27,7 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
         *("steps=3", "model.warm_start_steps=0", "model.width=32", "model.heads=2", "threads=1"),
         *("rollout.prompts_per_batch=3", "rollout.group_size=4", "rollout.max_length=9"),
         "task.reward=look_ahead_reward:count",
-        *("optimiser.updates_per_batch=1", "optimiser.learning_rate=0.003", "evaluation.every=0"),
+        *("optimizer.updates_per_batch=1", "optimizer.learning_rate=0.003", "evaluation.every=0"),
     ]
     trainer = Trainer(load_config(assignments=[*small, *assignments]), run_dir)
     passes = 0
@@ -73,8 +73,8 @@ def test_a_pass_that_serves_twice_changes_no_number(
 @pytest.mark.parametrize(
     "settings",
     [
-        ["optimiser.updates_per_batch=3"],
-        ["optimiser.micro_batch=5"],
+        ["optimizer.updates_per_batch=3"],
+        ["optimizer.micro_batch=5"],
         ["reweighting.lopti_threshold=0.5"],
     ],
     ids=["updates", "micro-batches", "passes"],

@@ -58,7 +58,7 @@ def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
     config = load_config(
         assignments=[
             *("threads=1", "steps=60", "evaluation.prompts=200", "evaluation.every=60"),
-            *("task.name=sorting", "model.warm_start_steps=150", "optimiser.learning_rate=3e-4"),
+            *("task.name=sorting", "model.warm_start_steps=150", "optimizer.learning_rate=3e-4"),
             "evaluation.samples=4",
         ]
     )
@@ -83,7 +83,7 @@ def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) 
         clips = isinstance(step.values["clip/low_rate"], Rate)
         gated = "clip/gate_mean" in step.values
         bound = preset not in ("reinforce", "rloo", "sapo", "vespo")
-        assert clips == (bound and config.optimiser.updates_per_batch > 1)
+        assert clips == (bound and config.optimizer.updates_per_batch > 1)
         assert gated == (preset in ("sapo", "vespo"))
 
 
@@ -113,15 +113,15 @@ def chance() -> torch.Generator:
 
 def gradient(learner: Learner, batch: LearnBatch, config: TrainConfig) -> torch.Tensor:
     """The gradient of one update, read back from the first moment of a fresh AdamW."""
-    fresh = Learner(learner.model, config.optimiser)
+    fresh = Learner(learner.model, config.optimizer)
     rows = torch.arange(len(batch.samples))
     fresh.update(batch, rows, config, 0.0, chance())
-    moments = fresh.optimiser.state_dict()["state"]
+    moments = fresh.optimizer.state_dict()["state"]
     return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
 
 
 def test_mini_batches_keep_groups_together_and_cover_each_epoch_once() -> None:
-    config = small("optimiser.updates_per_batch=6", "optimiser.epochs=2").optimiser
+    config = small("optimizer.updates_per_batch=6", "optimizer.epochs=2").optimizer
     group_ids_B = torch.arange(4).repeat_interleave(4)
     every = torch.ones(16, dtype=torch.bool)
     batches = list(mini_batches(group_ids_B, every, config, torch.Generator().manual_seed(1)))
@@ -164,7 +164,7 @@ def test_an_infinite_reward_ends_in_skipped_updates_and_not_in_a_crash(
     except DataError:
         return  # refused before anything was trained on: just as good
     assert trainer.done == 2
-    skipped = [step.values["optimiser/skipped_rate"] for step in read_run(tmp_path / "run").steps]
+    skipped = [step.values["optimizer/skipped_rate"] for step in read_run(tmp_path / "run").steps]
     assert [scalar(each) for each in skipped] == [1.0, 1.0]
 
 
@@ -212,7 +212,7 @@ def test_an_overlong_mask_takes_truncated_responses_out_of_the_loss(tmp_path: Pa
 
 
 def test_responses_too_far_off_policy_are_left_out_and_counted(tmp_path: Path) -> None:
-    far = ("engine.temperature=3.0", "advantage.kind=centred", "optimiser.updates_per_batch=2")
+    far = ("engine.temperature=3.0", "advantage.kind=centred", "optimizer.updates_per_batch=2")
     trained(small("loss.off_policy_limit=1e-6", *far), tmp_path / "masked")
     rates = [step.values["correction/stale_rate"] for step in read_run(tmp_path / "masked").steps]
     assert any(scalar(rate) > 0 for rate in rates)
@@ -229,7 +229,7 @@ def test_masking_a_batch_by_off_policy_limit_changes_its_gradient(tmp_path: Path
     config = small("loss.off_policy_limit=1e-6")
     masked = gradient(trainer.learner, batch, config)
     split = gradient(
-        trainer.learner, batch, small("loss.off_policy_limit=1e-6", "optimiser.micro_batch=3")
+        trainer.learner, batch, small("loss.off_policy_limit=1e-6", "optimizer.micro_batch=3")
     )
     trainer.journal.close(finished=False)
     assert not torch.allclose(plain, masked)
@@ -237,8 +237,8 @@ def test_masking_a_batch_by_off_policy_limit_changes_its_gradient(tmp_path: Path
 
 
 def test_one_update_of_the_learners_own_policy_has_no_clip_fraction(tmp_path: Path) -> None:
-    on_policy = trained(small("optimiser.updates_per_batch=1"), tmp_path / "on")
-    off_policy = trained(small("optimiser.updates_per_batch=2"), tmp_path / "off")
+    on_policy = trained(small("optimizer.updates_per_batch=1"), tmp_path / "on")
+    off_policy = trained(small("optimizer.updates_per_batch=2"), tmp_path / "off")
     for step in read_run(on_policy.run_dir).steps:
         assert isinstance(step.values["clip/low_rate"], NotApplicable)
     for step in read_run(off_policy.run_dir).steps:
@@ -246,9 +246,9 @@ def test_one_update_of_the_learners_own_policy_has_no_clip_fraction(tmp_path: Pa
 
 
 def test_the_learning_rate_warms_up(tmp_path: Path) -> None:
-    config = small("steps=4", "optimiser.learning_rate=1e-3", "optimiser.warmup_steps=3")
+    config = small("steps=4", "optimizer.learning_rate=1e-3", "optimizer.warmup_steps=3")
     steps = read_run(trained(config, tmp_path / "run").run_dir).steps
-    rates = [scalar(step.values["optimiser/learning_rate"]) for step in steps]
+    rates = [scalar(step.values["optimizer/learning_rate"]) for step in steps]
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3])
 
 

@@ -24,9 +24,9 @@ from tests.trainer.families import FAMILIES, build, save
 
 SMALL = (
     *("threads=1", "steps=4", "evaluation.every=0", "rollout.max_length=12"),
-    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-2"),
+    *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-2"),
     # A reward for short responses, so that there is a gradient however bad the answers are.
-    *("overlong.kind=soft-punishment", "overlong.buffer=12", "optimiser.updates_per_batch=2"),
+    *("overlong.kind=soft-punishment", "overlong.buffer=12", "optimizer.updates_per_batch=2"),
     *("model.lora_rank=4", "model.lora_alpha=8"),
 )
 STALE = ("engine.precision=int8", "engine.sync_every=3", "loss.kl_coefficient=0.1")
@@ -74,7 +74,7 @@ def test_the_adapters_alone_are_trained(family: str, tmp_path: Path) -> None:
     assert all(each.abs().max() > 0 for each in moved)
     for step in read_run(tmp_path / "run").steps:
         rate, gap = (
-            step.values["optimiser/changed_weight_rate"],
+            step.values["optimizer/changed_weight_rate"],
             step.values["mismatch/logprob_diff_max"],
         )
         assert isinstance(rate, Rate)
@@ -121,7 +121,7 @@ def test_it_resumes_bit_for_bit(extra: tuple[str, ...], qwen: Path, tmp_path: Pa
     resumed.run()
     left, right = (each.policy.model.state_dict() for each in (whole, resumed))
     assert all(torch.equal(left[name], right[name]) for name in left)
-    moments, same = (each.learner.optimiser.state_dict()["state"] for each in (whole, resumed))
+    moments, same = (each.learner.optimizer.state_dict()["state"] for each in (whole, resumed))
     for index, entry in moments.items():
         assert all(torch.equal(entry[name], same[index][name]) for name in entry)
     assert {each.dtype for each in whole.learner.parameters} == {torch.float32}

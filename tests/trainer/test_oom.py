@@ -23,7 +23,7 @@ from grpodoctor.trainer.out_of_memory import explaining_shortage
 SMALL = (
     *("threads=1", "model.warm_start_steps=5", "steps=4", "evaluation.every=0"),
     *("rollout.prompts_per_batch=16", "rollout.group_size=16", "rollout.max_length=24"),
-    *("overlong.kind=soft-punishment", "overlong.buffer=24", "optimiser.updates_per_batch=1"),
+    *("overlong.kind=soft-punishment", "overlong.buffer=24", "optimizer.updates_per_batch=1"),
 )
 # The user's own reward function takes the memory away: there is room for what the checkpoint needs,
 # and none for a forward pass over 256 responses that keeps its activations.
@@ -71,7 +71,7 @@ def test_an_allocation_that_fails_is_one_line_and_the_last_step_is_saved(
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "not enough memory for the process (step 3)" in line
-    for setting in ("optimiser.micro_batch", "rollout.max_length (24)", "rollout.group_size (16)"):
+    for setting in ("optimizer.micro_batch", "rollout.max_length (24)", "rollout.group_size (16)"):
         assert setting in line
     assert [path.name for path in checkpoints(tmp_path / "out")] == ["step-000002"]
     assert [step.step for step in read_run(tmp_path / "out").steps] == [1, 2]
@@ -112,11 +112,11 @@ def test_half_of_a_step_is_never_saved(
     updates_spared: int, saved: list[str], tmp_path: Path
 ) -> None:
     """Weights that some of a step's updates have reached belong to no step."""
-    trainer = Trainer(small("optimiser.updates_per_batch=4"), tmp_path / "run")
+    trainer = Trainer(small("optimizer.updates_per_batch=4"), tmp_path / "run")
     trainer.train_step()
     with (
         hungry(trainer, updates_spared),
-        pytest.raises(OutOfMemoryError, match=r"step 2.*lower optimiser\.micro_batch"),
+        pytest.raises(OutOfMemoryError, match=r"step 2.*lower optimizer\.micro_batch"),
     ):
         trainer.run()
     assert [path.name for path in checkpoints(tmp_path / "run")] == saved

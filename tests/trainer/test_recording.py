@@ -78,9 +78,9 @@ def test_all_that_is_recorded_is_in_the_vocabulary_and_in_its_range(tmp_path: Pa
         *("entropy/mean", "length/mean", "groups/effective_rate", "groups/generated_per_kept"),
         *("clip/low_rate", "ratio/max", "mismatch/first_ratio_off", "updates_per_batch"),
         *("kl/reference/k3", "kl/old_policy/k3", "mismatch/prob_diff_max", "mismatch/nll_gap"),
-        *("correction/weight_mean", "advantage/abs_max", "optimiser/loss", "optimiser/grad_norm"),
-        *("optimiser/update_norm_ratio", "optimiser/changed_weight_rate", "staleness/mean"),
-        *("optimiser/skipped_rate", "time/step", "time/rollout", "time/learn", "time/record"),
+        *("correction/weight_mean", "advantage/abs_max", "optimizer/loss", "optimizer/grad_norm"),
+        *("optimizer/update_norm_ratio", "optimizer/changed_weight_rate", "staleness/mean"),
+        *("optimizer/skipped_rate", "time/step", "time/rollout", "time/learn", "time/record"),
     }
     assert expected <= set(steps[-1].values)
     assert "accuracy/heldout" not in steps[1].values

@@ -34,7 +34,7 @@ def small(*assignments: str) -> TrainConfig:
 
 
 def state(trainer: Trainer) -> list[torch.Tensor]:
-    moments = trainer.learner.optimiser.state_dict()["state"]
+    moments = trainer.learner.optimizer.state_dict()["state"]
     return [
         *trainer.policy.model.state_dict().values(),
         *(moments[index][name] for index in sorted(moments) for name in sorted(moments[index])),
@@ -128,7 +128,7 @@ def test_there_is_nothing_to_resume_in_an_empty_directory(tmp_path: Path) -> Non
 def test_a_damaged_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
     Trainer(small("steps=1"), tmp_path / "run").run()
     newest = checkpoints(tmp_path / "run")[-1]
-    (newest / "optimiser.safetensors").write_bytes(b"\x00" * 40)
+    (newest / "optimizer.safetensors").write_bytes(b"\x00" * 40)
     with pytest.raises(RunError, match=r"damaged .*resume from the one before"):
         Trainer(small(), tmp_path / "run", resume=True)
     for state in (b"{", b"[]", b'{"step": 1, "config": [], "engine": {}, "task": {}}'):

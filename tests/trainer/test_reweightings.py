@@ -226,7 +226,7 @@ def weights(trainer: Trainer) -> Tensor:
 
 
 def test_lopti_takes_its_updates_twice_and_says_so(tmp_path: Path) -> None:
-    few = ("optimiser.updates_per_batch=1", "engine.sync_every=2", "reweighting.alpha=0.3")
+    few = ("optimizer.updates_per_batch=1", "engine.sync_every=2", "reweighting.alpha=0.3")
     trained(tmp_path / "run", *few, "reweighting.lopti_threshold=0.5")
     steps = [step.values for step in read_run(tmp_path / "run").steps]
     assert [scalar(values["updates_per_batch"]) for values in steps] == [2] * 4
@@ -234,7 +234,7 @@ def test_lopti_takes_its_updates_twice_and_says_so(tmp_path: Path) -> None:
     for values in steps:
         assert scalar(values["clip/low_rate"]) is not None  # the second pass is off-policy
         tokens = scalar(values["length/mean"]) * 16
-        assert scalar(values["optimiser/loss_tokens"]) * 2 == pytest.approx(tokens)
+        assert scalar(values["optimizer/loss_tokens"]) * 2 == pytest.approx(tokens)
         assert 0.7 < scalar(values["advantage/token_weight"]) < 1
 
 

@@ -48,7 +48,7 @@ MIXTURE = ("threads=1", "model.experts=8", "model.warm_start_steps=150")
 QUICK = (
     *MIXTURE,
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=0", "steps=3"),
-    *("overlong.kind=soft-punishment", "overlong.buffer=28", "optimiser.updates_per_batch=2"),
+    *("overlong.kind=soft-punishment", "overlong.buffer=28", "optimizer.updates_per_batch=2"),
     "record.experts_every=1",
 )
 
@@ -345,18 +345,18 @@ def batch_of(mixture: Policy, samples: Samples, config: TrainConfig) -> LearnBat
 def gradients_of(
     model: Any, batch: LearnBatch, rows: Sequence[int], config: TrainConfig
 ) -> list[Tensor]:
-    """The gradient of one optimiser step, by an optimiser that does not step."""
-    learner = Learner(model, config.optimiser)
+    """The gradient of one optimizer step, by an optimizer that does not step."""
+    learner = Learner(model, config.optimizer)
     learner.routers = routers(model)
     taken: list[Tensor] = []
-    step = learner.optimiser.step
+    step = learner.optimizer.step
 
     def keep(*_: Any, **__: Any) -> None:
         taken.extend(parameter.grad.clone() for parameter in learner.parameters)
 
-    learner.optimiser.step = keep  # type: ignore[method-assign]
+    learner.optimizer.step = keep  # type: ignore[method-assign]
     learner.update(batch, torch.tensor(rows), config, 0.0, torch.Generator())
-    learner.optimiser.step = step  # type: ignore[method-assign]
+    learner.optimizer.step = step  # type: ignore[method-assign]
     return taken
 
 
@@ -369,14 +369,14 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     "change",
-    [["optimiser.micro_batch=5"], ["model.gradient_checkpointing=true", "optimiser.micro_batch=7"]],
+    [["optimizer.micro_batch=5"], ["model.gradient_checkpointing=true", "optimizer.micro_batch=7"]],
     ids=["micro-batches", "recomputed"],
 )
 def test_no_way_of_computing_changes_the_gradient(
     mixture: Policy, variant: str, change: list[str]
 ) -> None:
     """Experts of another engine are forced, on a model that has moved since."""
-    whole = load_config(assignments=[*MIXTURE, *VARIANTS[variant], "optimiser.max_grad_norm=1e9"])
+    whole = load_config(assignments=[*MIXTURE, *VARIANTS[variant], "optimizer.max_grad_norm=1e9"])
     samples = sampled(mixture, "int4", count=6)
     batch = batch_of(mixture, samples, whole)
     model = moved(mixture.model)
@@ -395,7 +395,7 @@ def test_no_way_of_computing_changes_the_gradient(
 
 
 def moved(model: Any) -> Any:
-    """The model some optimiser steps later: other routers, other experts."""
+    """The model some optimizer steps later: other routers, other experts."""
     copied = copy.deepcopy(model)
     noise = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -475,7 +475,7 @@ def test_every_reading_of_the_vocabulary_is_there_by_layer_too(tmp_path: Path) -
 
 
 def test_an_update_that_moves_nothing_churns_nothing(tmp_path: Path) -> None:
-    config = load_config(assignments=[*QUICK, "optimiser.learning_rate=0", "steps=1"])
+    config = load_config(assignments=[*QUICK, "optimizer.learning_rate=0", "steps=1"])
     Trainer(config, tmp_path).run()
     (only,) = readings_of(tmp_path)
     assert scalar(only["experts/churn_update"]) == 0
@@ -506,7 +506,7 @@ OWN = (
 @pytest.mark.parametrize(
     ("family", "extra"),
     [
-        ("mixtral", ["optimiser.micro_batch=3"]),
+        ("mixtral", ["optimizer.micro_batch=3"]),
         ("qwen2_moe", ["model.lora_rank=4"]),
         ("qwen3_moe", ["model.compute=bfloat16", "model.gradient_checkpointing=true"]),
     ],

@@ -112,7 +112,7 @@ def test_the_preset_trains_the_built_in_mixture(tmp_path: Path) -> None:
     quick = [
         *("threads=1", "steps=2", "model.warm_start_steps=30", "evaluation.every=0"),
         "record.experts_every=1",
-        *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimiser.learning_rate=1e-3"),
+        *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-3"),
         *("overlong.kind=soft-punishment", "overlong.buffer=28"),
     ]
     trainer = Trainer(load_config(preset_of("rspo").settings, assignments=quick), tmp_path)

@@ -22,7 +22,7 @@ from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config.presets import preset_of
-from grpodoctor.trainer.config.sections import AdvantageConfig, OptimiserConfig
+from grpodoctor.trainer.config.sections import AdvantageConfig, OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.tasks.base import Problem
 from grpodoctor.trainer.learner import Learner
@@ -35,7 +35,7 @@ from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("kl_vectors.json").read_text())
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.every=0"),
-    *("rollout.prompts_per_batch=6", "rollout.group_size=2", "optimiser.learning_rate=1e-3"),
+    *("rollout.prompts_per_batch=6", "rollout.group_size=2", "optimizer.learning_rate=1e-3"),
 )
 FILTER, DYNAMIC = "rollout.filter_groups=true", "rollout.dynamic_sampling=true"
 
@@ -80,9 +80,9 @@ def drawn(trainer: Trainer) -> tuple[Rollouts, LearnBatch]:
 
 def gradient(learner: Learner, batch: LearnBatch, rows: Tensor, config: TrainConfig) -> Tensor:
     """Of one update, read back from the first moment of a fresh AdamW."""
-    fresh = Learner(learner.model, config.optimiser)
+    fresh = Learner(learner.model, config.optimizer)
     fresh.update(batch, rows, config, 0.0, torch.Generator())
-    moments = fresh.optimiser.state_dict()["state"]
+    moments = fresh.optimizer.state_dict()["state"]
     return torch.cat([moments[index]["exp_avg"].flatten() for index in sorted(moments)])
 
 
@@ -104,15 +104,15 @@ def alone(batch: LearnBatch, rows: Tensor) -> LearnBatch:
 def test_filtered_groups_leave_every_denominator(
     aggregation: str, parity: str, tmp_path: Path
 ) -> None:
-    settings = (parity, FILTER, f"loss.aggregation={aggregation}", "optimiser.updates_per_batch=1")
-    trainer = Trainer(small(*settings, "optimiser.max_grad_norm=1e9"), tmp_path / "run")
+    settings = (parity, FILTER, f"loss.aggregation={aggregation}", "optimizer.updates_per_batch=1")
+    trainer = Trainer(small(*settings, "optimizer.max_grad_norm=1e9"), tmp_path / "run")
     rollouts, batch = drawn(trainer)
     kept = batch.kept_B.nonzero().flatten()
     assert 0 < len(kept) < len(batch.kept_B)
     totals_G = torch.tensor(rollouts.rewards.total).view(-1, 2)
     assert torch.equal(batch.kept_B.view(-1, 2)[:, 0], totals_G[:, 0] != totals_G[:, 1])
     parts = list(
-        mini_batches(batch.group_ids_B, batch.kept_B, trainer.config.optimiser, torch.Generator())
+        mini_batches(batch.group_ids_B, batch.kept_B, trainer.config.optimizer, torch.Generator())
     )
     assert [part.tolist() for part in parts] == [kept.tolist()]
     filtered = gradient(trainer.learner, batch, parts[0], trainer.config)
@@ -145,7 +145,7 @@ def test_readings_of_a_filtered_batch_speak_of_what_was_generated(
     flat = [scalar(step["groups/zero_variance_rate"]) or 0.0 for step in steps]
     assert any(0 < rate < 1 for rate in flat)
     for step, rate in zip(steps, flat, strict=True):
-        assert scalar(step["optimiser/left_out_rate"]) == pytest.approx(rate)
+        assert scalar(step["optimizer/left_out_rate"]) == pytest.approx(rate)
         if rate < 1:
             assert scalar(step["groups/generated_per_kept"]) == pytest.approx(1 / (1 - rate))
             assert scalar(step["advantage/zero_rate"]) == 0
@@ -169,7 +169,7 @@ def test_where_nothing_is_left_no_update_is_taken_and_the_run_says_so(
     assert scalar(step["updates_per_batch"]) == 0
     assert scalar(step["groups/zero_variance_rate"]) == 1
     assert isinstance(step["groups/generated_per_kept"], NotApplicable)
-    assert "optimiser/loss" not in step
+    assert "optimizer/loss" not in step
     told = [each.step for each in read_run(tmp_path / "run").events if each.kind == "warning"]
     assert told == [3, 4]
 
@@ -275,14 +275,14 @@ def test_what_is_left_out_is_recorded(tmp_path: Path) -> None:
     often = ("rollout.max_length=3", "rollout.group_size=8", "rollout.temperature=0.3", "steps=2")
     trained(small(*often, "rollout.drop_duplicates=true"), tmp_path / "duplicates")
     for step in values(tmp_path / "duplicates"):
-        rate = scalar(step["optimiser/left_out_rate"])
+        rate = scalar(step["optimizer/left_out_rate"])
         assert rate == scalar(step["groups/duplicate_rate"])
         assert rate
     trained(small(*often, "overlong.kind=mask"), tmp_path / "mask")
     for step in values(tmp_path / "mask"):
-        assert scalar(step["optimiser/left_out_rate"]) == scalar(step["length/truncated_rate"])
+        assert scalar(step["optimizer/left_out_rate"]) == scalar(step["length/truncated_rate"])
     trained(small(*often), tmp_path / "plain")
-    assert all(scalar(step["optimiser/left_out_rate"]) == 0 for step in values(tmp_path / "plain"))
+    assert all(scalar(step["optimizer/left_out_rate"]) == 0 for step in values(tmp_path / "plain"))
 
 
 def test_the_repetition_penalty_is_the_published_one() -> None:
@@ -383,7 +383,7 @@ def test_presets_draw_as_their_papers_do(preset: str, expected: dict[str, object
 def test_fewer_groups_than_updates_give_fewer_updates() -> None:
     ids_B = torch.arange(5).repeat_interleave(2)
     kept_B = torch.isin(ids_B, torch.tensor([1, 4]))
-    config = OptimiserConfig(updates_per_batch=8, epochs=2)
+    config = OptimizerConfig(updates_per_batch=8, epochs=2)
     parts = list(mini_batches(ids_B, kept_B, config, torch.Generator().manual_seed(0)))
     assert sorted(part.tolist() for part in parts) == [[2, 3], [2, 3], [8, 9], [8, 9]]
     none = torch.zeros_like(kept_B)

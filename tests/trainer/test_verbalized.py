@@ -120,14 +120,14 @@ def reciting() -> Policy:
     ids = torch.tensor([prompt + codec.encode(REPLY) + [end]])
     labels = ids.clone()
     labels[:, : len(prompt)] = -100
-    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
     for _ in range(400):
         loss = policy.model(input_ids=ids, labels=labels).loss
         if loss < 0.003:
             break
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     assert loss < 0.003
     return policy
 

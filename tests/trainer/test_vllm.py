@@ -123,7 +123,7 @@ def test_every_sync_arrives_over_http(model: Path, server: str, tmp_path: Path) 
     fresh = trained(small(model, server, "steps=5"), tmp_path / "fresh")
     assert [step.step for step in fresh] == [1, 2, 3, 4, 5]
     for step in fresh:
-        assert reading(step, "optimiser/update_norm_ratio") > 0.01, "the weights hardly move"
+        assert reading(step, "optimizer/update_norm_ratio") > 0.01, "the weights hardly move"
         assert 0 < reading(step, "mismatch/prob_diff_max") < ARRIVED
         assert reading(step, "mismatch/kl_k3") < 1e-9
 
@@ -305,7 +305,7 @@ def test_every_sync_arrives_in_process_and_in_a_mixture_of_experts(tmp_path: Pat
     train([vllm_python()], tmp_path / "run", f"model.name={model}", *settings, "steps=4")
     steps = list(read_run(tmp_path / "run").steps)
     assert [step.step for step in steps] == [1, 2, 3, 4]
-    assert sum(reading(step, "optimiser/update_norm_ratio") > 0.01 for step in steps) >= 3
+    assert sum(reading(step, "optimizer/update_norm_ratio") > 0.01 for step in steps) >= 3
     for step in steps:
         assert 0 < reading(step, "mismatch/prob_diff_max") < ARRIVED
 

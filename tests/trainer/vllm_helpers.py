@@ -30,7 +30,7 @@ from tests.trainer.families import save
 SMALL = (
     *("threads=1", "evaluation.every=0", "rollout.max_length=16", "rollout.group_size=4"),
     # A reward that has a gradient however bad the answers are, and steps that nobody can overlook.
-    *("overlong.kind=soft-punishment", "overlong.buffer=15", "optimiser.learning_rate=0.01"),
+    *("overlong.kind=soft-punishment", "overlong.buffer=15", "optimizer.learning_rate=0.01"),
     *("rollout.prompts_per_batch=8", "engine.timeout=60", "engine.wait=20"),
 )
 SIZES = {

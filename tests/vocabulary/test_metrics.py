@@ -18,7 +18,7 @@ mismatch/{chi2,ess,pearson,nonfinite}
 experts/{churn_update,churn_engine,tokens_with_any_flip,load_max_over_mean,router_entropy}
 experts/{router_margin,replay_coverage,replay_agreement}
 advantage/{abs_max,positive_rate,zero_rate}
-optimiser/{loss,grad_norm,learning_rate,update_norm_ratio,changed_weight_rate,noise_scale}
+optimizer/{loss,grad_norm,learning_rate,update_norm_ratio,changed_weight_rate,noise_scale}
 staleness/{mean,max} text/{unique_ngram_rate,repetition_rate,reflection_rate,compression_ratio}
 time/{step,rollout,learn,record}
 """

@@ -169,7 +169,7 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
     )
     yield (
         f"steps {trainer.done + 1} to {config.steps}, each {rollout.prompts_per_batch} prompts x "
-        f"{rollout.group_size} responses, {config.optimiser.updates_per_batch} updates"
+        f"{rollout.group_size} responses, {config.optimizer.updates_per_batch} updates"
     )
     if config.record.enabled:
         directory = shlex.quote(plain(str(trainer.run_dir)))

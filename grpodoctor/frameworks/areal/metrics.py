@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _UPDATE = "ppo_actor/update"
@@ -93,9 +93,9 @@ FRAMEWORK = Framework(
                 metric="staleness/mean", unit="policy versions", over="tokens"),
         Meaning(key=f"{_UPDATE}/version_stats/sample_staleness_theta_max",
                 metric="staleness/max", unit="policy versions", over="tokens"),
-        Meaning(key=f"{_UPDATE}/actor_loss/avg", metric="optimiser/loss"),
-        Meaning(key=f"{_UPDATE}/grad_norm", metric="optimiser/grad_norm"),
-        Meaning(key=f"{_UPDATE}/lr", metric="optimiser/learning_rate"),
+        Meaning(key=f"{_UPDATE}/actor_loss/avg", metric="optimizer/loss"),
+        Meaning(key=f"{_UPDATE}/grad_norm", metric="optimizer/grad_norm"),
+        Meaning(key=f"{_UPDATE}/lr", metric="optimizer/learning_rate"),
         Meaning(key="rollout/reward", over="responses"),
         Meaning(key="rollout/accepted", lie="always 1: a mean of ones"),
         Meaning(key="rollout/rejected", lie="always 1: a mean of ones"),

@@ -47,10 +47,10 @@ _ALIKE: dict[str, tuple[str, ...]] = {
     "clip/any_rate": ("clip_fraction", "clip_frac", "clipfrac", "pg_clipfrac", "clip_ratio"),
     "ratio/mean": ("ratio_mean", "importance_ratio", "ratio"),
     "ratio/max": ("ratio_max", "max_ratio"),
-    "optimiser/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
+    "optimizer/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
                        "train_loss", "train/loss"),
-    "optimiser/grad_norm": ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm"),
-    "optimiser/learning_rate": ("learning_rate", "lr", "train/learning_rate"),
+    "optimizer/grad_norm": ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm"),
+    "optimizer/learning_rate": ("learning_rate", "lr", "train/learning_rate"),
     "time/step": ("step_time", "time_per_step", "sec_per_step"),
 }
 _REFERENCE = tuple(

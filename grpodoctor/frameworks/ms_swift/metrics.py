@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _BATCH = "responses of the generation batch"
@@ -99,9 +99,9 @@ FRAMEWORK = Framework(
                 over="tokens"),
         Meaning(key="rollout_correction/ess", lie="of the weights as applied"),
         Meaning(key="rollout_correction/<path>"),
-        Meaning(key="loss", metric="optimiser/loss"),
-        Meaning(key="grad_norm", metric="optimiser/grad_norm"),
-        Meaning(key="learning_rate", metric="optimiser/learning_rate"),
+        Meaning(key="loss", metric="optimizer/loss"),
+        Meaning(key="grad_norm", metric="optimizer/grad_norm"),
+        Meaning(key="learning_rate", metric="optimizer/learning_rate"),
         Meaning(key="train_speed(s/it)", metric="time/step", unit="s"),
         *(Meaning(key=key) for key in (
             "num_turns", "epoch", "memory(GiB)", "remaining_time", "elapsed_time", "percentage",

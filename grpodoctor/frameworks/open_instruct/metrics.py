@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _TOKENS = "tokens of the updates"
@@ -64,7 +64,7 @@ FRAMEWORK = Framework(
         Meaning(key="objective/<path>"),
         Meaning(key="loss/policy_avg"),
         Meaning(key="loss/kl_avg", lie="times the coefficient"),
-        Meaning(key="loss/total_avg", metric="optimiser/loss"),
+        Meaning(key="loss/total_avg", metric="optimizer/loss"),
         Meaning(key="val/rho_weight", metric="correction/weight_mean", over=_TOKENS,
                 lie="after the clamp"),
         Meaning(key="val/rho_clipfrac", metric="correction/capped_rate", over=_TOKENS),
@@ -94,8 +94,8 @@ FRAMEWORK = Framework(
                 metric="groups/all_correct_rate", formula="ratio", over=_PROMPTS),
         Meaning(key="batch/<path>", lie="a count"),
         Meaning(key="num_steps_off_policy", metric="staleness/mean", unit="training steps"),
-        Meaning(key="optim/grad_norm", metric="optimiser/grad_norm", over="updates"),
-        Meaning(key="lr", metric="optimiser/learning_rate"),
+        Meaning(key="optim/grad_norm", metric="optimizer/grad_norm", over="updates"),
+        Meaning(key="lr", metric="optimizer/learning_rate"),
         Meaning(key="time/total", metric="time/step", unit="s"),
         Meaning(key="eval/scores", metric="reward/heldout", over="evaluation responses"),
         *(Meaning(key=key) for key in (

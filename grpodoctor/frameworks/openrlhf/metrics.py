@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ONE_UPDATE = (
@@ -70,9 +70,9 @@ FRAMEWORK = Framework(
         Meaning(key="logprobs_diff", estimator="k1", over="tokens",
                 policies="learner - reference",
                 lie="against the reference, not against the sampler; 0 where there is none"),
-        Meaning(key="policy_loss", metric="optimiser/loss"),
-        Meaning(key="actor_lr", metric="optimiser/learning_rate"),
-        Meaning(key="actor_grad_norm", metric="optimiser/grad_norm", over="the last update"),
+        Meaning(key="policy_loss", metric="optimizer/loss"),
+        Meaning(key="actor_lr", metric="optimizer/learning_rate"),
+        Meaning(key="actor_grad_norm", metric="optimizer/grad_norm", over="the last update"),
         Meaning(key="score", metric="reward/mean", over=_BATCH),
         Meaning(key="reward", over=_BATCH, when={_SCORE: (True,)}, lie="after length penalties"),
         Meaning(key="reward", metric="reward/mean", over=_BATCH, when={_SCORE: (False,)},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ALGORITHM = "trainer.algorithm"
@@ -77,9 +77,9 @@ FRAMEWORK = Framework(
                   when={_KIND: (kind,)}, how=f"set {_ALGORITHM}.use_kl_loss=true")
           for kind in ("k1", "k2", "k3")),
         Meaning(key="policy/policy_loss"),
-        Meaning(key="policy/final_loss", metric="optimiser/loss"),
-        Meaning(key="policy/policy_lr", metric="optimiser/learning_rate"),
-        Meaning(key="policy/grad_norm", metric="optimiser/grad_norm"),
+        Meaning(key="policy/final_loss", metric="optimizer/loss"),
+        Meaning(key="policy/policy_lr", metric="optimizer/learning_rate"),
+        Meaning(key="policy/grad_norm", metric="optimizer/grad_norm"),
         Meaning(key="policy/response_length", unit="positions",
                 lie="the width of the padded batch, no length of responses"),
         Meaning(key="policy/<path>"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ONE_UPDATE = (
@@ -69,9 +69,9 @@ FRAMEWORK = Framework(
         Meaning(key="train/tis_abs", over=_TOKENS),
         Meaning(key="train/opsm_clipfrac", metric="correction/stale_rate", over="responses"),
         Meaning(key="train/pg_loss"),
-        Meaning(key="train/loss", metric="optimiser/loss"),
-        Meaning(key="train/grad_norm", metric="optimiser/grad_norm"),
-        Meaning(key="train/lr-pg_0", metric="optimiser/learning_rate"),
+        Meaning(key="train/loss", metric="optimizer/loss"),
+        Meaning(key="train/grad_norm", metric="optimizer/grad_norm"),
+        Meaning(key="train/lr-pg_0", metric="optimizer/learning_rate"),
         Meaning(key="train/<path>"),
         Meaning(key="rollout/response_len/mean", metric="length/mean", over=_SAMPLES),
         Meaning(key="rollout/response_len/max", metric="length/max", over=_SAMPLES),

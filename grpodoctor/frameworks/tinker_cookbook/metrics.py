@@ -97,10 +97,10 @@ FRAMEWORK = Framework(
             over="groups",
             lie="groups of one reward below 0.5, incorrect or not",
         ),
-        Meaning(key="optim/lr", metric="optimiser/learning_rate"),
+        Meaning(key="optim/lr", metric="optimizer/learning_rate"),
         Meaning(
             key="skyrl.ai/grad_norm",
-            metric="optimiser/grad_norm",
+            metric="optimizer/grad_norm",
             over="the update, by a server of SkyRL in place of Tinker's",
         ),
         Meaning(key="skyrl.ai/<path>"),

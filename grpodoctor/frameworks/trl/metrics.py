@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _RANKS = "all ranks"
@@ -98,11 +98,11 @@ _MISMATCH = (
     Meaning(key="sampling/importance_sampling_ratio/min", policies="old / sampler", since="0.23",
             lie="after the mask: what was left out counts as 0"),
 )
-_OPTIMISER = (
-    Meaning(key="loss", metric="optimiser/loss", over="micro-batches since the last log",
+_OPTIMIZER = (
+    Meaning(key="loss", metric="optimizer/loss", over="micro-batches since the last log",
             lie="its value is near 0 whatever is learnt: only its gradient means something"),
-    Meaning(key="grad_norm", metric="optimiser/grad_norm", over="the last step before the log"),
-    Meaning(key="learning_rate", metric="optimiser/learning_rate"),
+    Meaning(key="grad_norm", metric="optimizer/grad_norm", over="the last step before the log"),
+    Meaning(key="learning_rate", metric="optimizer/learning_rate"),
     Meaning(key="entropy_coef"),
     Meaning(key="step_time", metric="time/step", unit="s", since="0.26", always=True),
     Meaning(key="policy_loss"),
@@ -151,7 +151,7 @@ def _high(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
 
 
 def _updates(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
-    """Passes over a batch times the optimiser steps of each."""
+    """Passes over a batch times the optimizer steps of each."""
     steps, accumulation = others.get("steps_per_generation"), others.get(
         "gradient_accumulation_steps")
     if not isinstance(setting, int):
@@ -201,7 +201,7 @@ FRAMEWORK = Framework(
     ),
     version_key="trl_version",
     defaults={"scale_rewards": "group"},
-    meanings=(*_ENTROPY, *_LENGTH, *_REWARD, *_CLIP, *_DRIFT, *_MISMATCH, *_OPTIMISER,
+    meanings=(*_ENTROPY, *_LENGTH, *_REWARD, *_CLIP, *_DRIFT, *_MISMATCH, *_OPTIMIZER,
               *_EVALUATION),
     knobs=_KNOBS,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.runs.log_formats.base import Keys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ACTOR = "actor_rollout_ref.actor"
@@ -38,10 +38,10 @@ def _entropy(key: str, where: str) -> tuple[Meaning, ...]:
 _LOSS = (
     *_entropy("actor/entropy", "old"),
     *_entropy("actor/entropy_loss", "learner"),
-    Meaning(key="actor/pg_loss", metric="optimiser/loss", over=_MICRO),
+    Meaning(key="actor/pg_loss", metric="optimizer/loss", over=_MICRO),
     Meaning(key="actor/loss"),
-    Meaning(key="actor/grad_norm", metric="optimiser/grad_norm", over="mini-batches"),
-    Meaning(key="actor/lr", metric="optimiser/learning_rate"),
+    Meaning(key="actor/grad_norm", metric="optimizer/grad_norm", over="mini-batches"),
+    Meaning(key="actor/lr", metric="optimizer/learning_rate"),
     Meaning(key="actor/ppo_kl", metric="kl/old_policy/k1", over=_MICRO, estimator="k1",
             policies="old | learner", structural_zero=_ONE_UPDATE,
             when={_MODE: ("vanilla", "gspo", "sapo", "geo_mean", "cispo", "clip_cov", "gpg",

@@ -43,7 +43,7 @@ class MemoryBudget(Check):
 
     When it is wrong:
         It is an estimate of what cannot be avoided on one device, without activations beyond the
-        logits and without fragmentation: what fits it may still not fit. Optimisers of fewer bytes
+        logits and without fragmentation: what fits it may still not fit. Optimizers of fewer bytes
         (8-bit Adam), weights that are moved to the host, and logits that are never held whole need
         less.
 

@@ -15,8 +15,8 @@ from grpodoctor.probe.results.results import Interval
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 
-_RATE = "optimiser/learning_rate"
-_CHANGED = "optimiser/changed_weight_rate"
+_RATE = "optimizer/learning_rate"
+_CHANGED = "optimizer/changed_weight_rate"
 _SERIES = (
     "mismatch/kl_k3",
     "mismatch/logprob_diff_mean",

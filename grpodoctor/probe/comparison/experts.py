@@ -50,7 +50,7 @@ def compare_experts(before: Path, after: Path, *, between: Between = "update") -
     """How routing differs between two folders of scores of the same tokens.
 
     With `between="update"` the folders are those of two checkpoints in one engine: the churn is
-    that of the optimiser steps between them, as in the GSPO paper's figure (about a tenth of the
+    that of the optimizer steps between them, as in the GSPO paper's figure (about a tenth of the
     experts after each). Memory does not grow with the number of responses.
 
     Args:

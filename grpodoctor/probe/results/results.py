@@ -213,7 +213,7 @@ class Cell:
     remedies: tuple[str, ...] = ()
     churn: ExpertComparison | None = None
     """Routing of an older checkpoint against the learner's on the same tokens, if one was given:
-    what the optimiser steps between the two have changed."""
+    what the optimizer steps between the two have changed."""
     replayed: Replayed | None = None
     """What is left of the gap under routing replay; None without experts on both sides, or where
     the learner cannot."""

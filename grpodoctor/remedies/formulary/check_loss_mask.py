@@ -35,7 +35,7 @@ class CheckLossMask(Remedy):
     applicability = "suggest"
     in_flight = False
     slots = ()
-    target = Watch("optimiser/loss_tokens", "up")
+    target = Watch("optimizer/loss_tokens", "up")
     paper = "Understanding R1-Zero-Like Training, arXiv 2503.20783"
     how = (
         "Print the mask of one batch beside its decoded tokens. Compare the padding token "

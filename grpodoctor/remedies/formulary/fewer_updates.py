@@ -1,4 +1,4 @@
-"""Fewer optimiser steps on each rollout batch."""
+"""Fewer optimizer steps on each rollout batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 
 class FewerUpdates(Remedy):
-    """Take about the square root of the optimiser steps per batch: 4 instead of 16.
+    """Take about the square root of the optimizer steps per batch: 4 instead of 16.
 
     What it does:
         Each further update on the same batch is taken on older data. The clip stops single tokens,
@@ -33,7 +33,7 @@ class FewerUpdates(Remedy):
     """
 
     id = "fewer-updates"
-    title = "Take fewer optimiser steps per batch"
+    title = "Take fewer optimizer steps per batch"
     applicability = "safe"
     in_flight = True
     slots = ("step-size",)

@@ -22,7 +22,7 @@ class KlPenalty(Remedy):
         damage of steps that are too large and of rewards that are being gamed.
 
     What it costs:
-        It changes what is optimised: the best policy under the penalty is not the best policy. A
+        It changes what is optimized: the best policy under the penalty is not the best policy. A
         forward pass of the reference model, and its memory. Most recent recipes do without.
 
     What it overlaps:

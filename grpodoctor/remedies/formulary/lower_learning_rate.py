@@ -15,7 +15,7 @@ class LowerLearningRate(Remedy):
     """Divide the learning rate by three.
 
     What it does:
-        Each optimiser step moves the policy less, so that the data of a batch still describes the
+        Each optimizer step moves the policy less, so that the data of a batch still describes the
         policy that its last update acts on. Steps that are too large show at once: ratios and the
         divergence from the old policy are high from the first step on.
 

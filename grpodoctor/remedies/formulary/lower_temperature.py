@@ -19,8 +19,8 @@ class LowerTemperature(Remedy):
         become coherent again and some of them are right, so that there is something to reinforce.
 
     What it costs:
-        The policy that is optimised is the one at the sampling temperature, so this changes what is
-        optimised. It treats the symptom: find out why entropy rose (steps too large, a broken
+        The policy that is optimized is the one at the sampling temperature, so this changes what is
+        optimized. It treats the symptom: find out why entropy rose (steps too large, a broken
         reward, wrong log-probabilities).
 
     What it overlaps:

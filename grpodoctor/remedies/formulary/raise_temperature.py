@@ -19,8 +19,8 @@ class RaiseTemperature(Remedy):
         the gradient has something to tell apart.
 
     What it costs:
-        The policy that is optimised is the one at the sampling temperature, so this changes what is
-        optimised. Accuracy of the rollouts falls at once. Every log-probability must be taken at
+        The policy that is optimized is the one at the sampling temperature, so this changes what is
+        optimized. Accuracy of the rollouts falls at once. Every log-probability must be taken at
         the new temperature, in the engine and in the learner.
 
     What it overlaps:

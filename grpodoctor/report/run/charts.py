@@ -143,7 +143,7 @@ PICTURES: tuple[Picture, ...] = (
             Curve("within a batch", "kl/old_policy/k3", BLUE),
         ),
     ),
-    Picture("Gradient norm", "before clipping", (Curve("norm", "optimiser/grad_norm", BLUE),)),
+    Picture("Gradient norm", "before clipping", (Curve("norm", "optimizer/grad_norm", BLUE),)),
 )
 
 PICTURED = tuple(

@@ -35,7 +35,7 @@ class ClipFractionNotApplicable(Rule):
         further away from the policy that sampled.
 
     When it is wrong:
-        A framework that counts updates in another unit than optimiser steps on a batch.
+        A framework that counts updates in another unit than optimizer steps on a batch.
 
     References:
         TRL issues 3120 and 3144; verl issue 801.

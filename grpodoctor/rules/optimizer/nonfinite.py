@@ -10,7 +10,7 @@ from grpodoctor.rules.base import Evidence, Need, Rule, Sighting, Verdict
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Reading
 
-_COUNTERS = ("optimiser/nonfinite", "mismatch/nonfinite")
+_COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
 _MOST_NAMED = 5
 
 
@@ -27,7 +27,7 @@ class NonFiniteValues(Rule):
         update and ends the run. There is often no sign of it in any curve before.
 
     Evidence it needs:
-        Any reading at all; best `optimiser/nonfinite` and `mismatch/nonfinite`.
+        Any reading at all; best `optimizer/nonfinite` and `mismatch/nonfinite`.
 
     Remedies:
         Stop, go back to the last checkpoint, and look at the first metric named: log-probabilities
@@ -47,9 +47,9 @@ class NonFiniteValues(Rule):
     summary: ClassVar[str] = "A measured quantity holds NaN or infinity."
     inputs: ClassVar[tuple[Need, ...]] = (
         (
-            "optimiser/loss",
-            "optimiser/grad_norm",
-            "optimiser/nonfinite",
+            "optimizer/loss",
+            "optimizer/grad_norm",
+            "optimizer/nonfinite",
             "reward/mean",
             "entropy/mean",
             "length/mean",
@@ -59,7 +59,7 @@ class NonFiniteValues(Rule):
     references: ClassVar[tuple[str, ...]] = ("github.com/volcengine/verl/issues/2505",)
     persistence: ClassVar[int] = 1
 
-    deadly: tuple[str, ...] = ("optimiser/", "reward/mean", "advantage/", "ratio/", "kl/")
+    deadly: tuple[str, ...] = ("optimizer/", "reward/mean", "advantage/", "ratio/", "kl/")
     """Metrics of what goes into the update; elsewhere a value that is not finite is a warning."""
 
     def examine(self, chart: Chart) -> Verdict:
@@ -82,7 +82,7 @@ class NonFiniteValues(Rule):
         return Sighting("critical" if critical else "warning", text, evidence)
 
     def _was_skipped(self, chart: Chart) -> bool:
-        skipped, broken = chart.value("optimiser/skipped_rate"), chart.value("optimiser/nonfinite")
+        skipped, broken = chart.value("optimizer/skipped_rate"), chart.value("optimizer/nonfinite")
         return skipped is not None and broken is not None and skipped >= broken > 0
 
 

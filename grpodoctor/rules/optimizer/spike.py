@@ -9,7 +9,7 @@ from grpodoctor.rules.base import Need, Rule, Sighting, Verdict, cite
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import robust_level
 
-_GRADIENT = "optimiser/grad_norm"
+_GRADIENT = "optimizer/grad_norm"
 _FLAT = "groups/zero_variance_rate"
 _SPREADS = ("groups/reward_std", "reward/std")
 
@@ -28,7 +28,7 @@ class GradientSpike(Rule):
         loss, a learning rate that is too high.
 
     Evidence it needs:
-        `optimiser/grad_norm`, before clipping.
+        `optimizer/grad_norm`, before clipping.
 
     Remedies:
         Lower the learning rate, make fewer updates on each batch; where the sampler disagrees with

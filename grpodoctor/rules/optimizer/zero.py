@@ -9,9 +9,9 @@ from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite_
 from grpodoctor.rules.outcome import has_critic, is_solved, never_moved
 from grpodoctor.runs.chart import Chart
 
-_LOSS = "optimiser/loss"
-_GRADIENT = "optimiser/grad_norm"
-_TOKENS = "optimiser/loss_tokens"
+_LOSS = "optimizer/loss"
+_GRADIENT = "optimizer/grad_norm"
+_TOKENS = "optimizer/loss_tokens"
 _FLAT = "groups/zero_variance_rate"
 _FLAT_KINDS = (_FLAT, "groups/all_correct_rate", "groups/all_incorrect_rate")
 _ALIVE = "groups/effective_rate"
@@ -39,8 +39,8 @@ class ZeroLossOrGradient(Rule):
         the rest of the time everything is.
 
     Evidence it needs:
-        `optimiser/grad_norm` or `optimiser/loss`. To tell the causes apart also
-        `groups/zero_variance_rate`, `groups/reward_std` and `optimiser/loss_tokens`.
+        `optimizer/grad_norm` or `optimizer/loss`. To tell the causes apart also
+        `groups/zero_variance_rate`, `groups/reward_std` and `optimizer/loss_tokens`.
 
     Remedies:
         Harmless: none. Starved: see GRP001 to GRP004. Broken: look at the loss mask of one batch;

@@ -20,7 +20,7 @@ _FEWEST_VALUES = 10
 _TWO_RUNS = 0.5
 """Share of the shared numbers that differ in two runs. In two logs of one run nearly none do."""
 
-_OWN_TO_A_LOG = ("time/", "optimiser/learning_rate", "staleness/")
+_OWN_TO_A_LOG = ("time/", "optimizer/learning_rate", "staleness/")
 """Metrics that tell no run from another: clocks are read twice, schedules are alike."""
 
 _HABIT = 0.8

@@ -21,7 +21,7 @@ _FEWEST_ROWS = 24
 _LEARNT_FROM = 1000
 """Rows after which what has not been held is not looked at any more."""
 
-_SCHEDULES = ("optimiser/learning_rate", "optimiser/entropy_coefficient")
+_SCHEDULES = ("optimizer/learning_rate", "optimizer/entropy_coefficient")
 """Follow a plan, in steps if it says so: by themselves they tell nothing of measuring."""
 
 

@@ -1,4 +1,6 @@
-"""The process that measures and writes for a recorder: `python -m grpodoctor.runs.recording.writer_process`.
+"""The process that measures and writes for a recorder.
+
+Started as `python -m grpodoctor.runs.recording.writer_process`.
 
 Whatever a thread of the trainer computes, the training waits for, since a process has one
 interpreter lock. So the arithmetic, the JSON and the Parquet of a run are done here, at a lower

@@ -1,6 +1,6 @@
-"""How the tokens of an optimiser step are weighed against each other.
+"""How the tokens of an optimizer step are weighed against each other.
 
-A loss is the weighted sum of its tokens. The weights are made once from the whole optimiser step,
+A loss is the weighted sum of its tokens. The weights are made once from the whole optimizer step,
 never from a micro-batch: the mean of micro-batch means is another quantity than the mean.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The loss-bearing tokens of one optimiser step."""
+    """The loss-bearing tokens of one optimizer step."""
 
     mask_BT: Tensor
     """bool. A response without any counts among the responses all the same."""

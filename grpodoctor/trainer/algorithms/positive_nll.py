@@ -5,14 +5,14 @@ Formula
     the loss as it stands: neither its advantages nor its clip nor a correction have a part in it.
 
 Denominator
-    Its own: the loss tokens of the correct responses of the whole optimiser step. A step without
+    Its own: the loss tokens of the correct responses of the whole optimizer step. A step without
     any has no such part.
 
 Settings
     loss.positive_nll 0; VAPO 0.1.
 
 Moves
-    optimiser/positive_nll and entropy/mean fall: the policy imitates its own successes, whatever
+    optimizer/positive_nll and entropy/mean fall: the policy imitates its own successes, whatever
     their advantages.
 
 Elsewhere
@@ -38,11 +38,11 @@ from grpodoctor.trainer.data.tasks.base import Rewards
 
 
 def positive_weights(batch: LearnBatch, rows_M: Tensor, coefficient: float) -> Tensor | None:
-    """What -log p of each token of an optimiser step counts, shape (M, T), float32.
+    """What -log p of each token of an optimizer step counts, shape (M, T), float32.
 
     Args:
         batch: the rollout batch.
-        rows_M: all responses of the optimiser step.
+        rows_M: all responses of the optimizer step.
         coefficient: `loss.positive_nll`.
 
     Returns:

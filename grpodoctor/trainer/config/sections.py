@@ -390,7 +390,7 @@ class ReweightingConfig(Section):
         return 1 if self.lopti_threshold is None else 2
 
 
-class OptimiserConfig(Section):
+class OptimizerConfig(Section):
     """AdamW and how often it steps."""
 
     learning_rate: float = Field(1e-4, ge=0, le=1)
@@ -406,7 +406,7 @@ class OptimiserConfig(Section):
     max_grad_norm: float = Field(1.0, gt=0)
     """The gradient is scaled down to this norm."""
     updates_per_batch: int = Field(4, ge=1)
-    """Optimiser steps per rollout batch (mini-batches times epochs); Lopti takes them twice."""
+    """Optimizer steps per rollout batch (mini-batches times epochs); Lopti takes them twice."""
     epochs: int = Field(1, ge=1)
     """Passes over the batch; `updates_per_batch` is divided among them."""
     micro_batch: int = Field(0, ge=0)

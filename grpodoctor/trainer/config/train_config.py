@@ -38,7 +38,7 @@ from grpodoctor.trainer.config.sections import (
     EngineConfig,
     EvaluationConfig,
     ModelConfig,
-    OptimiserConfig,
+    OptimizerConfig,
     OverlongConfig,
     RanksConfig,
     RecordConfig,
@@ -71,7 +71,7 @@ class TrainConfig(Section):
     reweighting: ReweightingConfig = ReweightingConfig()
     correction: CorrectionConfig = CorrectionConfig()
     loss: SerializeAsAny[LossConfig] = PpoClip()
-    optimiser: OptimiserConfig = OptimiserConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()

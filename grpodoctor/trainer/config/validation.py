@@ -260,19 +260,19 @@ def _misplaced_kl(config: TrainConfig) -> Iterator[Contradiction]:
 
 def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
     """Numbers that do not fit each other."""
-    batches, left_over = divmod(config.optimiser.updates_per_batch, config.optimiser.epochs)
+    batches, left_over = divmod(config.optimizer.updates_per_batch, config.optimizer.epochs)
     yield Contradiction(
         left_over != 0,
-        f"{config.optimiser.updates_per_batch} updates do not divide into "
-        f"{config.optimiser.epochs} epochs",
-        "optimiser.updates_per_batch and optimiser.epochs",
+        f"{config.optimizer.updates_per_batch} updates do not divide into "
+        f"{config.optimizer.epochs} epochs",
+        "optimizer.updates_per_batch and optimizer.epochs",
         "make the first a multiple of the second",
     )
     yield Contradiction(
         batches > config.rollout.prompts_per_batch,
         f"{batches} updates per epoch want more prompts than "
         f"the {config.rollout.prompts_per_batch} of a batch: a prompt's responses stay together",
-        "optimiser.updates_per_batch and rollout.prompts_per_batch",
+        "optimizer.updates_per_batch and rollout.prompts_per_batch",
         "use fewer updates, more epochs or more prompts",
     )
     yield Contradiction(

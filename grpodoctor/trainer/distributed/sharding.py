@@ -2,9 +2,9 @@
 
 Each decoder layer is gathered just before it is needed and let go of after; so are the embeddings
 and the head. Gradients are summed over ranks, never averaged: the loss has the denominators of the
-whole optimiser step already.
+whole optimizer step already.
 
-The policy itself stays whole on every rank, without gradients or optimiser state: whatever samples,
+The policy itself stays whole on every rank, without gradients or optimizer state: whatever samples,
 is evaluated or saved reads it, as in one process, and makes no call that another rank would have to
 answer. The learner's shards are gathered into it once a training step.
 """
@@ -75,7 +75,7 @@ def shard(model: PreTrainedModel, ranks: Ranks) -> PreTrainedModel:
     sums = MixedPrecisionPolicy(reduce_dtype=torch.float32)
     for module in (*_layers(divided), divided):
         # The root too lets go of its weights after each forward pass: those without a backward
-        # pass would leave it with weights that the next optimiser step does not reach.
+        # pass would leave it with weights that the next optimizer step does not reach.
         fully_shard(module, mesh=mesh, mp_policy=sums, reshard_after_forward=True)
     for module in divided.modules():
         if isinstance(module, FSDPModule):

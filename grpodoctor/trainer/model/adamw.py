@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from grpodoctor.trainer.config.sections import OptimiserConfig
+from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.distributed.sharding import assembled
 
 
 def build_adamw(
-    parameters: Sequence[nn.Parameter], config: OptimiserConfig, learning_rate: float
+    parameters: Sequence[nn.Parameter], config: OptimizerConfig, learning_rate: float
 ) -> torch.optim.AdamW:
     """AdamW over some parameters.
 
@@ -32,12 +32,12 @@ def build_adamw(
 
 
 def take_step(
-    optimiser: torch.optim.AdamW, loss: float, max_norm: float, learning_rate: float
+    optimizer: torch.optim.AdamW, loss: float, max_norm: float, learning_rate: float
 ) -> tuple[float, bool]:
     """Step by the gradients that are there, and drop them.
 
     Args:
-        optimiser: whose parameters hold gradients.
+        optimizer: whose parameters hold gradients.
         loss: that they belong to; without a step if it is not finite, or the gradient is not.
         max_norm: the gradient is scaled down to it.
         learning_rate: of this step.
@@ -45,12 +45,12 @@ def take_step(
     Returns:
         The norm of the gradient before it was scaled, and whether the step was taken.
     """
-    parameters = [each for group in optimiser.param_groups for each in group["params"]]
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     norm = float(assembled(nn.utils.clip_grad_norm_(parameters, max_norm)))
     applied = math.isfinite(loss) and math.isfinite(norm)
     if applied:
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
     return norm, applied

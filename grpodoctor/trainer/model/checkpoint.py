@@ -3,9 +3,9 @@
     RUN/checkpoints/step-000100/
         model.safetensors, config.json     the learner, as transformers reads it; or, with adapters,
         adapter_model.safetensors, ..      the adapters alone, as peft reads them
-        optimiser.safetensors              AdamW's moments, by parameter index
+        optimizer.safetensors              AdamW's moments, by parameter index
         critic.safetensors                 the critic, where there is one, and in
-        critic-optimiser.safetensors       its own moments
+        critic-optimizer.safetensors       its own moments
         engine.safetensors                 the sampler's weights, where it is a stale copy
         state.json                         step, configuration in force, task, entropy and engine
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _FOLDER = "checkpoints"
 _MODEL = "model.safetensors"
 _CRITIC = "critic.safetensors"
-_CRITIC_MOMENTS = "critic-optimiser.safetensors"
+_CRITIC_MOMENTS = "critic-optimizer.safetensors"
 _NAME = re.compile(r"step-(\d+)")
 _STATE = {
     "step": int,
@@ -64,7 +64,7 @@ class Checkpointed:
     """All that changes from step to step, apart from the weights inside."""
 
     model: PreTrainedModel
-    optimiser: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     engine: Engine
     task: Task
     entropy: EntropyController
@@ -113,7 +113,7 @@ def save(
     Raises:
         RunError: if it cannot be written.
     """
-    moments = _moments(parts.optimiser)
+    moments = _moments(parts.optimizer)
     return ranks.first(lambda: _save(run_dir, step, config, parts, moments))
 
 
@@ -161,10 +161,10 @@ def _write(
     else:
         save_model(parts.model, str(folder / _MODEL))
         parts.model.config.save_pretrained(folder)
-    save_file(dict(moments), folder / "optimiser.safetensors")
+    save_file(dict(moments), folder / "optimizer.safetensors")
     if parts.critic is not None:
         save_model(parts.critic.model, str(folder / _CRITIC))
-        save_file(_moments(parts.critic.optimiser), folder / _CRITIC_MOMENTS)
+        save_file(_moments(parts.critic.optimizer), folder / _CRITIC_MOMENTS)
     engine = parts.engine.state_dict()
     weights = engine.pop("weights")
     if weights is not None:
@@ -182,11 +182,11 @@ def _write(
     (folder / "state.json").write_bytes(orjson.dumps(state))
 
 
-def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """AdamW's state, whole; of a divided one each rank must ask for it."""
     return {
         f"{index}.{name}": assembled(tensor).contiguous()
-        for index, entry in optimiser.state_dict()["state"].items()
+        for index, entry in optimizer.state_dict()["state"].items()
         for name, tensor in entry.items()
     }
 
@@ -266,7 +266,7 @@ def _read(path: Path, parts: Checkpointed) -> tuple[int, dict[str, Any]]:
     state = _read_state(path)
     with _fitting(path):
         _load_weights(parts.model, path)
-        _load_moments(parts.optimiser, load_file(path / "optimiser.safetensors"))
+        _load_moments(parts.optimizer, load_file(path / "optimizer.safetensors"))
         _load_critic(parts.critic, path)
         stale = path / "engine.safetensors"
         weights = load_file(stale) if stale.exists() else None
@@ -326,7 +326,7 @@ def _load_critic(critic: Critic | None, path: Path) -> None:
         raise ValueError("one of them has a critic and the other does not")
     if critic is not None:
         load_model(critic.model, path / _CRITIC, device=str(critic.model.head.weight.device))
-        _load_moments(critic.optimiser, load_file(path / _CRITIC_MOMENTS))
+        _load_moments(critic.optimizer, load_file(path / _CRITIC_MOMENTS))
 
 
 def _read_state(path: Path) -> dict[str, Any]:
@@ -348,12 +348,12 @@ def _damaged(path: Path) -> RunError:
     )
 
 
-def _load_moments(optimiser: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
-    numbered = [each for group in optimiser.param_groups for each in group["params"]]
+def _load_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+    numbered = [each for group in optimizer.param_groups for each in group["params"]]
     parameters = dict(enumerate(numbered))
     entries: dict[int, dict[str, Tensor]] = {}
     for key, tensor in moments.items():
         index, _, name = key.partition(".")
         entries.setdefault(int(index), {})[name] = like(tensor, parameters[int(index)])
-    state = optimiser.state_dict()
-    optimiser.load_state_dict({**state, "state": entries})
+    state = optimizer.state_dict()
+    optimizer.load_state_dict({**state, "state": entries})

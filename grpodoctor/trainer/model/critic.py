@@ -12,7 +12,7 @@ Formula
     return and the policy stays as it is.
 
 Denominator
-    The loss tokens of the whole optimiser step.
+    The loss tokens of the whole optimizer step.
 
 Source
     PPO, arXiv 1707.06347; value pre-training and decoupled lambdas, VC-PPO, arXiv 2503.01491, and
@@ -100,7 +100,7 @@ class ValueModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class CriticUpdate:
-    """One optimiser step of the critic, as it went."""
+    """One optimizer step of the critic, as it went."""
 
     loss: float
     grad_norm: float
@@ -109,7 +109,7 @@ class CriticUpdate:
 
 
 class Critic:
-    """A value model and its optimiser.
+    """A value model and its optimizer.
 
     Args:
         policy: what it is a copy of.
@@ -123,8 +123,8 @@ class Critic:
     def __init__(self, policy: PreTrainedModel, config: TrainConfig, ranks: Ranks = ALONE) -> None:
         self.model, self._ranks = ValueModel(policy, config), ranks
         self._parameters = list(self.model.parameters())
-        self.optimiser = build_adamw(
-            self._parameters, config.optimiser, config.critic.learning_rate
+        self.optimizer = build_adamw(
+            self._parameters, config.optimizer, config.critic.learning_rate
         )
 
     @torch.no_grad()
@@ -143,7 +143,7 @@ class Critic:
     def learn(
         self, batch: ValueBatch, mini_batches: Iterable[Tensor], config: TrainConfig
     ) -> dict[str, Reading]:
-        """Take an optimiser step on each mini-batch, a list of row numbers.
+        """Take an optimizer step on each mini-batch, a list of row numbers.
 
         Returns:
             The readings of a step with a critic, by canonical name.
@@ -157,7 +157,7 @@ class Critic:
         }
 
     def update(self, batch: ValueBatch, rows_M: Tensor, config: TrainConfig) -> CriticUpdate:
-        """Take one optimiser step on some responses of a batch.
+        """Take one optimizer step on some responses of a batch.
 
         Each token's loss is divided by the tokens of the whole step: splitting changes nothing.
         """
@@ -165,7 +165,7 @@ class Critic:
         share = self._ranks.rows(len(rows_M))
         own = rows_M[share.start : share.stop]
         losses = [torch.zeros((), device=rows_M.device)]
-        for rows in chunks(len(own), config.optimiser.micro_batch) if share else ():
+        for rows in chunks(len(own), config.optimizer.micro_batch) if share else ():
             loss = self._loss(batch, own[rows], config) * weight
             torch.autograd.backward(loss)
             losses.append(loss.detach())
@@ -173,7 +173,7 @@ class Critic:
         loss_sum = float(self._ranks.total(torch.stack(losses).sum()))
         settings = config.critic
         norm, applied = take_step(
-            self.optimiser, loss_sum, settings.max_grad_norm, settings.learning_rate
+            self.optimizer, loss_sum, settings.max_grad_norm, settings.learning_rate
         )
         return CriticUpdate(loss_sum, norm, applied)
 

@@ -38,7 +38,7 @@ def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
 def casting(model: PreTrainedModel) -> AbstractContextManager[object]:
     """The context for a model's forward passes; one context casts each weight once.
 
-    It must end before the optimiser's step: the casts of weights outlive it otherwise.
+    It must end before the optimizer's step: the casts of weights outlive it otherwise.
     """
     dtype = getattr(model, _COMPUTE, None)
     return nullcontext() if dtype is None else torch.autocast(model.device.type, dtype)

@@ -48,7 +48,7 @@ def warm_start(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int)
         model: a freshly initialised built-in model.
         codec: its codec.
         task: gives problems and texts.
-        steps: optimiser steps.
+        steps: optimizer steps.
     """
     path = cache_folder() / f"warm-start-{_key(model, task, steps)}.bin"
     weights = _read(path)
@@ -123,9 +123,9 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
             model.zero_grad(set_to_none=True)
             torch.autograd.backward(_loss(model, codec, task, rng))
             rate = _rate(step, steps)
-            for optimiser, peak in ((adam, _ADAM_RATE), (muon, _MUON_RATE)):
-                optimiser.param_groups[0]["lr"] = peak * rate
-                optimiser.step()
+            for optimizer, peak in ((adam, _ADAM_RATE), (muon, _MUON_RATE)):
+                optimizer.param_groups[0]["lr"] = peak * rate
+                optimizer.step()
     model.zero_grad(set_to_none=True)
 
 

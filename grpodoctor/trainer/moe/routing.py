@@ -2,7 +2,7 @@
 
 A router gives each token logits over the experts; the K largest are activated, weighted by their
 gate probabilities. Two passes over the same tokens may activate others: in an engine of another
-precision, or after an optimiser step. Routing replay forces given experts in place of the router's
+precision, or after an optimizer step. Routing replay forces given experts in place of the router's
 own (`replays` says which); their gate weights are recomputed from the current logits, so that the
 router keeps a gradient.
 

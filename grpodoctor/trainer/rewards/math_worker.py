@@ -1,4 +1,6 @@
-"""The program that compares mathematical answers: `python -m grpodoctor.trainer.rewards.math_worker`.
+"""The program that compares mathematical answers.
+
+Started as `python -m grpodoctor.trainer.rewards.math_worker`.
 
 A line of JSON comes in, `{"pairs": [[gold, answer, marked], ...], "seconds": 5.0}`, and a line goes
 out, a list with true, false, or null where a pair could not be judged within the bounds.

@@ -249,7 +249,7 @@ def test_the_files_of_one_directory_are_one_log_in_the_order_of_their_time(
         only_file(aside).rename(directory / f"events.out.tfevents.{stamp}.host.1.0")
     run = open_run(directory)
     steps = list(run.steps)
-    last = {record.step: scalar(record.values["optimiser/loss"]) for record in steps}
+    last = {record.step: scalar(record.values["optimizer/loss"]) for record in steps}
     assert sorted(last) == list(range(1, 12))
     assert last[5] == 5.0
     assert last[6] == 6.5

@@ -26,7 +26,7 @@ STEPS = 40
 SCRIPT = f"""
 import wandb
 run = wandb.init(mode="offline", project="p", config={{
-    "num_generations": 8, "beta": 0.04, "learning_rate": 1e-6, "optimiser": {{"name": "adamw"}}}})
+    "num_generations": 8, "beta": 0.04, "learning_rate": 1e-6, "optimizer": {{"name": "adamw"}}}})
 for step in range(1, {STEPS} + 1):
     run.log({{
         "train/reward": step / 64, "train/reward_std": 0.25, "train/completion_length": 100 + step,
@@ -89,7 +89,7 @@ def test_the_configuration_stands_in_the_log(log: Path) -> None:
     carrier = Wandb(log, Keys())
     rows_of(carrier)
     assert carrier.config["num_generations"] == 8
-    assert carrier.config["optimiser"] == {"name": "adamw"}
+    assert carrier.config["optimizer"] == {"name": "adamw"}
     assert "_wandb" not in carrier.config
 
 

@@ -31,10 +31,10 @@ def test_a_log_that_is_filled_forward_has_a_tenth_of_its_rows() -> None:
     def filled(row: int) -> dict[str, float]:
         block = row // 10
         reward = 1.0 if block % 7 else 0.98
-        return {"optimiser/loss": block / 7, "reward/mean": reward, "length/mean": 5.0}
+        return {"optimizer/loss": block / 7, "reward/mean": reward, "length/mean": 5.0}
 
     kept, held = counts(990, filled)
-    assert kept == {"optimiser/loss": 99, "reward/mean": 99, "length/mean": 99}
+    assert kept == {"optimizer/loss": 99, "reward/mean": 99, "length/mean": 99}
     assert held.periods["reward/mean"] == 10
 
 
@@ -51,14 +51,14 @@ def test_an_evaluation_that_is_carried_along_counts_once() -> None:
 def test_equal_measurements_are_measurements() -> None:
     """A run without any reward, and one whose coarse rewards repeat by chance."""
     noise = random.Random(2)
-    kept, _ = counts(300, lambda _: {"reward/mean": 0.0, "optimiser/loss": 0.0})
-    assert kept == {"reward/mean": 300, "optimiser/loss": 300}
+    kept, _ = counts(300, lambda _: {"reward/mean": 0.0, "optimizer/loss": 0.0})
+    assert kept == {"reward/mean": 300, "optimizer/loss": 300}
     kept, _ = counts(300, lambda _: {"reward/mean": noise.randrange(3) / 2})
     assert kept == {"reward/mean": 300}
 
 
 def test_a_schedule_in_steps_tells_nothing() -> None:
     kept, _ = counts(
-        300, lambda row: {"optimiser/learning_rate": 1 / (1 + row // 10), "reward/mean": 0.0}
+        300, lambda row: {"optimizer/learning_rate": 1 / (1 + row // 10), "reward/mean": 0.0}
     )
-    assert kept == {"optimiser/learning_rate": 300, "reward/mean": 300}
+    assert kept == {"optimizer/learning_rate": 300, "reward/mean": 300}

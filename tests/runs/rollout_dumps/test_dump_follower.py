@@ -80,7 +80,7 @@ def test_steps_of_the_dump_between_those_of_the_log_are_steps_too(tmp_path: Path
     _, records = opened(tmp_path)
     assert [record.step for record in records] == [1, 2, 3]
     assert "actor/grad_norm" not in records[0].values
-    assert "optimiser/grad_norm" in records[1].values
+    assert "optimizer/grad_norm" in records[1].values
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -7,7 +7,7 @@ Settings
     None.
 
 Moves
-    A gradient of less variance than without a baseline, by optimiser/grad_norm.
+    A gradient of less variance than without a baseline, by optimizer/grad_norm.
 
 Elsewhere
     verl and ms-swift agree. TRL's RLOOTrainer adds a KL penalty to the reward by default.

@@ -7,7 +7,7 @@ Settings
     None.
 
 Moves
-    optimiser/grad_norm has the largest variance of all; groups without variance in reward push
+    optimizer/grad_norm has the largest variance of all; groups without variance in reward push
     too.
 
 Elsewhere

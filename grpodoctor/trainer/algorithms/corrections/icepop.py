@@ -8,7 +8,7 @@ Settings
     open, which makes it mis_token.
 
 Moves
-    correction/capped_rate; optimiser/grad_norm and the tails of the mismatch stay flat.
+    correction/capped_rate; optimizer/grad_norm and the tails of the mismatch stay flat.
 
 Elsewhere
     slime, OpenRLHF and NeMo-RL agree; verl writes it as a threshold "0.5_5.0" of rollout_is, not

@@ -13,12 +13,12 @@ Settings
     loss.entropy_coefficient_min 0, where it also begins, loss.entropy_coefficient_max 1.
 
 Moves
-    entropy/mean stays at or above the target; optimiser/entropy_coefficient is what is in force,
+    entropy/mean stays at or above the target; optimizer/entropy_coefficient is what is in force,
     0 while the entropy is above.
 
 Elsewhere
     TRL's use_adaptive_entropy with entropy_coef_min, _max and _delta: it measures and adapts at
-    every optimiser step, and gates by the entropy of the step before.
+    every optimizer step, and gates by the entropy of the step before.
 
 Not with
     A fixed loss.entropy_coefficient, which it would overwrite, and other cures for a falling

@@ -12,7 +12,7 @@ Settings
     0.005 to hold the entropy without a gain. A negative one lowers the entropy.
 
 Moves
-    entropy/mean; optimiser/entropy_coefficient is the coefficient in force.
+    entropy/mean; optimizer/entropy_coefficient is the coefficient in force.
 
 Elsewhere
     verl's entropy_coeff, within the loss's denominator too; TRL's entropy_coef, always the mean

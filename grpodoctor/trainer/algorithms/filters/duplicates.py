@@ -13,7 +13,7 @@ Settings
     always, and the log says how many were not.
 
 Moves
-    optimiser/loss_tokens falls and optimiser/left_out_rate rises by groups/duplicate_rate, which
+    optimizer/loss_tokens falls and optimizer/left_out_rate rises by groups/duplicate_rate, which
     goes on counting them.
 
 Elsewhere

@@ -14,7 +14,7 @@ Settings
 
 Moves
     The readings of groups, rewards and lengths speak of all that was generated;
-    groups/generated_per_kept and optimiser/left_out_rate say how much was not learnt from, and
+    groups/generated_per_kept and optimizer/left_out_rate say how much was not learnt from, and
     updates_per_batch falls to 0 where nothing was.
 
 Elsewhere

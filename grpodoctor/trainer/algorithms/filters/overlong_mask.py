@@ -11,7 +11,7 @@ Settings
     overlong.kind = "mask", off by default.
 
 Moves
-    optimiser/loss_tokens falls and optimiser/left_out_rate rises by length/truncated_rate. It hides
+    optimizer/loss_tokens falls and optimizer/left_out_rate rises by length/truncated_rate. It hides
     length hacking: a policy that runs into the limit is not told.
 
 Elsewhere

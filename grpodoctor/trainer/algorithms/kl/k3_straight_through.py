@@ -11,7 +11,7 @@ Settings
     loss.kl_coefficient, 0 by default.
 
 Moves
-    As k2; optimiser/loss as k3.
+    As k2; optimizer/loss as k3.
 
 Elsewhere
     verl's kl_penalty with a plus at its end: k3+, low_var_kl+.

@@ -26,7 +26,7 @@ class TopTokens(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LossInputs(Generic[SettingsT]):
-    """Some responses of one optimiser step. What stands outside the mask is never looked at."""
+    """Some responses of one optimizer step. What stands outside the mask is never looked at."""
 
     new_logprobs_BT: Tensor
     """Under the current parameters; the only tensor with a gradient."""
@@ -74,7 +74,7 @@ class LossInputs(Generic[SettingsT]):
 class LossTerms:
     """A loss before its aggregation.
 
-    The denominator belongs to the optimiser step and not to the loss: `aggregation.py` weighs the
+    The denominator belongs to the optimizer step and not to the loss: `aggregation.py` weighs the
     tokens, so that splitting a batch changes nothing.
     """
 
@@ -93,7 +93,7 @@ class LossTerms:
 Loss = Callable[[LossInputs[Any]], LossTerms]
 
 Choice = Callable[[LossInputs[Any], torch.Generator], Tensor]
-"""Given the whole optimiser step, without gradient: which tokens, bool, shape (B, T).
+"""Given the whole optimizer step, without gradient: which tokens, bool, shape (B, T).
 
 A loss that compares tokens across responses has a function `choose` of this kind beside it, so that
 its choice does not depend on how the step is split into micro-batches. The generator, on the CPU,

@@ -11,7 +11,7 @@ Settings
     None of its own.
 
 Moves
-    The gradient's variance, by optimiser/grad_norm, above what a clipped loss shows; there is no
+    The gradient's variance, by optimizer/grad_norm, above what a clipped loss shows; there is no
     clip rate.
 
 Elsewhere

@@ -9,7 +9,7 @@ Settings
     reweighting.alpha, off by default; 0.2 alone, 0.3 beside Lopti.
 
 Moves
-    advantage/token_weight, its mean, between 1 - alpha and 1; optimiser/grad_norm falls.
+    advantage/token_weight, its mean, between 1 - alpha and 1; optimizer/grad_norm falls.
 
 Elsewhere
     The authors' code calls it both_linear. A weight of 1 - p, as some write it, is the opposite.

@@ -11,7 +11,7 @@ Settings
     pass's own tokens.
 
 Moves
-    updates_per_batch is twice optimiser.updates_per_batch; optimiser/loss_tokens is a pass's own.
+    updates_per_batch is twice optimizer.updates_per_batch; optimizer/loss_tokens is a pass's own.
 
 Elsewhere
     The authors' code alone has it.

@@ -26,7 +26,7 @@ class Rewards:
     """The rewards of B responses."""
 
     total: list[float]
-    """What is optimised, one number per response."""
+    """What is optimized, one number per response."""
     components: dict[str, list[float]] = field(default_factory=dict)
     """The parts by name, unweighted, one number per response each."""
     correct: list[bool] | None = None
