@@ -2,7 +2,7 @@
 
 vLLM mixes this class into each of its workers when it is started with
 `--worker-extension-cls grpodoctor.trainer.engines.vllm_worker.WeightSync`. Its methods are called
-by name through `collective_rpc`, in process or over HTTP; so they take and return plain JSON values.
+by name through `collective_rpc`, in process or over HTTP; so they take and return JSON values.
 
 On a CPU vLLM's own reload is not enough, since the kernels there work on packed copies: where input
 and output embeddings are tied it leaves the copy made of the second, and it does not pack experts.
