@@ -21,19 +21,22 @@ from grpodoctor import __version__
 from grpodoctor.errors import GrpodoctorError, InputError
 
 COMMANDS = {
-    "demo": "Train a model that falls ill, treat it, and leave a report behind.",
-    "preflight": "Check what can be known of a run before it costs anything.",
+    "check": "Diagnose a run from its logs and rollout dumps.",
+    "watch": "Follow a live run: vitals, findings, treatments.",
+    "probe": "Compare sampling engine and learner on the same tokens; find the cause of a gap.",
+    "preflight": "Check model, data, reward and engines before a run starts.",
     "train": "Train a language model with GRPO and record its health.",
-    "export": "Write a trained model as a directory that any engine loads.",
-    "watch": "Follow a live run: its vitals, its findings, its treatment.",
-    "check": "Diagnose a run from what it left on disk, in any framework.",
-    "probe": "Measure whether sampler and learner agree, and say why not.",
-    "metrics": "List the metrics, or what a framework's keys mean.",
-    "rule": "List the rules, or print the manual page of one.",
-    "remedy": "List the remedies, or print the page of one.",
-    "formulary": "List the trainer's variants, or print the page of one.",
+    "demo": "Train a model with a planted fault, treat it live, and write a report.",
+    "export": "Export a trained model as a directory that any engine loads.",
+    "rule": "List the rules, or print the page of one rule.",
+    "remedy": "List the remedies, or print the page of one remedy.",
+    "recipe": "List losses, advantages, corrections and presets, or print the page of one.",
+    "metrics": "List the metrics, or the meaning of a framework's log keys.",
 }
-"""Name and first line of help: `--help` prints them without importing the commands."""
+"""Name and summary of each command; `--help` prints them without importing the commands."""
+
+FORMER_NAMES = {"formulary": "recipe"}
+"""Former names of commands; they still work."""
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -41,14 +44,16 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _LazyCommands(TyperGroup):
-    """Imports a command when it is called, and turns what ends it into an exit code.
+    """Imports a command when it is called, and maps exceptions to exit codes.
 
-    The signatures take `Any` because typer carries its own copy of click in some versions.
+    The signatures take `Any` because some versions of typer contain their own copy of click.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in COMMANDS:
-            self.commands[args[0]] = _load(args[0])
+        name = FORMER_NAMES.get(args[0], args[0])
+        args = [name, *args[1:]]
+        if name in COMMANDS:
+            self.commands[name] = _load(name)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -72,7 +77,7 @@ class _LazyCommands(TyperGroup):
             full = InputError(
                 f"cannot write: {error.strerror}",
                 where=str(error.filename or "standard output"),
-                remedy="make room",
+                remedy="free disk space",
             )
             _complain(full)
             raise typer.Exit(full.exit_code) from None
@@ -86,14 +91,14 @@ def _load(name: str) -> Any:
 
 
 def _complain(error: GrpodoctorError) -> None:
-    """Print an error as one harmless line on stderr."""
+    """Print an error as one line on stderr, without control characters."""
     from grpodoctor.support.safe_text import plain
 
     print(f"error: {plain(str(error))}", file=sys.stderr)
 
 
 def _abandon_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush does not fail again."""
+    """Redirect stdout to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -106,21 +111,23 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it, exit."),
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Measure, diagnose and treat the reinforcement learning of language models."""
+    """Find out what is wrong with a GRPO run, and fix it."""
 
 
 def _placeholder() -> None:
-    """Stands for a command until it is called."""
+    """Placeholder of a command that is not loaded yet."""
 
 
 app = typer.Typer(
     cls=_LazyCommands,
     name="grpodoctor",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,58 +14,100 @@ if TYPE_CHECKING:
 
 
 class FailOn(StrEnum):
-    """The severity from which on findings make the exit code 1."""
+    """Lowest severity that makes the exit code 1."""
 
     info = "info"
     warning = "warning"
     critical = "critical"
+    never = "never"
+
+
+class PageFormat(StrEnum):
+    """Output format of a list or a manual page."""
+
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+
+
+class ReportFormat(StrEnum):
+    """Output format of a report."""
+
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+    html = "html"
 
 
 Select = Annotated[
     list[str] | None,
-    typer.Option("--select", help="Only these rules: codes or prefixes, comma-separated."),
+    typer.Option("--select", help="Rules to run: codes, code prefixes or names, comma-separated."),
 ]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option("--ignore", help="Not these rules: codes or prefixes, comma-separated."),
+    typer.Option("--ignore", help="Rules to skip: codes, code prefixes or names, comma-separated."),
 ]
 FailOnOption = Annotated[
     FailOn,
+    typer.Option("--fail-on", help="Lowest severity of a finding that makes the exit code 1."),
+]
+ExitZero = Annotated[
+    bool, typer.Option("--exit-zero", help="Exit with 0 even if there are findings.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Same as --output-format json.")]
+PageFormatOption = Annotated[
+    PageFormat, typer.Option("--output-format", "-o", help="Output format.")
+]
+ReportFormatOption = Annotated[
+    ReportFormat | None,
     typer.Option(
-        "--fail-on",
-        help="Exit with 1 if a finding, active or resolved, is this severe or worse.",
+        "--output-format",
+        "-o",
+        help="Report format. [default: from the suffix of --output, else text]",
+        show_default=False,
     ),
 ]
 FrameworkOption = Annotated[
     str | None,
-    typer.Option("--framework", help="Spell remedies for this framework; default: the run's own."),
+    typer.Option(
+        "--framework", help="Framework whose settings the remedies show. [default: the run's]"
+    ),
 ]
-
-
 FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="Whose log it is (trl, verl, ...) or its file format; found out by default.",
+        help="Framework (trl, verl, ...) or file format of the log. [default: detected]",
     ),
 ]
 RunConfigOption = Annotated[
     Path | None,
-    typer.Option("--run-config", help="The run's settings, as JSON, YAML or TOML."),
+    typer.Option("--run-config", help="Configuration of the run, as JSON, YAML or TOML."),
 ]
 MapOption = Annotated[
     list[str] | None,
-    typer.Option("--map", help="key=metric: what a key of the log is; may be repeated."),
+    typer.Option("--map", help="KEY=METRIC: metric that a log key holds; repeatable."),
 ]
-
-
 RayOption = Annotated[
     str | None,
-    typer.Option(
-        "--ray",
-        help="Read rollout dumps on Ray: local, auto, or the address of a cluster.",
-    ),
+    typer.Option("--ray", help="Ray cluster that reads rollout dumps: local, auto or an address."),
 ]
+
+
+def fails(reaches: Callable[[str], bool], fail_on: FailOn, exit_zero: bool) -> bool:
+    """Whether findings make the exit code 1.
+
+    Args:
+        reaches: whether there is a finding of this severity or worse.
+        fail_on: value of `--fail-on`.
+        exit_zero: value of `--exit-zero`.
+    """
+    return not exit_zero and fail_on is not FailOn.never and reaches(fail_on.value)
+
+
+def page_format(output_format: PageFormat, as_json: bool) -> PageFormat:
+    """The output format of a list or a page; `--json` takes precedence."""
+    return PageFormat.json if as_json else output_format
 
 
 def read_options(
@@ -74,28 +116,31 @@ def read_options(
     mapping: list[str] | None,
     ray: str | None = None,
 ) -> ReadOptions:
-    """What the user says about a foreign log.
+    """The options that say how to read a framework's log.
 
     Raises:
-        ConfigError: if a mapping is none, or names a metric that is not in the vocabulary.
+        ConfigError: if a mapping has no `=`, or names a metric that does not exist.
     """
     from grpodoctor.runs.reading.framework_follower import ReadOptions
 
-    pairs = dict(_pair(each) for each in mapping or ())
+    pairs = dict(_pair(text) for text in mapping or ())
     return ReadOptions(log_format, run_config, pairs, ray)
 
 
 def _pair(text: str) -> tuple[str, str]:
     from grpodoctor.errors import ConfigError
+    from grpodoctor.support.suggestions import near_names
     from grpodoctor.vocabulary.metrics import METRICS, metric_of
 
     key, equals, metric = (part.strip() for part in text.rpartition("="))
     if not (key and equals and metric):
-        raise ConfigError(f"--map {text[:60]!r} maps nothing", remedy="write --map key=metric")
+        raise ConfigError(
+            f"invalid mapping {text[:60]!r}", where="--map", remedy="write KEY=METRIC"
+        )
     if metric_of(metric) is None:
-        near = difflib.get_close_matches(metric, [each.name for each in METRICS], n=3)
-        remedy = f"did you mean {' or '.join(near)}?" if near else "see: grpodoctor metrics"
-        raise ConfigError(f"there is no metric {metric[:60]!r}", where="--map", remedy=remedy)
+        near = near_names(metric, [known.name for known in METRICS])
+        remedy = f"did you mean {' or '.join(near)}?" if near else "list them: grpodoctor metrics"
+        raise ConfigError(f"unknown metric {metric[:60]!r}", where="--map", remedy=remedy)
     return key, metric
 
 

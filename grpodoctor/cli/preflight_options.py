@@ -85,7 +85,11 @@ Select = Annotated[list[str] | None, typer.Option(help="Only these checks: codes
 Ignore = Annotated[list[str] | None, typer.Option(help="Not these checks: codes or prefixes.")]
 OutputFormat = Annotated[
     Format | None,
-    typer.Option(help="Format of the report; default: by the name of --output, else text."),
+    typer.Option(
+        "--output-format",
+        "-o",
+        help="Report format. [default: from the suffix of --output, else text]",
+    ),
 ]
 Output = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
 

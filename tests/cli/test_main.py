@@ -1,3 +1,5 @@
+import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -61,8 +63,49 @@ def test_the_list_of_commands_says_what_the_commands_say(command):
     assert function.__doc__.splitlines()[0] == COMMANDS[command]
 
 
-def test_version():
-    assert run("--version").stdout == f"grpodoctor {__version__}\n"
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(option):
+    assert run(option).stdout == f"grpodoctor {__version__}\n"
+
+
+def completions(*words):
+    """Words that the shell offers for the last of these words."""
+    environment = {
+        **os.environ,
+        "_GRPODOCTOR_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["grpodoctor", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    program = Path(sys.executable).with_name("grpodoctor")
+    done = subprocess.run(
+        [program], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_options_and_values():
+    assert completions("ch") == ["check"]
+    assert "--output-format" in completions("check", "--out")
+    assert completions("check", "--fail-on", "nev") == ["never"]
+
+
+@pytest.mark.parametrize("command", ["rule", "remedy", "recipe", "metrics"])
+def test_json_has_two_short_forms(command):
+    whole = run(command, "--output-format", "json").stdout
+    assert json.loads(whole)
+    assert run(command, "-o", "json").stdout == run(command, "--json").stdout == whole
+
+
+@pytest.mark.parametrize("arguments", [["--exit-zero"], ["--fail-on", "never"], ["-o", "json"]])
+def test_findings_need_not_fail_a_pipeline(arguments):
+    sick = Path(__file__).parents[1] / "data" / "run"
+    done = run("check", sick, *arguments)
+    assert done.returncode == (1 if arguments[0] == "-o" else 0)
+    assert "MIS002" in done.stdout
+
+
+def test_a_former_command_name_still_works():
+    assert run("formulary", "--json").stdout == run("recipe", "--json").stdout
 
 
 @pytest.mark.parametrize(
@@ -106,7 +149,8 @@ def test_a_full_disk_behind_stdout_is_one_line():
         )
     assert done.returncode == 2
     assert (
-        done.stderr == "error: cannot write: No space left on device (standard output); make room\n"
+        done.stderr
+        == "error: cannot write: No space left on device (standard output); free disk space\n"
     )
 
 

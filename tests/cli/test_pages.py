@@ -65,7 +65,7 @@ def test_a_remedy_is_spelled_in_the_framework_asked_for():
 
 def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
     from grpodoctor.cli.commands import remedy as command
-    from grpodoctor.cli.pages import PageFormat
+    from grpodoctor.cli.options import PageFormat
     from grpodoctor.monitor.examination import _advice
     from grpodoctor.remedies.catalogue import remedy_of
 
@@ -84,7 +84,7 @@ def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_remedy_has_its_page_in_every_framework(framework):
     from grpodoctor.cli.commands import remedy as command
-    from grpodoctor.cli.pages import PageFormat
+    from grpodoctor.cli.options import PageFormat
 
     for remedy in all_remedies():
         page = command._detail(remedy, framework)

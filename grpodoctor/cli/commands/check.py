@@ -7,22 +7,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from grpodoctor.cli.options import (
+    ExitZero,
     FailOn,
     FailOnOption,
     FormatOption,
     FrameworkOption,
     Ignore,
+    JsonOption,
     MapOption,
     RayOption,
+    ReportFormat,
+    ReportFormatOption,
     RunConfigOption,
     Select,
+    fails,
     read_options,
     split_codes,
 )
@@ -35,15 +39,6 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 2.0
 _LOOK_EVERY = 64
-
-
-class ReportFormat(StrEnum):
-    """The formats of a report."""
-
-    text = "text"
-    json = "json"
-    markdown = "markdown"
-    html = "html"
 
 
 _SUFFIXES = {
@@ -63,23 +58,22 @@ def check(
             "also s3://, gs://, hf:// and https://."
         ),
     ],
-    output_format: Annotated[
-        ReportFormat | None,
-        typer.Option(help="Format of the report; default: by the name of --output, else text."),
-    ] = None,
+    output_format: ReportFormatOption = None,
+    as_json: JsonOption = False,
     output: Annotated[
         Path | None, typer.Option(help="Write the report to this file instead of stdout.")
     ] = None,
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
+    exit_zero: ExitZero = False,
     framework: FrameworkOption = None,
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
     ray: RayOption = None,
 ) -> None:
-    """Diagnose a run from what it left on disk, in any framework.
+    """Diagnose a run from its logs and rollout dumps.
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """
@@ -100,12 +94,13 @@ def check(
             origin=Origin(path, run.notes) if is_remote(path) else None,
         )
         _mention_damage(dossier)
-        rendered = _render(dossier, output_format or _format_of(output), to_file=output is not None)
+        chosen = ReportFormat.json if as_json else output_format or _format_of(output)
+        rendered = _render(dossier, chosen, to_file=output is not None)
     if output is None:
         sys.stdout.write(rendered)
     else:
         write_report(output, rendered)
-    if dossier.report.reaches(fail_on.value):
+    if fails(dossier.report.reaches, fail_on, exit_zero):
         raise typer.Exit(1)
 
 

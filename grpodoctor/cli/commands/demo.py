@@ -37,7 +37,7 @@ def demo(
         bool, typer.Option("--again", help="Replace the runs of an earlier demo in --dir.")
     ] = False,
 ) -> None:
-    """Train a model that falls ill, treat it, and leave a report behind.
+    """Train a model with a planted fault, treat it live, and write a report.
 
     Two runs start from the same seed and the same sick configuration. One is watched and treated,
     the other is left alone; the report shows both in one picture.

@@ -12,7 +12,7 @@ def export(
     run_dir: Annotated[Path, typer.Argument(help="A run of the bundled trainer.")],
     target: Annotated[Path, typer.Argument(help="A new directory for the model.")],
 ) -> None:
-    """Write a trained model as a directory that any engine loads.
+    """Export a trained model as a directory that any engine loads.
 
     It is the model of the run's newest checkpoint, adapters merged, with its tokenizer: it loads by
     from_pretrained, in vllm serve, and as model.name of another run.

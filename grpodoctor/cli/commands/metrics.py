@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.pages import PageFormat, json_text
+from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
+from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -25,9 +26,11 @@ def metrics(
         str | None,
         typer.Option("--framework", help="What this framework's keys mean; none: the vocabulary."),
     ] = None,
-    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+    output_format: PageFormatOption = PageFormat.text,
+    as_json: JsonOption = False,
 ) -> None:
-    """List the metrics, or what a framework's keys mean."""
+    """List the metrics, or the meaning of a framework's log keys."""
+    output_format = page_format(output_format, as_json)
     if framework is None:
         _print_vocabulary(output_format)
     else:

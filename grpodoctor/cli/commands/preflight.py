@@ -12,7 +12,7 @@ import typer
 
 from grpodoctor.cli import preflight_options as given
 from grpodoctor.cli.ending import ended_by_signals
-from grpodoctor.cli.options import FailOn, FailOnOption, split_codes
+from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, fails, split_codes
 from grpodoctor.cli.output import write_report
 from grpodoctor.cli.pages import json_text
 
@@ -48,9 +48,11 @@ def preflight(
     ignore: given.Ignore = None,
     output_format: given.OutputFormat = None,
     output: given.Output = None,
+    as_json: JsonOption = False,
     fail_on: FailOnOption = FailOn.warning,
+    exit_zero: ExitZero = False,
 ) -> None:
-    """Check what can be known of a run before it costs anything.
+    """Check model, data, reward and engines before a run starts.
 
     What needs an engine, a reward or answers is skipped without. The pages of the checks:
     grpodoctor rule DAT101.
@@ -78,8 +80,8 @@ def preflight(
     checks = catalogue.select(split_codes(select), split_codes(ignore))
     with ended_by_signals(), _progress() as (tell, watch):
         found = make(request, checks, tell=tell, watch=watch)
-    _report(found, output, output_format)
-    raise typer.Exit(2 if found.failed else int(found.reaches(fail_on.value)))
+    _report(found, output, given.Format.json if as_json else output_format)
+    raise typer.Exit(2 if found.failed else int(fails(found.reaches, fail_on, exit_zero)))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpodoctor.cli.ending import ended_by_signals
-from grpodoctor.cli.options import FailOn
+from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, fails
 from grpodoctor.errors import ConfigError, EngineError, RunError
 
 if TYPE_CHECKING:
@@ -82,13 +82,10 @@ _Attach = Annotated[
     typer.Option("--attach", help="A run whose check and watch are to use what was measured."),
 ]
 _OutputFormat = Annotated[
-    ProbeFormat, typer.Option(help="Of what is printed; the folder gets JSON and HTML.")
+    ProbeFormat, typer.Option("--output-format", "-o", help="Format of the printed report.")
 ]
 _Framework = Annotated[
     str | None, typer.Option("--framework", help="Say what to set as it does: trl, verl, ...")
-]
-_FailOn = Annotated[
-    FailOn, typer.Option("--fail-on", help="Exit with 1 if a pair is this bad or worse.")
 ]
 
 
@@ -112,9 +109,11 @@ def probe(
     attach: _Attach = None,
     output_format: _OutputFormat = ProbeFormat.text,
     framework: _Framework = None,
-    fail_on: _FailOn = FailOn.warning,
+    as_json: JsonOption = False,
+    fail_on: FailOnOption = FailOn.warning,
+    exit_zero: ExitZero = False,
 ) -> None:
-    """Measure whether sampler and learner agree, and say why not.
+    """Compare sampling engine and learner on the same tokens; find the cause of a gap.
 
     An engine is ENGINE:MODEL?option=value&option=value:
 
@@ -148,11 +147,11 @@ def probe(
     folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")
     result = _run(plan, folder)
     _write_html(result, folder, framework)  # first: whoever reads what is printed may stop
-    _print(result, output_format, framework)
+    _print(result, ProbeFormat.json if as_json else output_format, framework)
     _tell_end(result, folder)
     if attach is not None and any(cell.comparison for cell in result.cells):
         _attach(result, attach)
-    _exit(result, fail_on)
+    _exit(result, fail_on, exit_zero)
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -325,7 +324,7 @@ def _say(text: str) -> None:
     print(plain(text), file=sys.stderr)
 
 
-def _exit(result: ProbeResult, fail_on: FailOn) -> None:
+def _exit(result: ProbeResult, fail_on: FailOn, exit_zero: bool) -> None:
     from grpodoctor.probe.comparison.severity import SEVERITIES, severity_of
 
     states = [cell.status for cell in result.cells]
@@ -336,6 +335,6 @@ def _exit(result: ProbeResult, fail_on: FailOn) -> None:
         raise typer.Exit(EngineError.exit_code)
     if "done" not in states:
         raise EngineError("no pair was measured in the time given", remedy="raise --budget")
-    bar = SEVERITIES.index(fail_on.value)
-    if any(SEVERITIES.index(severity_of(cell)) >= bar for cell in result.cells):
+    worst = max(SEVERITIES.index(severity_of(cell)) for cell in result.cells)
+    if fails(lambda severity: worst >= SEVERITIES.index(severity), fail_on, exit_zero):
         raise typer.Exit(1)

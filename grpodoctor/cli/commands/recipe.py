@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpodoctor.cli.pages import PageFormat, json_text
+from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
+from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.trainer.algorithms.recipes import Page
 
 
-def formulary(
+def recipe(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Which variant; none lists them all.")
     ] = None,
-    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+    output_format: PageFormatOption = PageFormat.text,
+    as_json: JsonOption = False,
 ) -> None:
-    """List the trainer's variants, or print the page of one.
+    """List losses, advantages, corrections and presets, or print the page of one.
 
     As Markdown the list is the whole formulary: every page, and what each preset sets.
     """
+    output_format = page_format(output_format, as_json)
     from grpodoctor.trainer.algorithms.recipes import families, page_of
 
     if name is None:

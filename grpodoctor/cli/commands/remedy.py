@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.pages import PageFormat, json_text, manual_markdown
+from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
+from grpodoctor.cli.pages import json_text, manual_markdown
 from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ def remedy(
     framework: Annotated[
         str, typer.Option(help="Whose configuration keys to spell the change in.")
     ] = "grpodoctor",
-    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+    output_format: PageFormatOption = PageFormat.text,
+    as_json: JsonOption = False,
 ) -> None:
-    """List the remedies, or print the page of one.
+    """List the remedies, or print the page of one remedy.
 
     The change shown is the one for plain GRPO settings; `check` computes it for a run's own.
     """
+    output_format = page_format(output_format, as_json)
     from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 
     if remedy_id is None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.pages import PageFormat, json_text, manual_markdown
+from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
+from grpodoctor.cli.pages import json_text, manual_markdown
 
 if TYPE_CHECKING:
     from grpodoctor.preflight.base import Check
@@ -20,12 +21,14 @@ def rule(
     code: Annotated[
         str | None, typer.Argument(metavar="[CODE|NAME]", help="Which rule; none lists them all.")
     ] = None,
-    output_format: Annotated[PageFormat, typer.Option(help="How to print it.")] = PageFormat.text,
+    output_format: PageFormatOption = PageFormat.text,
+    as_json: JsonOption = False,
 ) -> None:
-    """List the rules, or print the manual page of one.
+    """List the rules, or print the page of one rule.
 
     Checks of the preflight are among them.
     """
+    output_format = page_format(output_format, as_json)
     from grpodoctor.preflight.catalogue import all_checks
     from grpodoctor.rules.catalogue import all_rules, rule_of
 

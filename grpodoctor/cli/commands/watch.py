@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from grpodoctor.cli.options import (
+    ExitZero,
     FailOn,
     FailOnOption,
     FormatOption,
@@ -23,6 +24,7 @@ from grpodoctor.cli.options import (
     MapOption,
     RunConfigOption,
     Select,
+    fails,
     read_options,
     split_codes,
 )
@@ -68,11 +70,12 @@ def watch(
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
+    exit_zero: ExitZero = False,
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
 ) -> None:
-    """Follow a live run: its vitals, its findings, its treatment.
+    """Follow a live run: vitals, findings, treatments.
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """
@@ -101,7 +104,7 @@ def watch(
             until = _end_of(session, until_finished)
             follow(session, view, ended=until, interrupted=interrupted, interval=interval)
         _say_goodbye(session)
-    if session.examination.report().reaches(fail_on.value):
+    if fails(session.examination.report().reaches, fail_on, exit_zero):
         raise typer.Exit(1)
 
 
