@@ -52,6 +52,8 @@ class Check(ABC):
     code: ClassVar[str]
     """Of the families of the rules, numbered from 101."""
     name: ClassVar[str]
+    former_names: ClassVar[tuple[str, ...]] = ()
+    """Names from earlier versions, which users may still type."""
     summary: ClassVar[str]
     """One line for the list of checks."""
     references: ClassVar[tuple[str, ...]] = ()

@@ -61,7 +61,7 @@ class Sighting:
     does; asked once, when a row of sightings begins."""
 
 
-Verdict = Sighting | NotApplicable | None
+RuleResult = Sighting | NotApplicable | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ class Rule(ABC):
 
     code: ClassVar[str]
     name: ClassVar[str]
+    former_names: ClassVar[tuple[str, ...]] = ()
+    """Names from earlier versions, which users may still type."""
     summary: ClassVar[str]
     """One line for the list of rules."""
     inputs: ClassVar[tuple[Need, ...]]
@@ -121,7 +123,7 @@ class Rule(ABC):
         return self.code[:3]
 
     @abstractmethod
-    def examine(self, chart: Chart) -> Verdict:
+    def examine(self, chart: Chart) -> RuleResult:
         """Look at the chart at its current step. Pure: no state, no side effects."""
 
     @classmethod

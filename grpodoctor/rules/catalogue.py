@@ -1,112 +1,138 @@
-"""All rules, found by looking: a module in a folder of `grpodoctor/rules/` is enough."""
+"""All rules, discovered from the modules below `grpodoctor/rules/`, and selection by name.
+
+The functions for selection take anything with a code, a name and former names, so that the
+preflight's checks are selected in the same way.
+"""
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from types import ModuleType
+from typing import ClassVar, Protocol, TypeVar
 
 import grpodoctor.rules
 from grpodoctor.errors import ConfigError
 from grpodoctor.rules.base import Rule
+from grpodoctor.support.discovery import classes_below
+from grpodoctor.support.suggestions import near_names
+
+
+class Named(Protocol):
+    """Something that users select by code, name or former name."""
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    former_names: ClassVar[tuple[str, ...]]
+
+
+NamedT = TypeVar("NamedT", bound=Named)
 
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
-    """One instance of every rule with its default thresholds, by code.
+    """One instance of every rule with its default thresholds, sorted by code.
 
     Raises:
-        ValueError: if two rules share a code or a name; codes are never reused.
+        ValueError: if two rules share a code, a name or a former name.
     """
-    rules = sorted((kind() for kind in _rule_classes()), key=lambda rule: rule.code)
-    for identity in ("code", "name"):
-        _refuse_twins([getattr(rule, identity) for rule in rules], identity)
-    return tuple(rules)
+    return sorted_by_code([rule_class() for rule_class in _rule_classes()])
 
 
 def _rule_classes() -> Iterator[type[Rule]]:
-    for module in _rule_modules():
-        for kind in vars(module).values():
-            # An imported class belongs to the module that defines it.
-            own = inspect.isclass(kind) and kind.__module__ == module.__name__
-            if own and issubclass(kind, Rule) and not inspect.isabstract(kind):
-                yield kind
+    # mypy wants a concrete class where a type is expected; `Rule` is abstract.
+    return classes_below(grpodoctor.rules, Rule)  # type: ignore[type-abstract]
 
 
-def _rule_modules() -> Iterator[ModuleType]:
-    for family in pkgutil.iter_modules(grpodoctor.rules.__path__, "grpodoctor.rules."):
-        if family.ispkg:
-            package = importlib.import_module(family.name)
-            for found in pkgutil.iter_modules(package.__path__, f"{family.name}."):
-                yield importlib.import_module(found.name)
+def sorted_by_code(items: Iterable[NamedT]) -> tuple[NamedT, ...]:
+    """The items sorted by code.
+
+    Raises:
+        ValueError: if two items share a code, a name or a former name.
+    """
+    by_code = sorted(items, key=lambda item: item.code)
+    identities = [each for item in by_code for each in _identities(item)]
+    for identity in identities:
+        if identities.count(identity) > 1:
+            raise ValueError(f"two rules or checks share the code or name {identity}")
+    return tuple(by_code)
 
 
-def _refuse_twins(identities: list[str], kind: str) -> None:
-    twins = sorted({each for each in identities if identities.count(each) > 1})
-    if twins:
-        raise ValueError(f"two rules share the {kind} {twins[0]}")
+def _identities(item: Named) -> tuple[str, ...]:
+    return (item.code, item.name, *item.former_names)
 
 
 def select(
-    rules: Iterable[Rule], select: Sequence[str] = (), ignore: Sequence[str] = ()
-) -> tuple[Rule, ...]:
-    """Choose rules by code, prefix of a code (`ENT`), or name.
+    items: Iterable[NamedT],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    *,
+    kind: str = "rule",
+) -> tuple[NamedT, ...]:
+    """Choose rules by code, prefix of a code (`ENT`), name or former name.
 
     Args:
-        rules: what to choose from.
-        select: selectors to keep; none keeps all.
-        ignore: selectors to drop, after `select`.
+        items: rules or checks to choose from.
+        select: selectors to keep; an empty list keeps all.
+        ignore: selectors to drop, applied after `select`.
+        kind: noun for the error message.
 
     Raises:
-        ConfigError: if a selector matches no rule.
+        ConfigError: if a selector matches nothing.
     """
-    pool = tuple(rules)
-    kept = _matching(pool, select) if select else {rule.code for rule in pool}
-    kept -= _matching(pool, ignore)
-    return tuple(rule for rule in pool if rule.code in kept)
+    candidates = tuple(items)
+    kept = _matching(candidates, select, kind) if select else {item.code for item in candidates}
+    kept -= _matching(candidates, ignore, kind)
+    return tuple(item for item in candidates if item.code in kept)
 
 
-def _matching(rules: Sequence[Rule], selectors: Sequence[str]) -> set[str]:
+def _matching(items: Sequence[Named], selectors: Sequence[str], kind: str) -> set[str]:
     codes: set[str] = set()
     for selector in selectors:
-        found = {rule.code for rule in rules if _matches(rule, selector)}
-        if not found:
-            raise _unknown(selector, rules)
-        codes |= found
+        matches = {item.code for item in items if _matches(item, selector)}
+        if not matches:
+            raise _unknown(selector, items, kind)
+        codes |= matches
     return codes
 
 
-def _matches(rule: Rule, selector: str) -> bool:
+def _matches(item: Named, selector: str) -> bool:
     wanted = selector.strip()
-    prefix = bool(wanted) and rule.code.startswith(wanted.upper())
-    return prefix or rule.name == wanted.lower()
+    is_prefix = bool(wanted) and item.code.startswith(wanted.upper())
+    return is_prefix or wanted.lower() in (item.name, *item.former_names)
+
+
+def find(items: Iterable[NamedT], code_or_name: str, *, kind: str = "rule") -> NamedT:
+    """The item with this code, name or former name.
+
+    Raises:
+        ConfigError: if there is none; the message suggests the nearest.
+    """
+    candidates = tuple(items)
+    wanted = code_or_name.strip()
+    for item in candidates:
+        if item.code == wanted.upper() or wanted.lower() in (item.name, *item.former_names):
+            return item
+    raise _unknown(code_or_name, candidates, kind)
 
 
 def rule_of(code_or_name: str) -> Rule:
-    """The rule with this code or name.
+    """The rule with this code, name or former name.
 
     Raises:
-        ConfigError: if there is none; the message names the nearest.
+        ConfigError: if there is none; the message suggests the nearest.
     """
-    wanted = code_or_name.strip()
-    for rule in all_rules():
-        if rule.code == wanted.upper() or rule.name == wanted.lower():
-            return rule
-    raise _unknown(code_or_name, all_rules())
+    return find(all_rules(), code_or_name)
 
 
-def _unknown(selector: str, rules: Sequence[Rule]) -> ConfigError:
-    known = [each for rule in rules for each in (rule.code, rule.name)]
-    lowered = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(selector.lower(), lowered, n=3, cutoff=0.5)
-    families = ", ".join(sorted({rule.family for rule in rules}))
-    names = ", ".join(lowered[each] for each in near)
+def _unknown(selector: str, items: Sequence[Named], kind: str) -> ConfigError:
+    current = {each: item.name for item in items for each in (item.name, *item.former_names)}
+    current |= {item.code: item.code for item in items}
+    suggestions = dict.fromkeys(current[each] for each in near_names(selector, current))
+    families = ", ".join(sorted({item.code[:3] for item in items}))
     return ConfigError(
-        f"no rule matches {selector[:60]!r}",
-        where="rule selection",
-        remedy=f"did you mean {names}?" if near else f"use a code, a name or a family: {families}",
+        f"no {kind} matches {selector[:60]!r}",
+        where=f"{kind} selection",
+        remedy=f"did you mean {' or '.join(suggestions)}?"
+        if suggestions
+        else f"use a code, a name or a family: {families}",
     )

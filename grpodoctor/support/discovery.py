@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def module_paths(package: str, folder: Path) -> dict[str, str]:
@@ -42,3 +46,15 @@ def modules_below(package: ModuleType, pattern: str = "*") -> Iterator[ModuleTyp
             parts = path.relative_to(folder).with_suffix("").parts
             if not parts[-1].startswith("_"):
                 yield importlib.import_module(".".join([package.__name__, *parts]))
+
+
+def classes_below(package: ModuleType, base: type[T]) -> Iterator[type[T]]:
+    """Concrete subclasses of `base` in all modules of a package and of its sub-packages.
+
+    A class counts in the module that defines it, not where it is imported.
+    """
+    for module in modules_below(package):
+        for member in vars(module).values():
+            defined_here = inspect.isclass(member) and member.__module__ == module.__name__
+            if defined_here and issubclass(member, base) and not inspect.isabstract(member):
+                yield member

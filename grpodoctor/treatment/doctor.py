@@ -25,9 +25,9 @@ from grpodoctor.remedies.base import Remedy, Slot
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
-from grpodoctor.treatment.judgement import BEFORE, compare, judge, readings_since
-from grpodoctor.treatment.record import State, Treatment, from_event
+from grpodoctor.treatment.assessment import BEFORE, compare, judge, readings_since
 from grpodoctor.treatment.requests import Request, note_request
+from grpodoctor.treatment.treatments import State, Treatment, from_event
 from grpodoctor.vocabulary.knobs import Setting
 
 Apply = Literal["none", "safe", "unsafe"]

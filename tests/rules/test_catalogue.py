@@ -121,6 +121,26 @@ def test_a_near_miss_is_named() -> None:
     assert rule_of("ent001") is rule_of("entropy-collapse")
 
 
+@each_rule
+def test_a_rule_s_module_and_class_are_named_after_it(rule: Rule) -> None:
+    assert type(rule).__module__.rpartition(".")[2] == rule.name.replace("-", "_")
+    assert type(rule).__name__ == "".join(word.capitalize() for word in rule.name.split("-"))
+
+
+@each_rule
+def test_a_former_name_still_selects_the_rule(rule: Rule) -> None:
+    for former in rule.former_names:
+        assert rule_of(former) is rule
+        assert select(all_rules(), [former]) == (rule,)
+
+
+def test_names_of_the_first_release_still_work() -> None:
+    assert rule_of("zero-variance-groups-too-easy").code == "GRP001"
+    assert rule_of("samples-not-from-the-learner").code == "MIS003"
+    with pytest.raises(ConfigError, match="large-policy-updates"):
+        rule_of("policy-move-far-in-one-batch")
+
+
 def test_codes_are_never_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     original = type(rule_of("ENT001"))
     monkeypatch.setattr(catalogue, "_rule_classes", lambda: iter([original, original]))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpodoctor.rules.base import Need, Rule, Severity, Sighting, Verdict, cite
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import RESOLVED_KEPT, Engine
 from grpodoctor.runs.chart import Chart
@@ -34,7 +34,7 @@ class AboveBar(Rule):
     bar: float = 0.5
     """Where a sighting begins."""
 
-    def examine(self, chart: Chart) -> Verdict:
+    def examine(self, chart: Chart) -> RuleResult:
         value = chart.series(REWARD).last
         if value < 0:
             return NotApplicable("a negative reward")
@@ -59,7 +59,7 @@ class EitherInput(AboveBar):
 class SinceAlways(AboveBar):
     """Says that what it sees was so from the beginning."""
 
-    def examine(self, chart: Chart) -> Verdict:
+    def examine(self, chart: Chart) -> RuleResult:
         verdict = super().examine(chart)
         return replace(verdict, since=lambda: -5) if isinstance(verdict, Sighting) else verdict
 

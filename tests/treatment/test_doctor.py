@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from grpodoctor.remedies.formulary.recompute_old_logprobs import RecomputeOldLogprobs
+from grpodoctor.remedies.engines.recompute_old_logprobs import RecomputeOldLogprobs
 from grpodoctor.runs.records import Event, StepRecord
 from grpodoctor.treatment.doctor import Doctor, DoctorSettings
-from grpodoctor.treatment.record import Treatment
 from grpodoctor.treatment.requests import Request
+from grpodoctor.treatment.treatments import Treatment
 from grpodoctor.vocabulary.knobs import Setting
 
 Knobs = Mapping[str, Setting]

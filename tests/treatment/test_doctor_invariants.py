@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.runs.records import Event
 from grpodoctor.treatment.doctor import DoctorSettings
-from grpodoctor.treatment.record import ACTIVE
+from grpodoctor.treatment.treatments import ACTIVE
 from grpodoctor.vocabulary.knobs import Setting
 
 METRICS = sorted({w.metric for r in all_remedies() for w in (*r.targets, *r.guards)})

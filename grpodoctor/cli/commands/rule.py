@@ -30,18 +30,13 @@ def rule(
     """
     output_format = page_format(output_format, as_json)
     from grpodoctor.preflight.catalogue import all_checks
-    from grpodoctor.rules.catalogue import all_rules, rule_of
+    from grpodoctor.rules.catalogue import all_rules, find
 
+    listed: tuple[Listed, ...] = (*all_rules(), *all_checks())
     if code is None:
-        print(_LISTS[output_format]((*all_rules(), *all_checks())))
-        return
-    wanted = code.strip()
-    checks = [
-        check
-        for check in all_checks()
-        if check.code == wanted.upper() or check.name == wanted.lower()
-    ]
-    print(_PAGES[output_format](checks[0] if checks else rule_of(code)))
+        print(_LISTS[output_format](listed))
+    else:
+        print(_PAGES[output_format](find(listed, code)))
 
 
 def _entry(rule: Listed) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import Literal
 
 from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.results.results import Cell, Comparison
-from grpodoctor.rules.mismatch.worst_sequence import SamplerLearnerMismatch
+from grpodoctor.rules.mismatch.engine_mismatch import EngineMismatch
 from grpodoctor.vocabulary.values import Mean, Rate, scalar
 
 Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 
-HARM = SamplerLearnerMismatch.harm
+HARM = EngineMismatch.harm
 """Mean |Δp| from which training was seen to suffer."""
 
 NEGLIGIBLE = 1e-4

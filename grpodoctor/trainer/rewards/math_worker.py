@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 Pair = tuple[str, str, bool]
 """The right answer, the answer given, and whether the response marked it as its answer."""
-Verdict = bool | None
+RuleResult = bool | None
 Judge = Callable[[str, str, bool], bool]
 
 _MEMORY = 4 << 30
@@ -75,9 +75,9 @@ def _math_verify() -> Judge:
     return judge
 
 
-def compare(pairs: Sequence[Pair], judge: Judge, seconds: float) -> list[Verdict]:
+def compare(pairs: Sequence[Pair], judge: Judge, seconds: float) -> list[RuleResult]:
     """Judge all pairs in children, at most `seconds` of processor time for each."""
-    verdicts: list[Verdict] = [None] * len(pairs)
+    verdicts: list[RuleResult] = [None] * len(pairs)
     wanted = min(_MOST_CHILDREN, os.cpu_count() or 1, -(-len(pairs) // _PAIRS_PER_CHILD))
     shares = [list(range(first, len(pairs), wanted)) for first in range(wanted)]
     children = [_start(share, pairs, judge, seconds) for share in shares]
@@ -119,7 +119,7 @@ def _bind() -> None:
         resource.setrlimit(what, (most, hard))
 
 
-def _follow(child: _Child, verdicts: list[Verdict], patience: float) -> int:
+def _follow(child: _Child, verdicts: list[RuleResult], patience: float) -> int:
     """Take a child's verdicts until it ends; returns how many it gave."""
     done, deadline = 0, time.monotonic() + patience
     while select.select([child.pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:

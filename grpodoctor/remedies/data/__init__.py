@@ -1,0 +1,1 @@
+"""Remedies that change the prompts or the reward."""

@@ -1,0 +1,1 @@
+"""Remedies for a sampling engine that disagrees with the learner."""

@@ -1,0 +1,1 @@
+"""Remedies for the routing of a mixture of experts."""

@@ -1,0 +1,1 @@
+"""Remedies that change the loss."""

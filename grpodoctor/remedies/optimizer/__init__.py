@@ -1,0 +1,1 @@
+"""Remedies that change the size of the updates, or stop the run."""

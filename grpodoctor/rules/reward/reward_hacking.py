@@ -1,0 +1,94 @@
+"""REW005."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.run_health import RECENT, level_at
+from grpodoctor.runs.chart import BASELINE, Chart, Series
+from grpodoctor.runs.estimators import step_noise
+
+_ACCURACY = "accuracy/train"
+_REWARD = "reward/mean"
+_NOISE_READINGS = 50
+
+
+@dataclass(frozen=True)
+class RewardHacking(Rule):
+    """Fewer of the rollouts are correct than before, and the reward is no lower for it.
+
+    What it sees:
+        Accuracy of the rollouts below its best level of the run, beyond its noise, while the reward
+        of the same rollouts is, within its noise, no lower than it was then.
+
+    Why it matters:
+        Reward and correctness have parted: the policy earns the reward by something else, such as
+        many answers to choose from, length, or a format. It is the earliest sign of it, since
+        there are far more rollouts than held-out evaluations, and the reward curve looks like
+        success.
+
+    Evidence it needs:
+        `accuracy/train` from a judge other than the reward, and `reward/mean`, for twenty steps.
+
+    Remedies:
+        Read the responses with the highest reward that are not correct; make the reward as strict
+        as the judge. Then hold the policy by a KL penalty, or go back to the best checkpoint.
+
+    When it is wrong:
+        Where the reward is correctness itself the two cannot part, and the rule is silent by
+        construction. A small fall needs time: a verifier that takes any of several answers was at
+        work from step 60 on and named at step 107. A reward that is meant to trade some correctness
+        for brevity or safety does part from it, and as intended. A judge that changed in flight
+        looks the same.
+
+    References:
+        Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
+    """
+
+    code: ClassVar[str] = "REW005"
+    name: ClassVar[str] = "reward-hacking"
+    former_names: ClassVar[tuple[str, ...]] = ("accuracy-falls-while-reward-rises",)
+    summary: ClassVar[str] = "Accuracy falls while the reward of the same rollouts does not."
+    inputs: ClassVar[tuple[Need, ...]] = (_ACCURACY, _REWARD)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "stop-training")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
+    persistence: ClassVar[int] = 5
+    clearance: ClassVar[int] = 2 * RECENT
+
+    share: float = 0.1
+    """Least share of the best accuracy that must be lost: less is wear, whatever the reward."""
+    half: float = 0.5
+    """Share whose loss is critical; see REW003."""
+    errors: float = 3.0
+    """Standard errors of the difference of the two levels. Noise that reward and accuracy share
+    moves both, so that chance alone rarely parts them."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the present accuracy with the best, and the reward now and then."""
+        accuracy, best = chart.series(_ACCURACY), chart.series(_ACCURACY).highest
+        if best is None or best.level <= 0 or len(accuracy) < BASELINE + RECENT:
+            return None
+        now = accuracy.level(RECENT)
+        fall = best.level - now
+        if not fall >= self.share * best.level or not fall > self.errors * _error(accuracy):
+            return None
+        reward = chart.series(_REWARD)
+        then, present = level_at(reward, best.step), reward.level(RECENT)
+        if then is None or not present >= then - _error(reward):
+            return None
+        text = (
+            f"{_ACCURACY} fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
+            f"while {_REWARD} went from {then:.3g} to {present:.3g}"
+        )
+        severity: Severity = "critical" if fall >= self.half * best.level else "warning"
+        evidence = (cite(chart, _ACCURACY, best.level), cite(chart, _REWARD, then))
+        return Sighting(severity, text, evidence)
+
+
+def _error(series: Series) -> float:
+    """Standard error of the difference of a block's median and the latest level."""
+    noise = step_noise(series.tail(_NOISE_READINGS))
+    return noise * math.sqrt(math.pi / 2 * (1 / BASELINE + 1 / RECENT))
