@@ -18,7 +18,7 @@ from grpodoctor.preflight.context import Judge, Patient, Plan, Row, load_tokeniz
 from grpodoctor.preflight.judge import UserJudge
 from grpodoctor.preflight.rows import check_target, training_rows, write_rows
 from grpodoctor.preflight.sampled_responses import Bench
-from grpodoctor.probe.engines.engine_runner import Laboratory, Work
+from grpodoctor.probe.engines.engine_runner import EngineProgress, EngineRunner
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.rules.base import SEVERITIES, Severity
@@ -135,7 +135,7 @@ def preflight(
     checks: Sequence[Check],
     *,
     tell: Callable[[str], None] = lambda _: None,
-    watch: Callable[[Work], None] = lambda _: None,
+    watch: Callable[[EngineProgress], None] = lambda _: None,
 ) -> Preflight:
     """Make checks, one after the other; one that an engine ends does not end the others.
 
@@ -195,7 +195,7 @@ def _badness(seen: Seen) -> tuple[int, str]:
 
 
 @contextmanager
-def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patient]:
+def examined(request: Request, watch: Callable[[EngineProgress], None]) -> Iterator[Patient]:
     """What is examined, with its engines and its reward function for as long as it lasts.
 
     Raises:
@@ -232,10 +232,12 @@ def examined(request: Request, watch: Callable[[Work], None]) -> Iterator[Patien
         yield patient
 
 
-def _laboratory(folder: Path, deadline: float, watch: Callable[[Work], None]) -> Laboratory:
+def _laboratory(
+    folder: Path, deadline: float, watch: Callable[[EngineProgress], None]
+) -> EngineRunner:
     """Raises: RunError: if the folder cannot be used."""
     try:
-        return Laboratory(folder, (), deadline=deadline, watch=watch)
+        return EngineRunner(folder, (), deadline=deadline, watch=watch)
     except RunError as error:
         raise RunError(error.what, where=error.where, remedy="give another --work") from error
 
@@ -270,7 +272,7 @@ def _refuse_halves(request: Request) -> None:
         check_target(request.filtered, request.prompts)
 
 
-def _bench(patient: Patient, lab: Laboratory, sampler: EngineSpec, judge: Judge | None) -> Bench:
+def _bench(patient: Patient, lab: EngineRunner, sampler: EngineSpec, judge: Judge | None) -> Bench:
     try:
         gold = patient.gold
     except DataError:  # which REW103 tells

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from grpodoctor.errors import EngineError
 from grpodoctor.preflight.context import Judge, Plan, Row, Verdict
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.engine_runner import Laboratory
+from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import Processing, SampleJob, Sampling, ScoreJob
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -59,7 +59,7 @@ class Bench:
 
     def __init__(
         self,
-        lab: Laboratory,
+        lab: EngineRunner,
         sampler: EngineSpec,
         rows: Sequence[Row],
         tokenizer: PreTrainedTokenizerBase,

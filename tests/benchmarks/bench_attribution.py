@@ -253,9 +253,9 @@ def grown(plant: Plant, folder: Path) -> tuple[Case, Attribution]:
     texts = [{"text": text} for text in models.texts(PROMPTS)]
     chats = [{"messages": each} for each in models.messages(PROMPTS)]
     sizes = {"samples": SAMPLES, "max_tokens": TOKENS}
-    with InProcess(folder, chats if plant.chat else texts) as lab:
+    with InProcess(folder, chats if plant.chat else texts) as runner:
         case = measured(
-            lab,
+            runner,
             plant.sampler,
             plant.learner,
             Sampling(**sizes | plant.sampling),
@@ -263,7 +263,7 @@ def grown(plant: Plant, folder: Path) -> tuple[Case, Attribution]:
             stale=plant.stale,
             experts=plant.experts,
         )
-        return case, investigate(lab, case)
+        return case, investigate(runner, case)
 
 
 def shown(plant: Plant, found: Attribution) -> tuple[str, bool]:
@@ -291,7 +291,7 @@ def main() -> int:
         ]
         print("| planted | cause | named first | confidence | explained | also named | right |")
         print("|---|---|---|---|---|---|---|", flush=True)
-        rows = [_Row.of(plant, root / "lab") for plant in plants]
+        rows = [_Row.of(plant, root / "runner") for plant in plants]
     sick = [row.hit for row in rows if not row.plant.is_healthy]
     well = [row for row in rows if row.plant.is_healthy and row.found]
     print(
@@ -316,11 +316,11 @@ class _Row:
     z: float = 0.0
 
     @classmethod
-    def of(cls, plant: Plant, lab: Path) -> _Row:
+    def of(cls, plant: Plant, folder: Path) -> _Row:
         """Grow a plant and print its row."""
         began = time.monotonic()
         try:
-            case, found = grown(plant, lab)
+            case, found = grown(plant, folder)
         except GrpodoctorError as error:
             print(f"| {plant.name} | {plant.cause} | could not be grown: {error} |", flush=True)
             return cls(plant)

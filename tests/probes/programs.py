@@ -1,4 +1,4 @@
-"""Running engine programs as the laboratory does, and reading what they have written."""
+"""Running engine programs as the engine runner does, and reading what they have written."""
 
 from __future__ import annotations
 

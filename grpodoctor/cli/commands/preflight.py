@@ -18,7 +18,7 @@ from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.preflight.run import Preflight
-    from grpodoctor.probe.engines.engine_runner import Work
+    from grpodoctor.probe.engines.engine_runner import EngineProgress
 
 
 def preflight(
@@ -85,7 +85,7 @@ def preflight(
 
 
 @contextmanager
-def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[Work], None]]]:
+def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[EngineProgress], None]]]:
     """What shows which check is made and what its engine does; nothing where nobody looks."""
     if not sys.stderr.isatty():
         yield (lambda _: None), (lambda _: None)
@@ -102,7 +102,7 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[Work], None]]
             now[0] = check
             progress.update(task, description=check)
 
-        def watch(work: Work) -> None:
+        def watch(work: EngineProgress) -> None:
             done = f"{work.shards}/{work.expected}" if work.expected else "loading"
             progress.update(task, description=f"{now[0]}: {work.engine} {done}")
 

@@ -19,8 +19,8 @@ from grpodoctor.errors import ConfigError, EngineError, RunError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from grpodoctor.probe.engines.engine_runner import Work
-    from grpodoctor.probe.inputs.plan import Plan
+    from grpodoctor.probe.engines.engine_runner import EngineProgress
+    from grpodoctor.probe.inputs.plan import ProbePlan
     from grpodoctor.probe.results.results import ProbeResult
 
 HTML = "probe.html"
@@ -164,11 +164,11 @@ def _plan(
     learners: list[str] | None,
     sampling: dict[str, Any],
     others: dict[str, Any],
-) -> Plan:
-    from grpodoctor.probe.inputs.plan import plan_of, read_plan
+) -> ProbePlan:
+    from grpodoctor.probe.inputs.plan import plan_from_options, read_plan
 
     if grid is None:
-        return plan_of(samplers or (), learners or (), sampling=sampling, **others)
+        return plan_from_options(samplers or (), learners or (), sampling=sampling, **others)
     given = [*(["sampler"] if samplers else []), *(["learner"] if learners else [])]
     given += [*sampling, *others]
     if given:
@@ -179,7 +179,7 @@ def _plan(
     return read_plan(grid)
 
 
-def _run(plan: Plan, folder: Path) -> ProbeResult:
+def _run(plan: ProbePlan, folder: Path) -> ProbeResult:
     from grpodoctor.probe.run import probe as run
 
     with ended_by_signals(), _progress() as listener:
@@ -204,7 +204,7 @@ class _Quiet:
     def stage(self, what: str, done: int, total: int) -> None:  # noqa: ARG002 - nobody looks
         self.done, self.total = done, total
 
-    def work(self, work: Work) -> None:
+    def work(self, work: EngineProgress) -> None:
         """An engine is at work."""
 
     def stop(self) -> None:
@@ -224,7 +224,7 @@ class _Bar(_Quiet):
             self._task, completed=done, total=total, description=_cut(what), engine=""
         )
 
-    def work(self, work: Work) -> None:
+    def work(self, work: EngineProgress) -> None:
         shards = f"{work.shards}/{work.expected} shards, " if work.expected else ""
         self._progress.update(self._task, engine=f"{shards}{work.seconds:.0f} s")
 

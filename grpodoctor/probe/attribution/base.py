@@ -1,4 +1,4 @@
-"""What a cause is: a suspicion by signature, an experiment that takes it away, and what to do."""
+"""What a cause is: a hypothesis by signature, an experiment that takes it away, and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Confidence
 
 if TYPE_CHECKING:
-    from grpodoctor.probe.attribution.experiments import Bench
+    from grpodoctor.probe.attribution.experiments import Experiments
     from grpodoctor.probe.attribution.tokens import Tokens
 
 
@@ -38,7 +38,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Variant:
     """A setup and its tokens."""
 
     setup: Setup
@@ -51,7 +51,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class Hypothesis:
     """Why a cause is worth an experiment."""
 
     strength: float
@@ -61,15 +61,15 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ExperimentResult:
     """What an experiment has shown."""
 
     told: str
     """One sentence with the numbers in it; `{explained}` and `{gap}` may stand in it."""
-    after: Scene | None = None
+    after: Variant | None = None
     """With the cause taken away; None if it could only be seen and not removed."""
-    before: Scene | None = None
-    """What `after` is to be compared with, where that is not the scene as it was."""
+    before: Variant | None = None
+    """What `after` is to be compared with, where that is not the variant as it was."""
     explained: float | None = None
     """Without `after`: the share of the gap that the signature gives to it."""
     confidence: Confidence = "proven"
@@ -99,11 +99,13 @@ class Cause(ABC):
     since two settings are known to differ and an experiment can tell."""
 
     @abstractmethod
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Whether the facts and the data as they are give reason to try it; runs no engine."""
 
     @abstractmethod
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Take it away and look; None if it turned out to be nothing.
 
         Raises:
@@ -111,6 +113,6 @@ class Cause(ABC):
             BudgetSpentError: if there is no time left.
         """
 
-    def remainder(self, bench: Bench, scene: Scene) -> Outcome | None:
+    def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
         """What can be said of it where no experiment could be made and most of the gap is left."""
         return None

@@ -13,11 +13,18 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Scene, Setup
+from grpodoctor.probe.attribution.base import Setup, Variant
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.controls.expert_replay import replay_job
-from grpodoctor.probe.engines.jobs import EngineFacts, Lab, Processing, ScoreJob, TokeniseJob, Want
+from grpodoctor.probe.engines.jobs import (
+    EngineFacts,
+    JobRunner,
+    Processing,
+    ScoreJob,
+    TokenizeJob,
+    Want,
+)
 from grpodoctor.probe.engines.launch import model_of
 from grpodoctor.probe.engines.shards import read_shards, shard_paths
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
@@ -44,12 +51,12 @@ _USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
 `python -m tests.benchmarks attribution`, since larger ones round more."""
 
 
-class Bench:
+class Experiments:
     """Experiments on a part of a case's responses; each scoring is done once."""
 
-    def __init__(self, lab: Lab, case: Case) -> None:
-        self.lab, self.case = lab, case
-        self.rollouts = lab.part_of(case.rollouts, self._responses())
+    def __init__(self, runner: JobRunner, case: Case) -> None:
+        self.runner, self.case = runner, case
+        self.rollouts = runner.part_of(case.rollouts, self._responses())
         self.named: set[str] = set()
         """Causes that were found already, by id."""
         self._scores: dict[tuple[str, ScoreJob], Floats] = {}
@@ -58,7 +65,7 @@ class Bench:
         per_response = self.case.comparison.tokens / max(self.case.comparison.responses, 1)
         return int(np.clip(_PART_TOKENS / max(per_response, 1), _FEWEST, _MOST))
 
-    def first(self) -> Scene:
+    def first(self) -> Variant:
         """The measurement as it was made, with the columns that signatures need.
 
         Raises:
@@ -74,30 +81,30 @@ class Bench:
             rollouts=self.rollouts, processing=case.processing, own_prompts=case.own_prompts
         )
         try:
-            (scored,) = self.lab.run(case.learner, [replace(job, want=want)])
+            (scored,) = self.runner.run(case.learner, [replace(job, want=want)])
         except EngineError:
             scored = case.scored  # a recorded learner says what it once said, and no more
         tokens = Tokens.read(self.rollouts, scored)
         self._scores[case.learner.key, job] = tokens.learner_N
-        return Scene(setup, tokens)
+        return Variant(setup, tokens)
 
-    def scene(self, scene: Scene, **changes: Any) -> Scene:
+    def vary(self, variant: Variant, **changes: Any) -> Variant:
         """Another setup on the same tokens.
 
         Raises:
             EngineError: if an engine cannot do what is asked.
             BudgetSpentError: if there is no time left.
         """
-        setup = replace(scene.setup, **changes)
-        tokens = scene.tokens
+        setup = replace(variant.setup, **changes)
+        tokens = variant.tokens
         other = setup.rescored
-        if other is not None and other != scene.setup.rescored:
+        if other is not None and other != variant.setup.rescored:
             # What engines say of given tokens is of the whole distribution at temperature 1.
             setup = replace(setup, processing=Processing())
             sampler_N = self.score(other, setup.processing)
             tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
         keys = ("learner", "processing", "own_prompts", "behind", "replay")
-        if any(getattr(setup, key) != getattr(scene.setup, key) for key in keys):
+        if any(getattr(setup, key) != getattr(variant.setup, key) for key in keys):
             learner_N = self.score(
                 setup.learner,
                 setup.processing,
@@ -106,7 +113,7 @@ class Bench:
                 replay=setup.replay,
             )
             tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
-        return Scene(setup, tokens)
+        return Variant(setup, tokens)
 
     def score(
         self,
@@ -152,7 +159,7 @@ class Bench:
         """What was scored before is not asked for again, whatever columns came with it."""
         missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._scores]
         if missing:
-            for job, folder in zip(missing, self.lab.run(engine, missing), strict=True):
+            for job, folder in zip(missing, self.runner.run(engine, missing), strict=True):
                 parts = [shard.logprobs_N for shard in read_shards(folder)]
                 self._scores[engine.key, job] = np.concatenate(parts).astype(np.float64)
         return [self._scores[engine.key, job] for job in jobs]
@@ -206,7 +213,7 @@ class Bench:
             EngineError: if it has no tokenizer.
             BudgetSpentError: if there is no time left.
         """
-        return _read_ids(self.lab.run(self.case.learner, [TokeniseJob()])[0])
+        return _read_ids(self.runner.run(self.case.learner, [TokenizeJob()])[0])
 
     def behind(self, prompts: Mapping[int, Sequence[int]]) -> Path:
         """A folder with the part's responses behind other prompts, by their numbers."""
@@ -220,20 +227,20 @@ class Bench:
         write_json(folder / JOB, {"key": key, "prompts": str(folder / "prompts.json")})
         return folder
 
-    def scenes_behind(self, scene: Scene, folders: Sequence[Path]) -> list[Scene]:
-        """The scene with the learner behind other prompts, loaded once for all of them.
+    def variants_behind(self, variant: Variant, folders: Sequence[Path]) -> list[Variant]:
+        """The variant with the learner behind other prompts, loaded once for all of them.
 
         Raises:
             EngineError: if it cannot score so.
             BudgetSpentError: if there is no time left.
         """
-        setup = scene.setup
+        setup = variant.setup
         jobs = [
             ScoreJob(rollouts=each, processing=setup.processing, own_prompts=True)
             for each in folders
         ]
         self._scored(setup.learner, jobs)
-        return [self.scene(scene, behind=each) for each in folders]
+        return [self.vary(variant, behind=each) for each in folders]
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The `config.json` of both models with what their options override; empty if not here."""

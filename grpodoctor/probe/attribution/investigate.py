@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
-from grpodoctor.probe.attribution.experiments import EXACT, QUIET, Bench
+from grpodoctor.probe.attribution.experiments import EXACT, QUIET, Experiments
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.verdict import verdict_of
-from grpodoctor.probe.engines.jobs import BudgetSpentError, Lab
+from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
 _WHOLE = 0.9
@@ -28,7 +28,7 @@ _FINITE = 0.98
 the gap away but the tokens."""
 
 
-def attribute(lab: Lab, case: Case) -> tuple[NamedCause, ...]:
+def attribute(runner: JobRunner, case: Case) -> tuple[NamedCause, ...]:
     """Why the engines of a case differ, the largest share of the gap first.
 
     Empty if there is nothing to explain. Where the budget ends, what is known until then.
@@ -36,16 +36,16 @@ def attribute(lab: Lab, case: Case) -> tuple[NamedCause, ...]:
     Raises:
         EngineError: if the shards of the measurement cannot be read.
     """
-    return investigate(lab, case).causes
+    return investigate(runner, case).causes
 
 
-def investigate(lab: Lab, case: Case) -> Attribution:
+def investigate(runner: JobRunner, case: Case) -> Attribution:
     """The same with the verdict, the noise, and what could not be tried.
 
     Raises:
         EngineError: if the shards of the measurement cannot be read.
     """
-    return _Investigation(lab, case).result()
+    return _Investigation(runner, case).result()
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _Tried:
     """A cause whose experiment was made."""
 
     cause: Cause
-    outcome: Outcome
+    outcome: ExperimentResult
     share: float
     """Of what was left before."""
 
@@ -61,14 +61,14 @@ class _Tried:
 class _Investigation:
     """The state of one investigation."""
 
-    def __init__(self, lab: Lab, case: Case) -> None:
-        self.bench = Bench(lab, case)
+    def __init__(self, runner: JobRunner, case: Case) -> None:
+        self.experiments = Experiments(runner, case)
         self.named: list[NamedCause] = []
         self.notes: list[str] = []
         self.left = 1.0
         """Share of the gap that is not yet explained."""
-        self.first: Scene | None = None
-        self.scene: Scene | None = None
+        self.first: Variant | None = None
+        self.variant: Variant | None = None
         self.noise: float | None = None
 
     def result(self) -> Attribution:
@@ -86,16 +86,16 @@ class _Investigation:
             left=None if self._is_quiet(gap) and not causes else max(0.0, self.left),
             notes=tuple(dict.fromkeys(self.notes)),
         )
-        return verdict_of(self.bench.case, found, quiet=self._is_quiet(self._gap()))
+        return verdict_of(self.experiments.case, found, quiet=self._is_quiet(self._gap()))
 
     def _gap(self) -> float:
-        return self.scene.gap if self.scene else math.nan
+        return self.variant.gap if self.variant else math.nan
 
     def _investigate(self) -> None:
-        self.first = self.scene = self.bench.first()
+        self.first = self.variant = self.experiments.first()
         if self.first.gap > EXACT:
-            self.noise = self.bench.noise
-        while len(self.named) < _MOST_CAUSES and self._round(self.scene):
+            self.noise = self.experiments.noise
+        while len(self.named) < _MOST_CAUSES and self._round(self.variant):
             pass
         self._look()
 
@@ -103,11 +103,11 @@ class _Investigation:
         """Whether a gap is what rounding amounts to."""
         return not gap > max(EXACT, QUIET * (self.noise or 0.0))
 
-    def _round(self, scene: Scene) -> bool:
+    def _round(self, variant: Variant) -> bool:
         """Try what is suspected; take away what explains most. Whether anything did."""
         best: _Tried | None = None
-        for cause, suspicion in self._suspects(scene, peels=True):
-            tried = self._try(cause, scene, suspicion)
+        for cause, hypothesis in self._hypotheses(variant, peels=True):
+            tried = self._try(cause, variant, hypothesis)
             if tried and (best is None or tried.share > best.share):
                 best = tried
             if best and (best.share >= _WHOLE or self._settled(best)):
@@ -119,28 +119,28 @@ class _Investigation:
 
     def _settled(self, tried: _Tried) -> bool:
         """Whether nothing but rounding is left, where before there was more."""
-        before, after = tried.outcome.before or self.scene, tried.outcome.after
+        before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return False
         return self._is_quiet(after.gap) and (tried.cause.subtle or not self._is_quiet(before.gap))
 
-    def _suspects(self, scene: Scene, *, peels: bool) -> Iterator[tuple[Cause, Suspicion]]:
-        """Who is asked, in the order of suspicion, arithmetic before engines."""
-        taken = self.bench.named
-        quiet = self._is_quiet(scene.gap)
+    def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
+        """Who is asked, in the order of strength, arithmetic before engines."""
+        taken = self.experiments.named
+        quiet = self._is_quiet(variant.gap)
         asked = []
         for cause in all_causes():
-            if cause.peels != peels or cause.id in taken or not _bears(cause, scene, quiet=quiet):
+            if cause.peels != peels or cause.id in taken or not _bears(cause, variant, quiet=quiet):
                 continue
-            suspicion = cause.suspect(self.bench, scene)
-            if suspicion is not None:
-                asked.append((cause, suspicion))
+            hypothesis = cause.hypothesize(self.experiments, variant)
+            if hypothesis is not None:
+                asked.append((cause, hypothesis))
         asked.sort(key=lambda pair: (pair[0].cost > 0, -pair[1].strength, pair[0].cost))
         yield from asked
 
-    def _try(self, cause: Cause, scene: Scene, suspicion: Suspicion) -> _Tried | None:
+    def _try(self, cause: Cause, variant: Variant, hypothesis: Hypothesis) -> _Tried | None:
         try:
-            outcome = cause.experiment(self.bench, scene, suspicion)
+            outcome = cause.experiment(self.experiments, variant, hypothesis)
         except EngineError as error:
             self.notes.append(f"{cause.id} could not be tried: {error.what}")
             return None
@@ -149,7 +149,7 @@ class _Investigation:
         if outcome.after is None:  # seen beyond doubt, and no part of the gap
             self._name(cause, outcome, outcome.explained, {}, proven=True)
             return None
-        before, after = outcome.before or scene, outcome.after
+        before, after = outcome.before or variant, outcome.after
         share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
         if not (share >= cause.least or (cause.subtle and self._reaches(cause, before, after))):
             return None
@@ -159,27 +159,27 @@ class _Investigation:
         by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
         return None if by_chance else _Tried(cause, outcome, share)
 
-    def _reaches(self, cause: Cause, before: Scene, after: Scene) -> bool:
+    def _reaches(self, cause: Cause, before: Variant, after: Variant) -> bool:
         """Whether a cause takes away its part of what is more than rounding."""
         beyond = max(before.gap - (self.noise or 0.0), 0.0)
         return before.gap - after.gap > cause.least * beyond
 
     def _accept(self, tried: _Tried) -> None:
-        before, after = tried.outcome.before or self.scene, tried.outcome.after
+        before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
         sure = tried.share >= _PROVEN or self._settled(tried)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
         # An experiment may compare within a part of the gap, such as what is left in scores.
-        part = min(1.0, before.gap / self.scene.gap) if self.scene and self.scene.gap else 1.0
+        part = min(1.0, before.gap / self.variant.gap) if self.variant and self.variant.gap else 1.0
         self._name(tried.cause, tried.outcome, tried.share * part, figures, proven=sure)
         self.left *= 1 - tried.share * part
-        self.scene = after
+        self.variant = after
 
     def _name(
         self,
         cause: Cause,
-        outcome: Outcome,
+        outcome: ExperimentResult,
         share: float | None,
         figures: dict[str, float],
         *,
@@ -189,7 +189,7 @@ class _Investigation:
         confidence: Confidence = outcome.confidence
         if confidence == "proven" and not proven:
             confidence = "likely"
-        self.bench.named.add(cause.id)
+        self.experiments.named.add(cause.id)
         self.named.append(
             NamedCause(
                 cause=cause.id,
@@ -205,11 +205,11 @@ class _Investigation:
 
     def _look(self) -> None:
         """Ask the causes that can be seen and not taken away about what is left."""
-        if self.scene is None:
+        if self.variant is None:
             return
-        for cause, suspicion in self._suspects(self.scene, peels=False):
+        for cause, hypothesis in self._hypotheses(self.variant, peels=False):
             try:
-                outcome = cause.experiment(self.bench, self.scene, suspicion)
+                outcome = cause.experiment(self.experiments, self.variant, hypothesis)
             except EngineError as error:
                 self.notes.append(f"{cause.id} could not be tried: {error.what}")
                 continue
@@ -217,24 +217,28 @@ class _Investigation:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
                 self.left *= 1 - (outcome.explained or 0.0)
         named = any((each.explained or 0.0) >= _PROVEN for each in self.named)
-        if not named and not self._is_quiet(self.scene.gap):
-            self._guess(self.scene)
+        if not named and not self._is_quiet(self.variant.gap):
+            self._guess(self.variant)
 
-    def _guess(self, scene: Scene) -> None:
+    def _guess(self, variant: Variant) -> None:
         """Most of the gap is left: what may it be that could not be tried?"""
         for cause in all_causes():
-            outcome = None if cause.id in self.bench.named else cause.remainder(self.bench, scene)
+            outcome = (
+                None
+                if cause.id in self.experiments.named
+                else cause.remainder(self.experiments, variant)
+            )
             if outcome is not None:
                 self._name(cause, outcome, None, {}, proven=False)
 
 
-def _bears(cause: Cause, scene: Scene, *, quiet: bool) -> bool:
+def _bears(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
     if cause.when == "always":
         return True
-    return scene.gap > EXACT and (cause.when == "gap" or not quiet)
+    return variant.gap > EXACT and (cause.when == "gap" or not quiet)
 
 
-def _keeps_tokens(before: Scene, after: Scene) -> bool:
+def _keeps_tokens(before: Variant, after: Variant) -> bool:
     """Whether the tokens that count have kept their log-probabilities, save for a few."""
     if after.setup.shift != before.setup.shift:
         return True

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.errors import ModelError
-from grpodoctor.probe.attribution.experiments import Bench, model_path, read_config
+from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
 from grpodoctor.probe.inputs.checksums import Tensor, open_checkpoint
 
 KINDS = {
@@ -64,9 +64,9 @@ def in_layers(pattern: str, layers: Sequence[int]) -> str:
     return rf"\.(?:layers|h|blocks)\.(?:{numbers})\.(?=.*(?:{pattern}))"
 
 
-def other_checkpoints(bench: Bench) -> list[Path]:
+def other_checkpoints(experiments: Experiments) -> list[Path]:
     """Directories whose weights the sampler may hold in part or in whole, the likeliest first."""
-    case = bench.case
+    case = experiments.case
     own = model_path(case.learner).resolve()
     named = [case.sampler.options.get("sync"), model_path(case.sampler), case.stale]
     candidates = dict.fromkeys(Path(str(each)).resolve() for each in named if each)
@@ -77,7 +77,7 @@ def other_checkpoints(bench: Bench) -> list[Path]:
     ]
 
 
-def untied(bench: Bench, model: Path) -> Path:
+def untied(experiments: Experiments, model: Path) -> Path:
     """A model directory whose output head is a tensor of its own; the same one if it was before.
 
     An engine may keep the head as a copy of tied embeddings, and forget it in a sync. The directory
@@ -95,7 +95,7 @@ def untied(bench: Bench, model: Path) -> Path:
     embeddings = [name for name in tensors if re.search(KINDS["embeddings"], name)]
     if len(embeddings) != 1:
         return model
-    folder = bench.scratch(f"untied-{model.name}")
+    folder = experiments.scratch(f"untied-{model.name}")
     link_files(model, folder, without=("config.json",))
     write_once(folder / "config.json", json.dumps(config | {"tie_word_embeddings": False}).encode())
     write_once(folder / "untied_head.safetensors", _alone("lm_head.weight", tensors[embeddings[0]]))

@@ -16,7 +16,7 @@ from grpodoctor.probe.controls.controls import (
     stale_control,
     weights_control,
 )
-from grpodoctor.probe.engines.engine_runner import Outcome
+from grpodoctor.probe.engines.engine_runner import JobResult
 from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.checksums import (
@@ -37,7 +37,7 @@ _ROUTERS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
+class SampledRollouts:
     """What one sampler has drawn at one length."""
 
     sampling: Sampling
@@ -46,7 +46,7 @@ class Rollouts:
     """The first shards of it, which controls look at."""
     facts: EngineFacts
     """Of the sampler."""
-    rescored: Outcome
+    rescored: JobResult
     """The sampler's own scores of it."""
 
     def largest_id(self) -> int:
@@ -60,14 +60,14 @@ def told_under(sampling: Sampling, facts: EngineFacts) -> Processing:
     return Processing.of(sampling) if facts.logprobs == "processed" else Processing()
 
 
-def self_scoring_of(rollouts: Rollouts) -> Control:
+def self_scoring_of(rollouts: SampledRollouts) -> Control:
     """The sampler against itself: prefill against decode."""
     if isinstance(rollouts.rescored, EngineError):
         return not_made("self_scoring", rollouts.rescored.what)
     return self_scoring_control(rollouts.path, rollouts.rescored, dtype=computes_in(rollouts.facts))
 
 
-def repeat_of(scored: Path, backwards: Outcome | None, facts: EngineFacts) -> Control:
+def repeat_of(scored: Path, backwards: JobResult | None, facts: EngineFacts) -> Control:
     """The learner, of whom are the facts, against itself: the same tokens, other neighbours."""
     if backwards is None:
         return not_made("repeat", "there was no time left")
@@ -93,7 +93,7 @@ def stale_spec(learner: EngineSpec, stale: Path | None) -> tuple[EngineSpec | No
     return learner.with_options(perturb=NOISE), f"its own weights with {NOISE:.0%} of noise"
 
 
-def stale_of(part: Path, scored: Path, outcome: Outcome | None, what: str) -> Control:
+def stale_of(part: Path, scored: Path, outcome: JobResult | None, what: str) -> Control:
     """The pair against a learner that is wrong on purpose, on the same responses.
 
     Args:

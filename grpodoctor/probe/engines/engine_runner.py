@@ -19,7 +19,7 @@ from grpodoctor.probe.engines.jobs import (
     Job,
     SampleJob,
     ScoreJob,
-    TokeniseJob,
+    TokenizeJob,
 )
 from grpodoctor.probe.engines.launch import (
     Ended,
@@ -45,12 +45,12 @@ from grpodoctor.probe.engines.store import (
 )
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
-Outcome = Path | EngineError
+JobResult = Path | EngineError
 _FACTS = TypeAdapter(EngineFacts)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class EngineProgress:
     """What an engine is busy with; for a progress bar."""
 
     engine: str
@@ -76,8 +76,8 @@ class _Errand:
     log: Path
 
 
-class Laboratory:
-    """A `Lab` on this machine.
+class EngineRunner:
+    """A `JobRunner` on this machine.
 
     Args:
         folder: where everything is kept; locked until `close`.
@@ -95,7 +95,7 @@ class Laboratory:
         prompts: Sequence[Mapping[str, Any]],
         *,
         deadline: float = float("inf"),
-        watch: Callable[[Work], None] = lambda _: None,
+        watch: Callable[[EngineProgress], None] = lambda _: None,
     ) -> None:
         self.store = Store(folder)
         end_marked(str(self.store.folder))  # what a killed probe may have left at work here
@@ -146,7 +146,7 @@ class Laboratory:
             paths.append(outcome)
         return paths
 
-    def attempt(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Outcome]:
+    def attempt(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[JobResult]:
         """As `run`, but with the error of each job that failed in its place.
 
         An engine that fails at one job is started again for the others, unless it hangs. What has
@@ -198,7 +198,7 @@ class Laboratory:
         """What is still to be done and may succeed, each answer once."""
         if self.key(engine) in self._failed:
             return []
-        told = [task.output.name for task in tasks if isinstance(task.job, TokeniseJob)]
+        told = [task.output.name for task in tasks if isinstance(task.job, TokenizeJob)]
         unread = [self._failed[name] for name in told if name in self._failed]
         for task in tasks:  # what cannot be read cannot be answered, save from a record
             drawn = isinstance(task.job, SampleJob) and not engine.is_record
@@ -279,7 +279,7 @@ class Laboratory:
         def watch() -> None:
             shards = sum(len(shard_paths(task.output)) for task in tasks)
             seconds = time.monotonic() - began
-            self._watch(Work(errand.engine.label, words, shards, expected, seconds))
+            self._watch(EngineProgress(errand.engine.label, words, shards, expected, seconds))
 
         return watch
 

@@ -77,11 +77,11 @@ class ScoreJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokeniseJob:
+class TokenizeJob:
     """Give the ids that this engine feeds its model for each of the probe's prompts."""
 
 
-Job = SampleJob | ScoreJob | TokeniseJob
+Job = SampleJob | ScoreJob | TokenizeJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class EngineFacts:
     load_seconds: float
 
 
-class Lab(Protocol):
+class JobRunner(Protocol):
     """Runs engines one after the other, and keeps what they answer.
 
     The same job on the same engine is done once, also across probes into one folder.
@@ -113,7 +113,7 @@ class Lab(Protocol):
     def run(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path]:
         """Do jobs with an engine that is loaded once; the folder of each job's answer, in order.
 
-        Those of `SampleJob` and `ScoreJob` hold shards, that of `TokeniseJob` an `ids.json`.
+        Those of `SampleJob` and `ScoreJob` hold shards, that of `TokenizeJob` an `ids.json`.
 
         Raises:
             EngineError: if the engine cannot, with the last lines of its log.

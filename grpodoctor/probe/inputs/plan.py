@@ -47,7 +47,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SamplingPlan(_Section):
+class SamplingSettings(_Section):
     """How responses are drawn."""
 
     samples: int = Field(default=8, ge=1, le=4096)
@@ -87,7 +87,7 @@ class SamplingPlan(_Section):
         return tuple(Sampling(max_tokens=length, **others) for length in self.max_tokens)
 
 
-class EnginePlan(_Section):
+class EngineSection(_Section):
     """One engine, or several where an option is a list."""
 
     engine: str
@@ -187,19 +187,19 @@ class _File(_Section):
     """Seconds; what does not fit is not run."""
     experts: bool = True
     """Whether to ask engines for routed experts where the model has routers."""
-    sampling: SamplingPlan = SamplingPlan()
-    sampler: tuple[EnginePlan, ...] = Field(min_length=1)
-    learner: tuple[EnginePlan, ...] = Field(min_length=1)
+    sampling: SamplingSettings = SamplingSettings()
+    sampler: tuple[EngineSection, ...] = Field(min_length=1)
+    learner: tuple[EngineSection, ...] = Field(min_length=1)
 
 
-class Plan(_Section):
+class ProbePlan(_Section):
     """What a probe is to do."""
 
     samplers: tuple[EngineSpec, ...]
     """Without repetitions."""
     learners: tuple[EngineSpec, ...]
     """The same."""
-    sampling: SamplingPlan = SamplingPlan()
+    sampling: SamplingSettings = SamplingSettings()
     prompts: Path | None = None
     """Built-in ones where None."""
     limit: int = Field(default=512, ge=1, le=1_000_000)
@@ -233,13 +233,15 @@ class Plan(_Section):
         return len(self.samplers) * len(self.learners) * len(self.sampling.max_tokens)
 
 
-def plan_of(samplers: Sequence[str], learners: Sequence[str], **settings: Any) -> Plan:
+def plan_from_options(
+    samplers: Sequence[str], learners: Sequence[str], **settings: Any
+) -> ProbePlan:
     """The plan that command line options make.
 
     Args:
         samplers: specs, see `EngineSpec.parse`.
         learners: the same.
-        settings: fields of `Plan`; those of `SamplingPlan` under `sampling`.
+        settings: fields of `ProbePlan`; those of `SamplingSettings` under `sampling`.
 
     Raises:
         ConfigError: if a spec cannot be read or a setting is out of bounds.
@@ -255,12 +257,12 @@ def plan_of(samplers: Sequence[str], learners: Sequence[str], **settings: Any) -
         "learners": tuple(EngineSpec.parse(each) for each in learners),
     }
     try:
-        return Plan.model_validate(parsed | settings)
+        return ProbePlan.model_validate(parsed | settings)
     except ValidationError as error:
         raise _explained(error.errors()[0], "") from None
 
 
-def read_plan(file: Path) -> Plan:
+def read_plan(file: Path) -> ProbePlan:
     """The plan that a TOML file describes.
 
     Paths in it are relative to it, where they exist there.
@@ -275,7 +277,7 @@ def read_plan(file: Path) -> Plan:
         raise _explained(error.errors()[0], str(file)) from None
     folder = file.parent
     try:
-        plan = Plan(
+        plan = ProbePlan(
             samplers=_expanded(told.sampler, told.model, folder),
             learners=_expanded(told.learner, told.model, folder),
             sampling=told.sampling,
@@ -297,7 +299,7 @@ def read_plan(file: Path) -> Plan:
     return plan
 
 
-def _expanded(plans: Sequence[EnginePlan], model: str, folder: Path) -> tuple[EngineSpec, ...]:
+def _expanded(plans: Sequence[EngineSection], model: str, folder: Path) -> tuple[EngineSpec, ...]:
     specs = (spec for each in plans for spec in each.specs(model, folder))
     return tuple(islice(specs, _MOST_CELLS + 1))
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import GrpodoctorError, RunError
-from grpodoctor.probe.controls.run_controls import Rollouts
+from grpodoctor.probe.controls.run_controls import SampledRollouts
 from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling
 from grpodoctor.probe.engines.store import RESULT
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.probe.inputs.plan import Plan
+from grpodoctor.probe.inputs.plan import ProbePlan
 from grpodoctor.probe.results.json import read_result, write_result
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 
@@ -26,7 +26,7 @@ _NOT_REACHED = "the probe ended before it came to this pair"
 class Measured:
     """What the measurement of a pair has left for what comes after it."""
 
-    rollouts: Rollouts
+    rollouts: SampledRollouts
     scored: Path
     comparison: Comparison
 
@@ -39,7 +39,7 @@ class Pair:
     learner: EngineSpec
     sampling: Sampling
     cell: Cell
-    rollouts: Rollouts | None = None
+    rollouts: SampledRollouts | None = None
     measured: Measured | None = None
 
     @property
@@ -63,7 +63,7 @@ class Pair:
 
 
 @dataclass
-class Book:
+class ProbeState:
     """All pairs of a probe.
 
     Args:
@@ -71,7 +71,7 @@ class Book:
         folder: where the result stands.
     """
 
-    plan: Plan
+    plan: ProbePlan
     folder: Path
     notes: list[str] = field(default_factory=list)
     """For the reader of the result."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.engine_runner import Laboratory
+from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import (
     Processing,
     SampleJob,
     Sampling,
     ScoreJob,
-    TokeniseJob,
+    TokenizeJob,
     Want,
 )
 from grpodoctor.probe.inputs.checksums import checkpoint_of, compare_checkpoints
@@ -35,7 +35,7 @@ def plain(model: Path, **options: Any) -> EngineSpec:
 
 
 def measured(
-    lab: Laboratory,
+    runner: EngineRunner,
     sampler: EngineSpec,
     learner: EngineSpec,
     sampling: Sampling,
@@ -48,21 +48,21 @@ def measured(
     processing = processing or Processing(temperature=sampling.temperature)
     more: tuple[Want, ...] = ("experts",) if experts else ()
     sample = SampleJob(sampling=sampling, want=more)
-    rollouts, _ = lab.run(sampler, [sample, TokeniseJob()])
+    rollouts, _ = runner.run(sampler, [sample, TokenizeJob()])
     want: tuple[Want, ...] = ("entropy", "ranks", "temperatures", *more)
     score = ScoreJob(rollouts=rollouts, processing=processing, want=want)
-    scored, _ = lab.run(learner, [score, TokeniseJob()])
+    scored, _ = runner.run(learner, [score, TokenizeJob()])
     return Case(
         sampler=sampler,
         learner=learner,
         sampling=sampling,
-        prompts=lab.prompts,
+        prompts=runner.prompts,
         rollouts=rollouts,
         scored=scored,
         processing=processing,
         comparison=compare(rollouts, scored),
-        sampler_facts=lab.facts(sampler),
-        learner_facts=lab.facts(learner),
+        sampler_facts=runner.facts(sampler),
+        learner_facts=runner.facts(learner),
         differing=_differing(sampler, learner),
         stale=stale,
     )

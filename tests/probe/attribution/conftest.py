@@ -50,21 +50,21 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Directories:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     prompts = [{"text": text} for text in models.texts(PROMPTS)]
-    with InProcess(tmp_path_factory.mktemp("lab"), prompts) as lab:
-        yield lab
+    with InProcess(tmp_path_factory.mktemp("lab"), prompts) as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")
-def asked(lab: InProcess) -> Investigate:
+def asked(runner: InProcess) -> Investigate:
     """Measures a pair and finds out why it differs."""
 
     def investigated(
         sampler: EngineSpec, learner: EngineSpec, *, sampling: Any = None, **more: Any
     ) -> Investigated:
         sizes = {"samples": SAMPLES, "max_tokens": TOKENS}
-        case = measured(lab, sampler, learner, Sampling(**sizes | (sampling or {})), **more)
-        return case, investigate(lab, case)
+        case = measured(runner, sampler, learner, Sampling(**sizes | (sampling or {})), **more)
+        return case, investigate(runner, case)
 
     return investigated

@@ -1,7 +1,7 @@
-"""A laboratory that runs the programs of transformers in this process: torch is imported once.
+"""An engine runner that runs the programs of transformers in this process: torch is imported once.
 
-Everything else is the laboratory's own: requests, answers, shards, checks and what is kept. Other
-engines are started as it starts them.
+Requests, answers, shards, checks and storage are those of the real engine runner. Other engines run
+as subprocesses.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from grpodoctor.probe.engines import engine_runner as laboratory
+from grpodoctor.probe.engines import engine_runner
 from grpodoctor.probe.engines.launch import Ended, Launch, launch
 
 PROBES = Path(__file__).parents[3] / "probes"
 HERE = ("engine_transformers.py", "faulty.py")
 
 
-class InProcess(laboratory.Laboratory):
+class InProcess(engine_runner.EngineRunner):
     """See the module."""
 
     starts = 0
@@ -30,7 +30,7 @@ class InProcess(laboratory.Laboratory):
 
     def _start(self, errand: Any) -> Ended:
         self.starts += 1
-        with mock.patch.object(laboratory, "launch", _launched):
+        with mock.patch.object(engine_runner, "launch", _launched):
             return super()._start(errand)
 
 

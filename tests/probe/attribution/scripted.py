@@ -1,4 +1,4 @@
-"""A lab whose engines are functions: log-probabilities of a random model, moved as a test says.
+"""A job runner whose engines are functions that return log-probabilities of a random model.
 
 The model is real in what bears on signatures: peaked distributions over a small vocabulary, tokens
 drawn from them, and errors of the logits that move log-probabilities as such errors do.
@@ -26,7 +26,7 @@ from grpodoctor.probe.engines.jobs import (
     Processing,
     Sampling,
     ScoreJob,
-    TokeniseJob,
+    TokenizeJob,
 )
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -93,7 +93,7 @@ class Scripted:
             / f"{len(self.loaded)}-{engine.engine}-{np.random.default_rng().integers(1 << 40)}"
         )
         folder.mkdir(parents=True)
-        if isinstance(job, TokeniseJob):
+        if isinstance(job, TokenizeJob):
             (folder / "ids.json").write_text(json.dumps([[7, 8]] * PROMPTS))
         elif isinstance(job, ScoreJob):
             for path in sorted(job.rollouts.glob("shard-*.npz")):
@@ -153,7 +153,7 @@ def _columns(logits_NV: Any, ids_N: Any, processing: Processing) -> dict[str, An
 
 
 def case_of(
-    lab: Scripted,
+    runner: Scripted,
     sampler: EngineSpec,
     learner: EngineSpec,
     *,
@@ -163,25 +163,25 @@ def case_of(
     """Draw from the sampler, score with the learner.
 
     Args:
-        lab: whose engines they are.
+        runner: whose engines they are.
         sampler: who draws.
         learner: who scores.
         told: changes what the sampler says of a response.
         more: of the case.
     """
-    rollouts = lab.folder / "rollouts"
+    rollouts = runner.folder / "rollouts"
     rollouts.mkdir(parents=True)
     responses = []
-    for prompt in range(lab.prompts):
+    for prompt in range(runner.prompts):
         for sample in range(SAMPLES):
             response = Response([7, 8], [0] * TOKENS, prompt=prompt, sample=sample)
-            _draw(lab, sampler, response)
+            _draw(runner, sampler, response)
             told(response)
             responses.append(response)
     write_shard(rollouts / "shard-00000.npz", responses)
     processing = Processing()
-    (scored,) = lab.run(learner, [ScoreJob(rollouts=rollouts, want=("entropy",))])
-    lab.loaded.clear()
+    (scored,) = runner.run(learner, [ScoreJob(rollouts=rollouts, want=("entropy",))])
+    runner.loaded.clear()
     given: dict[str, Any] = {
         "sampler": sampler,
         "learner": learner,
@@ -191,15 +191,15 @@ def case_of(
         "scored": scored,
         "processing": processing,
         "comparison": compare(rollouts, scored),
-        "sampler_facts": lab.facts(sampler),
-        "learner_facts": lab.facts(learner),
+        "sampler_facts": runner.facts(sampler),
+        "learner_facts": runner.facts(learner),
     }
     return Case(**given | more)
 
 
-def _draw(lab: Scripted, sampler: EngineSpec, response: Response) -> None:
-    logprobs_NV = log_softmax(lab.seen(sampler, response), axis=-1)
-    generator = np.random.default_rng((lab.seed, 5, response.prompt, response.sample))
+def _draw(runner: Scripted, sampler: EngineSpec, response: Response) -> None:
+    logprobs_NV = log_softmax(runner.seen(sampler, response), axis=-1)
+    generator = np.random.default_rng((runner.seed, 5, response.prompt, response.sample))
     ids = [int(generator.choice(VOCABULARY, p=np.exp(row))) for row in logprobs_NV]
     response.response_ids = ids
     response.logprobs = logprobs_NV[np.arange(len(ids)), ids].tolist()

@@ -38,37 +38,37 @@ def rounding(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
     return noisy(logits_NV, BFLOAT16 if rounds else 0.0, draws)
 
 
-def names(lab: Scripted, case: Any) -> list[str]:
-    return [each.cause for each in attribute(lab, case)]
+def names(runner: Scripted, case: Any) -> list[str]:
+    return [each.cause for each in attribute(runner, case)]
 
 
 def test_engines_that_agree_to_the_bit_load_nothing_more_than_the_columns(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    runner = Scripted(tmp_path, exact)
+    found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
     assert found.verdict == "The engines agree: every log-probability is the same to the bit."
-    assert len(lab.loaded) == 2  # the columns, and the learner's tokenizer
+    assert len(runner.loaded) == 2  # the columns, and the learner's tokenizer
 
 
 def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
-    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
+    found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
     assert found.noise == pytest.approx(found.gap, rel=1.0)
     assert "as far as bfloat16 against bfloat16 can" in found.verdict
 
 
 def test_autocast_is_what_the_engines_are_said_to_compute_in(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
-    found = investigate(lab, case_of(lab, VLLM, LEARNER.with_options(autocast="bfloat16")))
+    runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
+    found = investigate(runner, case_of(runner, VLLM, LEARNER.with_options(autocast="bfloat16")))
     assert "as far as bfloat16 against bfloat16 can" in found.verdict
 
 
 def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path: Path) -> None:
     # In bfloat16 the learner rounds in another way than the sampler: lowering it proves nothing.
-    lab = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
+    runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
     learner = LEARNER.with_options(dtype="float32")
-    (named,) = attribute(lab, case_of(lab, VLLM, learner))
+    (named,) = attribute(runner, case_of(runner, VLLM, learner))
     assert (named.cause, named.confidence) == ("precision", "proven")
     assert "in float32 the sampler is" in named.told
 
@@ -80,8 +80,8 @@ def test_rounding_that_two_engines_share_in_part_is_taken_away_whole(tmp_path: P
             return logits_NV
         return rounding(engine, noisy(logits_NV, 1.8 * BFLOAT16, generator), generator)
 
-    lab = Scripted(tmp_path, partly, dtypes={"vllm": "bfloat16", "transformers": "float32"})
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER.with_options(dtype="float32")))
+    runner = Scripted(tmp_path, partly, dtypes={"vllm": "bfloat16", "transformers": "float32"})
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER.with_options(dtype="float32")))
     assert (named.cause, named.confidence) == ("precision", "proven")
     assert named.explained is not None
     assert named.explained > 0.99
@@ -91,9 +91,9 @@ def test_a_layout_is_proven_by_its_run_on_one_device(tmp_path: Path) -> None:
     def divided(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.02 * ("tensor_parallel_size" in engine.options), generator)
 
-    lab = Scripted(tmp_path, divided, layouts={"vllm": 2})
+    runner = Scripted(tmp_path, divided, layouts={"vllm": 2})
     sampler = VLLM.with_options(tensor_parallel_size=2)
-    (named,) = attribute(lab, case_of(lab, sampler, LEARNER))
+    (named,) = attribute(runner, case_of(runner, sampler, LEARNER))
     assert (named.cause, named.confidence) == ("parallel-layout", "proven")
     assert named.details == ("sampler: tensor_parallel 2",)
 
@@ -102,10 +102,10 @@ def test_a_layout_that_changes_nothing_is_not_named(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
 
-    lab = Scripted(tmp_path, wrong, layouts={"vllm": 2})
+    runner = Scripted(tmp_path, wrong, layouts={"vllm": 2})
     sampler = VLLM.with_options(tensor_parallel_size=2, kv_cache_dtype="fp8", quantization="fp8")
     assert not {"parallel-layout", "kv-cache", "quantisation"} & set(
-        names(lab, case_of(lab, sampler, LEARNER))
+        names(runner, case_of(runner, sampler, LEARNER))
     )
 
 
@@ -119,8 +119,8 @@ def test_what_a_sampler_is_told_to_round(
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.05 * (option in engine.options), generator)
 
-    lab = Scripted(tmp_path, rounded)
-    (named,) = attribute(lab, case_of(lab, VLLM.with_options(**{option: value}), LEARNER))
+    runner = Scripted(tmp_path, rounded)
+    (named,) = attribute(runner, case_of(runner, VLLM.with_options(**{option: value}), LEARNER))
     assert (named.cause, named.confidence) == (cause, "proven")
 
 
@@ -138,15 +138,15 @@ def cached(share: int) -> Any:
 
 
 def test_a_cache_of_prompts_by_the_gap_where_it_was_used(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=cached(2)))
+    runner = Scripted(tmp_path, exact)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=cached(2)))
     assert (named.cause, named.confidence) == ("prefix-caching", "proven")
     assert named.figures["cached_share"] == 0.5
 
 
 def test_a_cache_that_all_have_used_is_only_likely(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=cached(1)))
+    runner = Scripted(tmp_path, exact)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=cached(1)))
     assert (named.cause, named.confidence) == ("prefix-caching", "likely")
 
 
@@ -155,16 +155,16 @@ def test_a_cache_that_does_no_harm_is_not_named(tmp_path: Path) -> None:
         response.cached = 2 * (response.prompt % 2)
         response.logprobs = [min(each * 1.1, 0) for each in response.logprobs or []]
 
-    lab = Scripted(tmp_path, exact)
-    assert "prefix-caching" not in names(lab, case_of(lab, VLLM, LEARNER, told=innocent))
+    runner = Scripted(tmp_path, exact)
+    assert "prefix-caching" not in names(runner, case_of(runner, VLLM, LEARNER, told=innocent))
 
 
 def test_a_gap_that_nothing_explains_is_left_unexplained(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
 
-    lab = Scripted(tmp_path, wrong)
-    found = investigate(lab, case_of(lab, VLLM, LEARNER, differing=()))
+    runner = Scripted(tmp_path, wrong)
+    found = investigate(runner, case_of(runner, VLLM, LEARNER, differing=()))
     assert found.causes == ()
     assert found.left == 1.0
     assert "no experiment that could be made here" in found.verdict
@@ -174,8 +174,8 @@ def test_tensors_that_differ_make_stale_weights_likely(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
 
-    lab = Scripted(tmp_path, wrong)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, differing=("a.weight", "b.weight")))
+    runner = Scripted(tmp_path, wrong)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, differing=("a.weight", "b.weight")))
     assert (named.cause, named.confidence) == ("stale-weights", "likely")
     assert named.details == ("a.weight", "b.weight")
 
@@ -187,12 +187,12 @@ def test_a_budget_that_ends_leaves_what_is_known(tmp_path: Path) -> None:
 
     whole = Scripted(tmp_path / "whole", hot)
     assert "temperature" in names(whole, case_of(whole, VLLM, LEARNER))
-    lab = Scripted(tmp_path / "short", hot)
-    case = case_of(lab, VLLM, LEARNER)
+    runner = Scripted(tmp_path / "short", hot)
+    case = case_of(runner, VLLM, LEARNER)
     for runs in range(4):
-        lab.runs = runs
-        lab.loaded.clear()
-        found = investigate(lab, case)
+        runner.runs = runs
+        runner.loaded.clear()
+        found = investigate(runner, case)
         assert "the time ended before every experiment was made" in found.notes
         assert found.verdict
 
@@ -201,19 +201,19 @@ def test_an_experiment_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.05 * (engine.engine == "vllm"), generator)
 
-    lab = Scripted(tmp_path, rounded)
-    case = case_of(lab, VLLM.with_options(kv_cache_dtype="fp8"), LEARNER, differing=())
-    lab.refuses = lambda engine: engine.engine == "vllm"
-    found = investigate(lab, case)
+    runner = Scripted(tmp_path, rounded)
+    case = case_of(runner, VLLM.with_options(kv_cache_dtype="fp8"), LEARNER, differing=())
+    runner.refuses = lambda engine: engine.engine == "vllm"
+    found = investigate(runner, case)
     assert found.causes == ()
     assert any("kv-cache could not be tried: it cannot do that" in each for each in found.notes)
 
 
 def test_a_learner_that_cannot_score_again_is_judged_by_what_it_has_said(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    case = case_of(lab, VLLM, replace(LEARNER, engine="recorded"), told=shifted)
-    lab.refuses = lambda _: True
-    (named,) = attribute(lab, case)
+    runner = Scripted(tmp_path, exact)
+    case = case_of(runner, VLLM, replace(LEARNER, engine="recorded"), told=shifted)
+    runner.refuses = lambda _: True
+    (named,) = attribute(runner, case)
     assert named.cause == "off-by-one"
 
 
@@ -222,8 +222,8 @@ def shifted(response: Any) -> None:
 
 
 def test_a_shift_the_other_way(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=shifted))
+    runner = Scripted(tmp_path, exact)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=shifted))
     assert named.figures["shift"] == -1
     assert "one token too early" in named.told
 
@@ -233,8 +233,8 @@ def test_logprobs_that_are_no_numbers(tmp_path: Path, value: float) -> None:
     def broken(response: Any) -> None:
         response.logprobs = [value] * len(response.response_ids)
 
-    lab = Scripted(tmp_path, exact)
-    found = investigate(lab, case_of(lab, VLLM, LEARNER, told=broken))
+    runner = Scripted(tmp_path, exact)
+    found = investigate(runner, case_of(runner, VLLM, LEARNER, told=broken))
     assert found.causes == ()
     assert found.verdict.startswith("No token has a finite log-probability")
 
@@ -247,25 +247,25 @@ def test_ids_that_are_no_ids(tmp_path: Path) -> None:
                 (folder / "ids.json").write_text('[["a"], {"b": ' + "[" * 100_000)
             return folder
 
-    lab = Hostile(tmp_path, exact)
-    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    runner = Hostile(tmp_path, exact)
+    found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
     assert any("prompt-ids could not be tried" in note for note in found.notes)
 
 
 def test_a_measurement_whose_shards_are_gone(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    case = case_of(lab, VLLM, LEARNER)
+    runner = Scripted(tmp_path, exact)
+    case = case_of(runner, VLLM, LEARNER)
     for path in case.scored.glob("*.npz"):
         path.write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(EngineError, match="cannot be used"):
-        attribute(lab, case)
+        attribute(runner, case)
 
 
 def test_a_failed_control_does_not_make_a_cause(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
+    runner = Scripted(tmp_path, exact)
     control = Control("repeat", "The same engine twice", False, "It differs.")
-    assert names(lab, case_of(lab, VLLM, LEARNER, controls=(control,))) == []
+    assert names(runner, case_of(runner, VLLM, LEARNER, controls=(control,))) == []
 
 
 def test_causes_are_found_by_looking_and_each_says_what_to_do() -> None:
@@ -294,8 +294,8 @@ def test_a_temperature_between_the_columns_is_found(tmp_path: Path) -> None:
     def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
         return logits_NV / (1.37 if engine.engine == "vllm" else 1.0)
 
-    lab = Scripted(tmp_path, hot)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER))
+    runner = Scripted(tmp_path, hot)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER))
     assert named.figures["fitted"] == pytest.approx(1.37, rel=0.01)
 
 
@@ -303,10 +303,10 @@ def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> 
     def as_asked(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
         return logits_NV / (0.7 if engine.engine == "vllm" else 1.0)
 
-    lab = Scripted(tmp_path, as_asked)
+    runner = Scripted(tmp_path, as_asked)
     sampling = Sampling(samples=4, max_tokens=40, temperature=0.7)
-    case = case_of(lab, VLLM, LEARNER, sampling=sampling, processing=Processing())
-    (named,) = attribute(lab, case)
+    case = case_of(runner, VLLM, LEARNER, sampling=sampling, processing=Processing())
+    (named,) = attribute(runner, case)
     assert "the learner is wrong, 0.7 was asked for" in named.told
 
 
@@ -316,8 +316,8 @@ def test_a_temperature_that_differs_by_less_than_rounding(tmp_path: Path, heat: 
         heated = logits_NV / heat if engine.engine == "vllm" else logits_NV
         return rounding(engine, heated, generator)
 
-    lab = Scripted(tmp_path, warm, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
-    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    runner = Scripted(tmp_path, warm, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
+    found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.gap < 4 * (found.noise or 0.0)
     assert [each.cause for each in found.causes] == ["temperature"]
     assert found.causes[0].figures["fitted"] == pytest.approx(heat, abs=0.004)
@@ -331,8 +331,8 @@ def test_a_cut_that_takes_less_than_rounding(tmp_path: Path) -> None:
         kept = np.sort(rounded_NV, axis=-1)[:, -20, None]
         return np.where(rounded_NV >= kept, rounded_NV, -np.inf)
 
-    lab = Scripted(tmp_path, cut, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
-    found = investigate(lab, case_of(lab, VLLM, LEARNER))
+    runner = Scripted(tmp_path, cut, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
+    found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert [each.cause for each in found.causes] == ["truncation"]
     assert found.causes[0].figures["top_k"] == 20
 
@@ -348,8 +348,8 @@ def moved(far: int) -> Any:
 
 @pytest.mark.parametrize(("far", "words"), [(2, "two tokens too late"), (-3, "three tokens")])
 def test_a_shift_of_several_tokens(tmp_path: Path, far: int, words: str) -> None:
-    lab = Scripted(tmp_path, exact)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=moved(far)))
+    runner = Scripted(tmp_path, exact)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=moved(far)))
     assert (named.cause, named.figures["shift"]) == ("off-by-one", far)
     assert words in named.told
 
@@ -363,8 +363,8 @@ def test_a_subset_is_one_where_the_others_are_sound(
         noise = np.random.default_rng((response.prompt, response.sample)).standard_normal(TOKENS)
         response.logprobs = np.minimum(np.asarray(response.logprobs) + scale * noise, 0.0).tolist()
 
-    lab = Scripted(tmp_path, exact)
-    found = names(lab, case_of(lab, VLLM, LEARNER, told=told))
+    runner = Scripted(tmp_path, exact)
+    found = names(runner, case_of(runner, VLLM, LEARNER, told=told))
     assert ("subset-of-sequences" in found) is named
 
 
@@ -373,8 +373,8 @@ def test_one_response_of_eight(tmp_path: Path) -> None:
         if (response.prompt, response.sample) == (0, 1):
             response.logprobs = (1.3 * np.asarray(response.logprobs)).tolist()
 
-    lab = Scripted(tmp_path, exact, prompts=2)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=told))
+    runner = Scripted(tmp_path, exact, prompts=2)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=told))
     assert (named.cause, named.details) == ("subset-of-sequences", ("prompt 0 sample 1",))
 
 
@@ -395,34 +395,36 @@ def cut_short(response: Any) -> None:
     ],
 )
 def test_ends_that_are_none(tmp_path: Path, told: Any, ends: tuple[int, ...], words: str) -> None:
-    lab = Scripted(tmp_path, exact)
-    facts = replace(lab.facts(LEARNER), end_ids=ends)
-    (named,) = attribute(lab, case_of(lab, VLLM, LEARNER, told=told, learner_facts=facts))
+    runner = Scripted(tmp_path, exact)
+    facts = replace(runner.facts(LEARNER), end_ids=ends)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=told, learner_facts=facts))
     assert (named.cause, named.confidence) == ("eos-handling", "proven")
     assert words in named.told
     assert bool(named.details) == (ends == (3,))
 
 
 def test_ends_are_no_matter_where_they_were_not_to_be_heeded(tmp_path: Path) -> None:
-    lab = Scripted(tmp_path, exact)
-    facts = replace(lab.facts(LEARNER), end_ids=(3,))
+    runner = Scripted(tmp_path, exact)
+    facts = replace(runner.facts(LEARNER), end_ids=(3,))
     sampling = Sampling(samples=4, max_tokens=TOKENS, ignore_end=True)
-    assert names(lab, case_of(lab, VLLM, LEARNER, learner_facts=facts, sampling=sampling)) == []
+    assert (
+        names(runner, case_of(runner, VLLM, LEARNER, learner_facts=facts, sampling=sampling)) == []
+    )
 
 
 def test_memory_is_bounded_by_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
         return logits_NV / (1.25 if engine.engine == "vllm" else 1.0)
 
-    lab = Scripted(tmp_path, hot)
-    case = case_of(lab, VLLM, LEARNER)
+    runner = Scripted(tmp_path, hot)
+    case = case_of(runner, VLLM, LEARNER)
     monkeypatch.setattr("grpodoctor.probe.attribution.tokens.MOST_TOKENS", 30 * TOKENS + 7)
     tokens = Tokens.read(case.rollouts, case.scored)
     assert tokens.sampler_N.size == 30 * TOKENS
     assert tokens.surplus_N is not None
     assert len(tokens.prompt_B) == len(tokens.prompt_lengths_B) == 30
     assert len(tokens.surplus_N) == 30 * TOKENS
-    assert names(lab, case) == ["temperature"]
+    assert names(runner, case) == ["temperature"]
 
 
 @pytest.mark.parametrize("told", ["not told", "auto"])
@@ -430,13 +432,13 @@ def test_an_engine_that_does_not_tell_its_precision_is_not_taken_for_an_exact_on
     tmp_path: Path, told: str
 ) -> None:
     # A server, or a recorded run: rounding alone must not look like another checkpoint.
-    lab = Scripted(tmp_path, rounding, dtypes={"vllm": told})
+    runner = Scripted(tmp_path, rounding, dtypes={"vllm": told})
     learner = LEARNER.with_options(dtype="float32")
-    case = case_of(lab, VLLM, learner)
-    lab.refuses = lambda engine: engine.engine == "vllm"
-    assert names(lab, case) == []
-    lab.refuses = lambda _: True
-    assert names(lab, case) == []
+    case = case_of(runner, VLLM, learner)
+    runner.refuses = lambda engine: engine.engine == "vllm"
+    assert names(runner, case) == []
+    runner.refuses = lambda _: True
+    assert names(runner, case) == []
 
 
 def test_a_quantised_file_whose_sampler_has_no_other_weights(tmp_path: Path) -> None:
@@ -444,11 +446,11 @@ def test_a_quantised_file_whose_sampler_has_no_other_weights(tmp_path: Path) -> 
         coarse = engine.engine == "llama_cpp" or engine.options.get("quantise") == "int4"
         return noisy(logits_NV, 0.05 * coarse, generator)
 
-    lab = Scripted(tmp_path, rounded, dtypes={"llama_cpp": "Q4_K - Small"})
-    lab.refuses = lambda engine: "quantise_only" in engine.options
+    runner = Scripted(tmp_path, rounded, dtypes={"llama_cpp": "Q4_K - Small"})
+    runner.refuses = lambda engine: "quantise_only" in engine.options
     sampler = EngineSpec.of("llama_cpp", "model.gguf", {})
     learner = LEARNER.with_options(dtype="float32")
-    (named,) = attribute(lab, case_of(lab, sampler, learner))
+    (named,) = attribute(runner, case_of(runner, sampler, learner))
     assert (named.cause, named.confidence) == ("quantisation", "proven")
     assert "Q4_K" in named.told
 
@@ -463,9 +465,9 @@ def test_what_vllm_overrides_counts_as_configuration(tmp_path: Path) -> None:
         config |= json.loads(str(engine.options.get("hf_overrides", "{}")))
         return noisy(logits_NV, 0.1 * (config["rope_theta"] != 10000.0), generator)
 
-    lab = Scripted(tmp_path / "lab", turned)
+    runner = Scripted(tmp_path / "lab", turned)
     sampler = EngineSpec.of("vllm", str(model), {"hf_overrides": '{"rope_theta": 500.0}'})
     learner = EngineSpec.of("transformers", str(model), {})
-    (named,) = attribute(lab, case_of(lab, sampler, learner))
+    (named,) = attribute(runner, case_of(runner, sampler, learner))
     assert (named.cause, named.confidence) == ("model-config", "proven")
     assert named.details == ("rope_theta: sampler 500.0, learner 10000.0",)

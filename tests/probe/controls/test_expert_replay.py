@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe import run
-from grpodoctor.probe.inputs.plan import plan_of
+from grpodoctor.probe.inputs.plan import plan_from_options
 from grpodoctor.probe.results.json import read_result
 from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.report.probe import text as probe_text
@@ -34,7 +34,7 @@ class Silent:
 @pytest.fixture
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
     """Measures a pair of transformers, without the search for causes."""
-    monkeypatch.setattr(run, "Laboratory", InProcess)
+    monkeypatch.setattr(run, "EngineRunner", InProcess)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("".join(f"{text}\n" for text in texts(6)))
 
@@ -49,7 +49,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
         specs = (f"{by.format(model)}threads=1&{each}" for each in (sampler, learner))
         sides = [[each.rstrip("&")] for each in specs]
         settings = {"attribution": False, "prompts": prompts, **more}
-        plan = plan_of(*sides, sampling={"samples": 3, "max_tokens": (40,)}, **settings)
+        plan = plan_from_options(*sides, sampling={"samples": 3, "max_tokens": (40,)}, **settings)
         return run.probe(plan, tmp_path / "out", Silent())
 
     return probed

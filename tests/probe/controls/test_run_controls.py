@@ -10,7 +10,7 @@ from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.controls.controls import stale_control
 from grpodoctor.probe.controls.run_controls import (
     NOISE,
-    Rollouts,
+    SampledRollouts,
     Weights,
     repeat_of,
     self_scoring_of,
@@ -81,7 +81,7 @@ def test_what_an_engine_may_differ_from_itself_hangs_on_what_it_computes_in(
         end_ids=(1,), begin_id=None, context=99, logprobs="processed", settings=settings,
         python="3.11", load_seconds=0.1,
     )  # fmt: skip
-    rollouts = Rollouts(Sampling(), drawn, drawn, facts, again)
+    rollouts = SampledRollouts(Sampling(), drawn, drawn, facts, again)
     assert self_scoring_of(rollouts).passed is passed
     assert repeat_of(drawn, again, facts).passed is passed
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import EngineError, RunError
-from grpodoctor.probe.engines.engine_runner import Laboratory
+from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import (
     BudgetSpentError,
     Processing,
     SampleJob,
     Sampling,
     ScoreJob,
-    TokeniseJob,
+    TokenizeJob,
 )
 from grpodoctor.probe.engines.launch import _marked, complaint_of
 from grpodoctor.probe.engines.shards import read_pairs, shard_paths
@@ -30,37 +30,37 @@ def spec(**options: str | int | float | bool) -> EngineSpec:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Laboratory:
-    with Laboratory(tmp_path / "lab", PROMPTS) as laboratory:
-        yield laboratory
+def runner(tmp_path: Path) -> EngineRunner:
+    with EngineRunner(tmp_path / "lab", PROMPTS) as started:
+        yield started
 
 
-def logs(lab: Laboratory) -> list[Path]:
-    return list((lab.store.folder / "logs").glob("*.log"))
+def logs(runner: EngineRunner) -> list[Path]:
+    return list((runner.store.folder / "logs").glob("*.log"))
 
 
-def test_one_load_samples_scores_and_tokenises(lab: Laboratory) -> None:
-    own = ScoreJob(rollouts=lab.where(spec(), SAMPLE), processing=Processing())
-    sampled, scored, ids = lab.run(spec(), [SAMPLE, own, TokeniseJob()])
-    assert len(logs(lab)) == 1
+def test_one_load_samples_scores_and_tokenises(runner: EngineRunner) -> None:
+    own = ScoreJob(rollouts=runner.where(spec(), SAMPLE), processing=Processing())
+    sampled, scored, ids = runner.run(spec(), [SAMPLE, own, TokenizeJob()])
+    assert len(logs(runner)) == 1
     assert len(shard_paths(sampled)) == 3
     for left, right in read_pairs(sampled, scored):
         assert (left.logprobs_N == right.logprobs_N).all()
     assert (ids / "ids.json").exists()
-    facts = lab.facts(spec())
+    facts = runner.facts(spec())
     assert (facts.name, facts.vocab_size, facts.end_ids) == ("fault", 32, (0,))
-    assert len(logs(lab)) == 1
+    assert len(logs(runner)) == 1
 
 
-def test_the_same_is_not_done_twice_by_another_probe(lab: Laboratory) -> None:
-    (first,) = lab.run(spec(), [SAMPLE])
+def test_the_same_is_not_done_twice_by_another_probe(runner: EngineRunner) -> None:
+    (first,) = runner.run(spec(), [SAMPLE])
     before = {path: path.stat().st_mtime_ns for path in shard_paths(first)}
-    lab.close()
-    with Laboratory(lab.store.folder, PROMPTS) as again:
+    runner.close()
+    with EngineRunner(runner.store.folder, PROMPTS) as again:
         assert again.run(spec(), [SAMPLE]) == [first]
         assert {path: path.stat().st_mtime_ns for path in shard_paths(first)} == before
         assert again.run(spec(seed=1), [SAMPLE]) != [first]
-    assert len(logs(lab)) == 2
+    assert len(logs(runner)) == 2
 
 
 def test_another_model_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -68,20 +68,20 @@ def test_another_model_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> N
     model.mkdir()
     (model / "weights").write_text("old")
     engine = spec(model=str(model))
-    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
-        old = lab.where(engine, SAMPLE)
+    with EngineRunner(tmp_path / "lab", PROMPTS) as runner:
+        old = runner.where(engine, SAMPLE)
     (model / "weights").write_text("newer")
-    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
-        assert lab.where(engine, SAMPLE) != old
+    with EngineRunner(tmp_path / "lab", PROMPTS) as runner:
+        assert runner.where(engine, SAMPLE) != old
 
 
-def test_what_a_killed_engine_has_finished_is_not_done_again(lab: Laboratory) -> None:
-    (whole,) = lab.run(spec(), [SAMPLE])
+def test_what_a_killed_engine_has_finished_is_not_done_again(runner: EngineRunner) -> None:
+    (whole,) = runner.run(spec(), [SAMPLE])
     kept = {path.name: path.read_bytes() for path in shard_paths(whole)}
     (whole / "done.json").unlink()
     shard_paths(whole)[-1].unlink()
     first = shard_paths(whole)[0].stat().st_mtime_ns
-    assert lab.run(spec(), [SAMPLE]) == [whole]
+    assert runner.run(spec(), [SAMPLE]) == [whole]
     assert shard_paths(whole)[0].stat().st_mtime_ns == first
     assert {path.name: path.read_bytes() for path in shard_paths(whole)}.keys() == kept.keys()
 
@@ -93,29 +93,29 @@ def test_a_model_that_the_engine_has_downloaded_is_known_again(
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     cache = tmp_path / "hub" / "models--org--name"
     engine = spec(model="org/name", downloads=str(cache))
-    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
-        (first,) = lab.run(engine, [SAMPLE])
+    with EngineRunner(tmp_path / "lab", PROMPTS) as runner:
+        (first,) = runner.run(engine, [SAMPLE])
     assert (cache / "snapshots" / "abc").is_dir()
-    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
-        assert lab.finished(engine, [SAMPLE]) == [first]
+    with EngineRunner(tmp_path / "lab", PROMPTS) as runner:
+        assert runner.finished(engine, [SAMPLE]) == [first]
     (cache / "snapshots" / "def").mkdir()
     (cache / "refs" / "main").write_text("def")
-    with Laboratory(tmp_path / "lab", PROMPTS) as lab:
-        assert lab.finished(engine, [SAMPLE]) == [None]
+    with EngineRunner(tmp_path / "lab", PROMPTS) as runner:
+        assert runner.finished(engine, [SAMPLE]) == [None]
 
 
-def test_a_folder_takes_one_probe_at_a_time(lab: Laboratory) -> None:
+def test_a_folder_takes_one_probe_at_a_time(runner: EngineRunner) -> None:
     with pytest.raises(RunError, match="another probe works in this folder: process"):
-        Laboratory(lab.store.folder, PROMPTS)
+        EngineRunner(runner.store.folder, PROMPTS)
 
 
-def test_a_part_is_the_first_shards(lab: Laboratory) -> None:
-    (whole,) = lab.run(spec(), [SAMPLE])
-    part = lab.part_of(whole, 300)
+def test_a_part_is_the_first_shards(runner: EngineRunner) -> None:
+    (whole,) = runner.run(spec(), [SAMPLE])
+    part = runner.part_of(whole, 300)
     assert [path.name for path in shard_paths(part)] == ["shard-00000.npz", "shard-00001.npz"]
-    assert lab.part_of(whole, 300) == part
-    assert lab.part_of(whole, 10_000) == whole
-    (scored,) = lab.run(spec(), [ScoreJob(rollouts=part)])
+    assert runner.part_of(whole, 300) == part
+    assert runner.part_of(whole, 10_000) == whole
+    (scored,) = runner.run(spec(), [ScoreJob(rollouts=part)])
     assert len(list(read_pairs(part, scored))) == 2
 
 
@@ -136,15 +136,15 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_engine_that_fails_says_why(lab: Laboratory, fault: str) -> None:
+def test_an_engine_that_fails_says_why(runner: EngineRunner, fault: str) -> None:
     with pytest.raises(EngineError, match=FAULTS[fault]) as caught:
-        lab.run(spec(fault=fault), [SAMPLE])
+        runner.run(spec(fault=fault), [SAMPLE])
     assert len(str(caught.value)) < 2000
     assert "\x1b" not in str(caught.value)
-    started = len(logs(lab))
+    started = len(logs(runner))
     with pytest.raises(EngineError):
-        lab.run(spec(fault=fault), [SAMPLE])
-    assert len(logs(lab)) == started, "what has failed is not tried again"
+        runner.run(spec(fault=fault), [SAMPLE])
+    assert len(logs(runner)) == started, "what has failed is not tried again"
 
 
 LOGS = {
@@ -173,70 +173,70 @@ def test_of_a_log_what_says_most_is_told(tmp_path: Path, kind: str) -> None:
     assert complaint_of(tmp_path / "log") == told
 
 
-def test_a_refused_answer_is_not_gone_on_with(lab: Laboratory) -> None:
-    engine = spec(fault="garbage", once=str(lab.store.folder / "once"))
+def test_a_refused_answer_is_not_gone_on_with(runner: EngineRunner) -> None:
+    engine = spec(fault="garbage", once=str(runner.store.folder / "once"))
     with pytest.raises(EngineError):
-        lab.run(engine, [SAMPLE])
-    assert not lab.where(engine, SAMPLE).exists()
+        runner.run(engine, [SAMPLE])
+    assert not runner.where(engine, SAMPLE).exists()
 
 
-def test_scores_of_other_tokens_are_refused(lab: Laboratory) -> None:
-    (sampled,) = lab.run(spec(), [SAMPLE])
+def test_scores_of_other_tokens_are_refused(runner: EngineRunner) -> None:
+    (sampled,) = runner.run(spec(), [SAMPLE])
     with pytest.raises(EngineError, match="scored other tokens than it was given"):
-        lab.run(spec(fault="other_tokens"), [ScoreJob(rollouts=sampled)])
+        runner.run(spec(fault="other_tokens"), [ScoreJob(rollouts=sampled)])
 
 
-def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(lab: Laboratory) -> None:
+def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(runner: EngineRunner) -> None:
     engine = spec(fault="die", at="score")
-    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    own = ScoreJob(rollouts=runner.where(engine, SAMPLE))
     longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
-    first, second, third = lab.attempt(engine, [SAMPLE, own, longer])
+    first, second, third = runner.attempt(engine, [SAMPLE, own, longer])
     assert isinstance(first, Path)
     assert isinstance(second, EngineError)
     assert isinstance(third, Path)
-    assert len(logs(lab)) == 2
+    assert len(logs(runner)) == 2
 
 
-def test_prompts_that_cannot_be_read_are_not_asked_in_another_load(lab: Laboratory) -> None:
+def test_prompts_that_cannot_be_read_are_not_asked_in_another_load(runner: EngineRunner) -> None:
     engine = spec(fault="refuse", at="tokenise")
-    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
-    outcomes = lab.attempt(engine, [TokeniseJob(), SAMPLE, own])
+    own = ScoreJob(rollouts=runner.where(engine, SAMPLE))
+    outcomes = runner.attempt(engine, [TokenizeJob(), SAMPLE, own])
     assert {str(each) for each in outcomes} == {str(outcomes[0])}
     assert isinstance(outcomes[0], EngineError)
-    assert len(logs(lab)) == 1
+    assert len(logs(runner)) == 1
 
 
-def test_an_engine_without_a_sign_of_life_is_ended(lab: Laboratory) -> None:
+def test_an_engine_without_a_sign_of_life_is_ended(runner: EngineRunner) -> None:
     with pytest.raises(
         EngineError, match=r"gave no sign of life for 1\.5 s.*last lines: loaded.*timeout="
     ):
-        lab.run(spec(fault="hang", timeout=1.5), [SAMPLE])
+        runner.run(spec(fault="hang", timeout=1.5), [SAMPLE])
     engine = spec(fault="hang", at="score", timeout=1.5)
-    own = ScoreJob(rollouts=lab.where(engine, SAMPLE))
+    own = ScoreJob(rollouts=runner.where(engine, SAMPLE))
     longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
-    first, second, third = lab.attempt(engine, [SAMPLE, own, longer])
+    first, second, third = runner.attempt(engine, [SAMPLE, own, longer])
     assert isinstance(first, Path)
     assert isinstance(second, EngineError)
     assert isinstance(third, EngineError)
-    assert len(logs(lab)) == 2, "nobody waits for it twice"
+    assert len(logs(runner)) == 2, "nobody waits for it twice"
 
 
-def test_the_budget_ends_an_engine_and_keeps_what_is_done(lab: Laboratory) -> None:
-    lab.deadline = time.monotonic() + 4
+def test_the_budget_ends_an_engine_and_keeps_what_is_done(runner: EngineRunner) -> None:
+    runner.deadline = time.monotonic() + 4
     engine = spec(fault="hang", at="score")
     with pytest.raises(BudgetSpentError):
-        lab.attempt(engine, [SAMPLE, ScoreJob(rollouts=lab.where(engine, SAMPLE))])
-    assert lab.is_spent
-    assert lab.attempt(engine, [SAMPLE]) == [lab.where(engine, SAMPLE)]
+        runner.attempt(engine, [SAMPLE, ScoreJob(rollouts=runner.where(engine, SAMPLE))])
+    assert runner.is_spent
+    assert runner.attempt(engine, [SAMPLE]) == [runner.where(engine, SAMPLE)]
     with pytest.raises(BudgetSpentError):
-        lab.run(spec(seed=3), [SAMPLE])
+        runner.run(spec(seed=3), [SAMPLE])
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
-def test_what_left_the_process_group_is_ended_too(lab: Laboratory, tmp_path: Path) -> None:
+def test_what_left_the_process_group_is_ended_too(runner: EngineRunner, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     with pytest.raises(EngineError):
-        lab.run(spec(fault="orphan", note=str(note)), [SAMPLE])
+        runner.run(spec(fault="orphan", note=str(note)), [SAMPLE])
     with pytest.raises((ProcessLookupError, FileNotFoundError)):  # gone, or waiting to be reaped
         Path(f"/proc/{note.read_text()}/environ").read_bytes()
 
@@ -249,32 +249,32 @@ def test_what_left_the_process_group_is_ended_too(lab: Laboratory, tmp_path: Pat
         ("/bin/false", "is not a Python that can run engines"),
     ],
 )
-def test_a_python_that_is_none(lab: Laboratory, python: str, match: str) -> None:
+def test_a_python_that_is_none(runner: EngineRunner, python: str, match: str) -> None:
     with pytest.raises(EngineError, match=match):
-        lab.run(spec(python=python), [SAMPLE])
+        runner.run(spec(python=python), [SAMPLE])
 
 
-def test_a_program_or_launcher_that_is_not_there(lab: Laboratory) -> None:
+def test_a_program_or_launcher_that_is_not_there(runner: EngineRunner) -> None:
     with pytest.raises(EngineError, match="there is no such engine program"):
-        lab.facts(EngineSpec.of("program", "/nowhere.py", {}))
+        runner.facts(EngineSpec.of("program", "/nowhere.py", {}))
     with pytest.raises(EngineError, match="there is no program srun-of-nobody"):
-        lab.facts(spec(launcher="srun-of-nobody -n 2"))
+        runner.facts(spec(launcher="srun-of-nobody -n 2"))
 
 
-def test_a_launcher_stands_before_the_program(lab: Laboratory) -> None:
-    lab.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
+def test_a_launcher_stands_before_the_program(runner: EngineRunner) -> None:
+    runner.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
 
 
 def begin_to_hang(folder: Path, options: str = "") -> subprocess.Popen[bytes]:
     """A probe whose engine hangs already."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from grpodoctor.probe.engines.engine_runner import Laboratory\n"
+        "from grpodoctor.probe.engines.engine_runner import EngineRunner\n"
         "from grpodoctor.probe.inputs.engine_spec import EngineSpec\n"
-        "from grpodoctor.probe.engines.jobs import TokeniseJob\n"
+        "from grpodoctor.probe.engines.jobs import TokenizeJob\n"
         f"spec = EngineSpec.parse('program:{ENGINE}?model=x&fault=hang{options}')\n"
-        f"with Laboratory(Path({str(folder)!r}), [{{'text': 'x'}}]) as lab:\n"
-        "    lab.run(spec, [TokeniseJob()])\n"
+        f"with EngineRunner(Path({str(folder)!r}), [{{'text': 'x'}}]) as runner:\n"
+        "    runner.run(spec, [TokenizeJob()])\n"
     )
     probe = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
@@ -319,6 +319,6 @@ def test_what_a_killed_probe_has_left_is_ended_by_the_next(tmp_path: Path) -> No
     worker = Path(f"/proc/{note.read_text()}/cmdline")
     assert alive(tmp_path / "lab")
     assert worker.read_bytes()
-    with Laboratory(tmp_path / "lab", PROMPTS):
+    with EngineRunner(tmp_path / "lab", PROMPTS):
         assert not alive(tmp_path / "lab")
         assert not worker.exists() or not worker.read_bytes(), "without a mark of its own"

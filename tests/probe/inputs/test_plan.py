@@ -4,7 +4,7 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.probe.engines.jobs import Sampling
-from grpodoctor.probe.inputs.plan import plan_of, read_plan
+from grpodoctor.probe.inputs.plan import plan_from_options, read_plan
 
 GRID = """
 model = "org/name"
@@ -61,7 +61,7 @@ def test_lists_make_a_grid(tmp_path: Path) -> None:
 
 
 def test_the_same_engine_twice_is_one(tmp_path: Path) -> None:
-    plan = plan_of(["vllm:m?a=1&b=2", "vllm:m?b=2&a=1"], ["transformers:m"])
+    plan = plan_from_options(["vllm:m?a=1&b=2", "vllm:m?b=2&a=1"], ["transformers:m"])
     assert len(plan.samplers) == 1
     assert (plan.limit, plan.sampling.samples, plan.sampling.max_tokens) == (512, 8, (512,))
 
@@ -135,13 +135,13 @@ def test_a_grid_larger_than_anybody_means(tmp_path: Path) -> None:
 
 def test_options_of_the_command_line() -> None:
     with pytest.raises(ConfigError, match="--learner is missing"):
-        plan_of(["vllm:m"], [])
+        plan_from_options(["vllm:m"], [])
     with pytest.raises(ConfigError, match=r"sampling\.top_p cannot be '2'"):
-        plan_of(["vllm:m"], ["vllm:m"], sampling={"top_p": 2})
+        plan_from_options(["vllm:m"], ["vllm:m"], sampling={"top_p": 2})
 
 
 def test_the_grid_of_the_docs(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "probe.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "probe.md").read_text()
     plan = read_plan(written(tmp_path, page.partition("```toml")[2].partition("```")[0]))
     assert (len(plan.samplers), len(plan.learners), plan.cells) == (4, 4, 32)
     assert {spec.engine for spec in plan.learners} == {"transformers", "fsdp"}

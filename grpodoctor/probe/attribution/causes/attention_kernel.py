@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -25,29 +25,35 @@ class AttentionKernel(Cause):
     when = "gap"
     least = 0.4
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Kernels that are told and differ, or a gap beyond rounding, which a kernel may be."""
-        learner = scene.setup.learner
+        learner = variant.setup.learner
         if learner.engine not in ("transformers", "fsdp", "program"):
             return None
-        ours = _kernel(learner, bench.case.learner_facts)
-        theirs = _kernel(bench.case.sampler, bench.case.sampler_facts)
+        ours = _kernel(learner, experiments.case.learner_facts)
+        theirs = _kernel(experiments.case.sampler, experiments.case.sampler_facts)
         if theirs in _KERNELS and theirs != ours:
-            return Suspicion(0.45, {"try": theirs, "ours": ours})
-        if bench.is_loud(scene.gap) and theirs not in _KERNELS and learner.engine != "program":
+            return Hypothesis(0.45, {"try": theirs, "ours": ours})
+        if (
+            experiments.is_loud(variant.gap)
+            and theirs not in _KERNELS
+            and learner.engine != "program"
+        ):
             other = "eager" if ours != "eager" else "sdpa"
-            return Suspicion(0.03, {"try": other, "ours": ours})
+            return Hypothesis(0.03, {"try": other, "ours": ours})
         return None
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """The learner with the other kernel."""
-        kernel, ours = (str(suspicion.facts[key]) for key in ("try", "ours"))
-        learner = scene.setup.learner.with_options(attention=kernel)
-        after = bench.scene(scene, learner=learner)
-        return Outcome(
+        kernel, ours = (str(hypothesis.facts[key]) for key in ("try", "ours"))
+        learner = variant.setup.learner.with_options(attention=kernel)
+        after = experiments.vary(variant, learner=learner)
+        return ExperimentResult(
             told=(
                 f"with {kernel} attention in place of {ours} the learner is k3 {after.gap:.2g} "
-                f"instead of {scene.gap:.2g} nats per token away"
+                f"instead of {variant.gap:.2g} nats per token away"
             ),
             after=after,
             details=(f"learner {ours}", f"agrees with {kernel}"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench, difference_gap
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
 
 _LEAST = 0.2
 
@@ -23,27 +23,31 @@ class BatchVariance(Cause):
     )
     peels = False
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A failed control, or a gap that nothing else has explained."""
-        failed = any(each.passed is False and each.name == "repeat" for each in bench.case.controls)
-        return Suspicion(0.9 if failed else 0.1)
+        failed = any(
+            each.passed is False and each.name == "repeat" for each in experiments.case.controls
+        )
+        return Hypothesis(0.9 if failed else 0.1)
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Each engine against itself backwards; the share of the gap that this amounts to."""
-        found = {"learner": self._against_itself(bench, scene, "learner")}
-        if found["learner"] < _LEAST * scene.gap:
+        found = {"learner": self._against_itself(experiments, variant, "learner")}
+        if found["learner"] < _LEAST * variant.gap:
             try:
-                found["sampler"] = self._against_itself(bench, scene, "sampler")
+                found["sampler"] = self._against_itself(experiments, variant, "sampler")
             except EngineError:
                 found["sampler"] = 0.0  # it cannot score: it is asked for nothing
         side = max(found, key=lambda each: found[each])
-        share = found[side] / scene.gap
+        share = found[side] / variant.gap
         if share < _LEAST:
             return None
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"scoring the same tokens among other neighbours moves the {side} by k3 "
-                f"{found[side]:.2g} nats per token; the gap is {scene.gap:.2g}"
+                f"{found[side]:.2g} nats per token; the gap is {variant.gap:.2g}"
             ),
             explained=min(1.0, share),
             confidence="proven" if share > 0.5 else "likely",
@@ -52,9 +56,9 @@ class BatchVariance(Cause):
         )
 
     @staticmethod
-    def _against_itself(bench: Bench, scene: Scene, side: str) -> float:
-        setup = scene.setup
-        engine = setup.learner if side == "learner" else setup.rescored or bench.case.sampler
-        given_N = bench.score(engine, setup.processing)
-        turned_N = bench.score(engine, setup.processing, backwards=True)
+    def _against_itself(experiments: Experiments, variant: Variant, side: str) -> float:
+        setup = variant.setup
+        engine = setup.learner if side == "learner" else setup.rescored or experiments.case.sampler
+        given_N = experiments.score(engine, setup.processing)
+        turned_N = experiments.score(engine, setup.processing, backwards=True)
         return difference_gap(given_N, turned_N)

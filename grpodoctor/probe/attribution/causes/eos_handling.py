@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 
 _FEWEST_ENDS = 8
@@ -33,33 +33,37 @@ class EosHandling(Cause):
     least = _SHARE
     when = "always"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The share of the gap that sits at end tokens, or ends that are none."""
-        at_ends = self._at_ends(scene)
-        if at_ends is None and _strange(bench, scene.tokens):
-            return Suspicion(0.2, {"strange": 1.0})
+        at_ends = self._at_ends(variant)
+        if at_ends is None and _strange(experiments, variant.tokens):
+            return Hypothesis(0.2, {"strange": 1.0})
         return at_ends
 
-    def _at_ends(self, scene: Scene) -> Suspicion | None:
+    def _at_ends(self, variant: Variant) -> Hypothesis | None:
         """The share of the gap that sits at end tokens, against that of the others."""
-        tokens, last_N = scene.tokens, scene.tokens.last_N
-        if scene.setup.without_ends or scene.setup.shift or last_N.sum() < _FEWEST_ENDS:
+        tokens, last_N = variant.tokens, variant.tokens.last_N
+        if variant.setup.without_ends or variant.setup.shift or last_N.sum() < _FEWEST_ENDS:
             return None
         missing_N = ~np.isfinite(tokens.difference_N)
         if missing_N[last_N].mean() >= _SHARE and missing_N[~last_N].mean() < 1 / _TIMES:
-            return Suspicion(1.0, {"missing": float(missing_N[last_N].mean())})
+            return Hypothesis(1.0, {"missing": float(missing_N[last_N].mean())})
         share = tokens.share_at(last_N)
         if share < _SHARE or tokens.mean_at(last_N) < _TIMES * tokens.mean_at(~last_N):
             return None
-        return Suspicion(share, {"share": share})
+        return Hypothesis(share, {"share": share})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Leave end tokens out; where they are strange themselves, say how."""
-        if "strange" in suspicion.facts:
-            return Outcome(told="; ".join(_strange(bench, scene.tokens)), details=_ends(bench))
-        tokens, last_N = scene.tokens, scene.tokens.last_N
-        missing = float(suspicion.facts.get("missing", 0.0))
-        details = _ends(bench)
+        if "strange" in hypothesis.facts:
+            return ExperimentResult(
+                told="; ".join(_strange(experiments, variant.tokens)), details=_ends(experiments)
+            )
+        tokens, last_N = variant.tokens, variant.tokens.last_N
+        missing = float(hypothesis.facts.get("missing", 0.0))
+        details = _ends(experiments)
         if missing:
             told = f"{missing:.0%} of the end tokens have no log-probability on one of the sides"
             after = None
@@ -68,8 +72,8 @@ class EosHandling(Cause):
                 f"end tokens are {last_N.mean():.1%} of the tokens and carry "
                 f"{tokens.share_at(last_N):.0%} of the gap"
             )
-            after = Scene(replace(scene.setup, without_ends=True), tokens.where(~last_N))
-        return Outcome(
+            after = Variant(replace(variant.setup, without_ends=True), tokens.where(~last_N))
+        return ExperimentResult(
             told=told,
             after=after,
             confidence="proven" if details or missing else "likely",
@@ -78,19 +82,19 @@ class EosHandling(Cause):
         )
 
 
-def _ends(bench: Bench) -> tuple[str, ...]:
+def _ends(experiments: Experiments) -> tuple[str, ...]:
     """The end tokens of both sides, where they differ."""
-    ours, theirs = bench.case.sampler_facts.end_ids, bench.case.learner_facts.end_ids
+    ours, theirs = experiments.case.sampler_facts.end_ids, experiments.case.learner_facts.end_ids
     differ = set(ours) != set(theirs)
     return (f"end ids: sampler {list(ours)}, learner {list(theirs)}",) if differ else ()
 
 
-def _strange(bench: Bench, tokens: Tokens) -> list[str]:
+def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
     """What is wrong with the responses' last tokens, whatever probability they are given.
 
     What a record has left out nobody can tell, and where an end was not to be heeded none is.
     """
-    case, ids_N = bench.case, tokens.ids_N
+    case, ids_N = experiments.case, tokens.ids_N
     sampler, learner = (set(each.end_ids) for each in (case.sampler_facts, case.learner_facts))
     if ids_N is None or case.sampler.is_record or case.sampling.ignore_end or not learner:
         return []

@@ -8,9 +8,9 @@ from operator import itemgetter
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
 from grpodoctor.probe.attribution.causes.prompt_ids import PromptIds
-from grpodoctor.probe.attribution.experiments import Bench, model_path, read_config
+from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.results.token_text import texts_of
 
@@ -32,29 +32,33 @@ class HiddenPrompt(Cause):
     )
     least = 0.5
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A gap that nothing cheaper has explained."""
-        setup = scene.setup
+        setup = variant.setup
         if setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay:
             return None
-        return Suspicion(0.02) if bench.is_loud(scene.gap) else None
+        return Hypothesis(0.02) if experiments.is_loud(variant.gap) else None
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Score after each prompt that the sampler may have read."""
-        prompts = bench.sampled_prompts
+        prompts = experiments.sampled_prompts
         tried: dict[str, dict[int, list[int]]] = {}
-        for words, change in _changes(bench, scene):
+        for words, change in _changes(experiments, variant):
             changed = {number: change(ids) or ids for number, ids in prompts.items()}
             if changed != prompts and changed not in tried.values():
                 tried[words] = changed
         if not tried:
             return None
-        scenes = bench.scenes_behind(scene, [bench.behind(each) for each in tried.values()])
-        words, after = min(zip(tried, scenes, strict=True), key=lambda each: each[1].gap)
-        return Outcome(
+        variants = experiments.variants_behind(
+            variant, [experiments.behind(each) for each in tried.values()]
+        )
+        words, after = min(zip(tried, variants, strict=True), key=lambda each: each[1].gap)
+        return ExperimentResult(
             told=(
                 f"the sampler tells the learner's ids of the prompts, but after each of them "
-                f"{words} the learner is k3 {after.gap:.2g} instead of {scene.gap:.2g} nats per "
+                f"{words} the learner is k3 {after.gap:.2g} instead of {variant.gap:.2g} nats per "
                 "token away"
             ),
             after=after,
@@ -62,14 +66,14 @@ class HiddenPrompt(Cause):
         )
 
 
-def _changes(bench: Bench, scene: Scene) -> Iterator[tuple[str, _Change]]:
+def _changes(experiments: Experiments, variant: Variant) -> Iterator[tuple[str, _Change]]:
     """What may have become of a prompt, in words."""
     yield "without its first token", itemgetter(slice(1, None))
     yield "without its last token", itemgetter(slice(-1))
     yield "with its last token twice", lambda ids: [*ids, ids[-1]]
-    for token in _begins(bench):
+    for token in _begins(experiments):
         yield f"with token {token} first", partial(_led, token)
-    for limit in _limits(bench, scene.tokens):
+    for limit in _limits(experiments, variant.tokens):
         yield f"cut to its last {limit} tokens", itemgetter(slice(-limit, None))
         yield f"cut to its first {limit} tokens", itemgetter(slice(limit))
 
@@ -78,16 +82,16 @@ def _led(token: int, ids: list[int]) -> list[int]:
     return [token, *ids]
 
 
-def _begins(bench: Bench) -> list[int]:
+def _begins(experiments: Experiments) -> list[int]:
     """Tokens that may be put first: those that are told, and those that are called so."""
-    case = bench.case
+    case = experiments.case
     config = read_config(model_path(case.learner)).get("bos_token_id")
     told = [case.sampler_facts.begin_id, case.learner_facts.begin_id, config]
     called = [token for token, text in texts_of(case.learner.model).items() if text in _BEGINS]
     return [each for each in dict.fromkeys([*told, *sorted(called)]) if isinstance(each, int)]
 
 
-def _limits(bench: Bench, tokens: Tokens) -> list[int]:
+def _limits(experiments: Experiments, tokens: Tokens) -> list[int]:
     """How many tokens of a prompt may have been read: up to so many there is no gap."""
     lengths_B = tokens.prompt_lengths_B
     counts_B = np.bincount(tokens.rows_N, weights=tokens.finite_N, minlength=lengths_B.size)
@@ -95,7 +99,7 @@ def _limits(bench: Bench, tokens: Tokens) -> list[int]:
     sound = [
         length
         for length in known
-        if not bench.is_loud(
+        if not experiments.is_loud(
             float(tokens.gap_B[lengths_B <= length].sum())
             / max(float(counts_B[lengths_B <= length].sum()), 1.0)
         )

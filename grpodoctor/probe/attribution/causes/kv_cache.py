@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 
 _OPTIONS = ("kv_cache_dtype", "type_k", "type_v")
 """Of vLLM, and of llama.cpp."""
@@ -21,19 +21,21 @@ class KvCache(Cause):
     )
     when = "gap"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Whether another precision was asked for."""
-        options = bench.case.sampler.options
+        options = experiments.case.sampler.options
         asked = [str(options[name]) for name in _OPTIONS if options.get(name, "auto") != "auto"]
-        return Suspicion(0.7, {"dtype": " and ".join(asked)}) if asked else None
+        return Hypothesis(0.7, {"dtype": " and ".join(asked)}) if asked else None
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """The sampler's own scores of its tokens, with the cache as it was and without."""
-        spec = scene.setup.rescored or bench.case.sampler
-        before = bench.scene(scene, rescored=spec)
-        after = bench.scene(before, rescored=spec.with_options(**dict.fromkeys(_OPTIONS)))
-        dtype = suspicion.facts["dtype"]
-        return Outcome(
+        spec = variant.setup.rescored or experiments.case.sampler
+        before = experiments.vary(variant, rescored=spec)
+        after = experiments.vary(before, rescored=spec.with_options(**dict.fromkeys(_OPTIONS)))
+        dtype = hypothesis.facts["dtype"]
+        return ExperimentResult(
             told=(
                 f"without its {dtype} cache the sampler is k3 {after.gap:.2g} instead of "
                 f"{before.gap:.2g} nats per token away"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
 from grpodoctor.probe.attribution.causes.router_flips import steady
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _FEWEST = 200
@@ -33,9 +33,9 @@ class LongContextDrift(Cause):
     peels = False
     cost = 0
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The gap per stretch of positions, relative to what uncertainty lets expect."""
-        tokens = scene.tokens
+        tokens = variant.tokens
         # What a flip moves is passed on to all tokens behind it, which is no drift.
         at = tokens.finite_N & steady(tokens)
         positions_N = (tokens.positions_N + tokens.prompt_lengths_B[tokens.rows_N])[at]
@@ -51,17 +51,19 @@ class LongContextDrift(Cause):
             return None
         share = 1 - early * scaled_N.size / scaled_N.sum()
         facts = {"times": late / max(early, 1e-30), "correlation": rank}
-        return Suspicion(float(np.clip(share, 0, 1)), facts)
+        return Hypothesis(float(np.clip(share, 0, 1)), facts)
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Say where it sets in."""
-        times, correlation = (float(suspicion.facts[key]) for key in ("times", "correlation"))
-        return Outcome(
+        times, correlation = (float(hypothesis.facts[key]) for key in ("times", "correlation"))
+        return ExperimentResult(
             told=(
                 f"late tokens are {times:.3g} times as far off as early ones of the same "
                 f"uncertainty (rank correlation with the position {correlation:.2f})"
             ),
-            explained=suspicion.strength,
+            explained=hypothesis.strength,
             confidence="likely",
             figures={"times": times, "correlation": correlation},
         )

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench, model_path, read_config, with_model
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import (
+    Experiments,
+    model_path,
+    read_config,
+    with_model,
+)
 from grpodoctor.probe.attribution.tensors import link_files, write_once
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -33,44 +38,50 @@ class ModelConfig(Cause):
     )
     when = "gap"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Keys in which the two files differ."""
-        keys = _differing(*bench.configs())
-        return Suspicion(0.8, {"keys": ",".join(keys)}) if keys else None
+        keys = _differing(*experiments.configs())
+        return Hypothesis(0.8, {"keys": ",".join(keys)}) if keys else None
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Run the learner's weights under the sampler's keys, all of them, then one by one."""
-        keys = str(suspicion.facts["keys"]).split(",")
-        theirs, ours = bench.configs()
-        after = bench.scene(scene, learner=self._configured(bench, scene, keys))
+        keys = str(hypothesis.facts["keys"]).split(",")
+        theirs, ours = experiments.configs()
+        after = experiments.vary(variant, learner=self._configured(experiments, variant, keys))
         guilty = keys
-        if 1 < len(keys) <= _MOST_KEYS and after.gap < scene.gap:
+        if 1 < len(keys) <= _MOST_KEYS and after.gap < variant.gap:
             gaps = {
-                key: bench.scene(scene, learner=self._configured(bench, scene, [key])).gap
+                key: experiments.vary(
+                    variant, learner=self._configured(experiments, variant, [key])
+                ).gap
                 for key in keys
             }
-            guilty = [key for key in keys if gaps[key] < 0.9 * scene.gap] or keys
+            guilty = [key for key in keys if gaps[key] < 0.9 * variant.gap] or keys
         details = tuple(
             f"{key}: sampler {_shown(theirs.get(key))}, learner {_shown(ours.get(key))}"
             for key in guilty
         )
-        return Outcome(
+        return ExperimentResult(
             told=f"with the sampler's {', '.join(guilty)} the learner agrees: {details[0]}",
             after=after,
             details=details,
         )
 
-    def _configured(self, bench: Bench, scene: Scene, keys: list[str]) -> EngineSpec:
+    def _configured(
+        self, experiments: Experiments, variant: Variant, keys: list[str]
+    ) -> EngineSpec:
         """The learner with some of the sampler's keys, as a directory of links and a file."""
-        learner = scene.setup.learner
+        learner = variant.setup.learner
         source = model_path(learner)
-        (theirs, _), config = bench.configs(), read_config(source)
+        (theirs, _), config = experiments.configs(), read_config(source)
         for key in keys:
             if key in theirs:
                 config[key] = theirs[key]
             else:
                 config.pop(key, None)
-        folder = bench.scratch(f"config-{'-'.join(keys)}")
+        folder = experiments.scratch(f"config-{'-'.join(keys)}")
         link_files(source, folder, without=("config.json",))
         write_once(folder / "config.json", json.dumps(config).encode())
         return with_model(learner, folder)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _GAIN = 0.3
@@ -30,29 +30,31 @@ class OffByOne(Cause):
     cost = 0
     least = 0.5
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Correlation as the columns stand, and moved by up to three tokens either way."""
-        now = _correlation(scene.tokens)
+        now = _correlation(variant.tokens)
         shifts = [sign * far for far in _WORDS for sign in (-1, 1)]
-        moved = {shift: _correlation(_shifted(scene.tokens, shift)) for shift in shifts}
+        moved = {shift: _correlation(_shifted(variant.tokens, shift)) for shift in shifts}
         shift = max(moved, key=lambda each: moved[each])
-        if scene.setup.shift or moved[shift] < now + _GAIN:
+        if variant.setup.shift or moved[shift] < now + _GAIN:
             return None
         facts = {"shift": shift, "correlation": now, "correlation_moved": moved[shift]}
-        return Suspicion(moved[shift], facts)
+        return Hypothesis(moved[shift], facts)
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Move the sampler's column."""
-        shift = int(suspicion.facts["shift"])
-        now, moved = (float(suspicion.facts[k]) for k in ("correlation", "correlation_moved"))
+        shift = int(hypothesis.facts["shift"])
+        now, moved = (float(hypothesis.facts[k]) for k in ("correlation", "correlation_moved"))
         side, far = "late" if shift > 0 else "early", _WORDS[abs(shift)]
-        tokens = _shifted(scene.tokens, shift)
-        return Outcome(
+        tokens = _shifted(variant.tokens, shift)
+        return ExperimentResult(
             told=(
                 f"the sampler's log-probabilities stand {far} too {side} against the learner's: "
                 f"moved by {far}, their correlation rises from {now:.2f} to {moved:.2f}"
             ),
-            after=Scene(replace(scene.setup, shift=shift), tokens),
+            after=Variant(replace(variant.setup, shift=shift), tokens),
             figures={"shift": shift, "correlation": now, "correlation_moved": moved},
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -26,31 +26,40 @@ class ParallelLayout(Cause):
     when = "gap"
     least = 0.3
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Degrees above one on either side, if not the same on both."""
         theirs, ours = (
-            _degrees(each) for each in (bench.case.sampler_facts, bench.case.learner_facts)
+            _degrees(each)
+            for each in (experiments.case.sampler_facts, experiments.case.learner_facts)
         )
         divided = [side for side, of in (("learner", ours), ("sampler", theirs)) if of]
         if not divided or ours == theirs:
             return None
-        return Suspicion(0.4, {"sides": ",".join(divided)})
+        return Hypothesis(0.4, {"sides": ",".join(divided)})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Each divided side whole."""
-        best: Outcome | None = None
-        for side in str(suspicion.facts["sides"]).split(","):
+        best: ExperimentResult | None = None
+        for side in str(hypothesis.facts["sides"]).split(","):
             if side == "learner":
                 # Against scores: decoding rounds in its own way, which would hide as much again.
-                spec, facts = scene.setup.rescored or bench.case.sampler, bench.case.learner_facts
-                before = bench.scene(scene, rescored=spec)
-                after = bench.scene(before, learner=_whole(scene.setup.learner))
+                spec, facts = (
+                    variant.setup.rescored or experiments.case.sampler,
+                    experiments.case.learner_facts,
+                )
+                before = experiments.vary(variant, rescored=spec)
+                after = experiments.vary(before, learner=_whole(variant.setup.learner))
             else:
-                spec, facts = scene.setup.rescored or bench.case.sampler, bench.case.sampler_facts
-                before = bench.scene(scene, rescored=spec)
-                after = bench.scene(before, rescored=_whole(spec))
+                spec, facts = (
+                    variant.setup.rescored or experiments.case.sampler,
+                    experiments.case.sampler_facts,
+                )
+                before = experiments.vary(variant, rescored=spec)
+                after = experiments.vary(before, rescored=_whole(spec))
             layout = ", ".join(f"{name} {degree}" for name, degree in _degrees(facts).items())
-            outcome = Outcome(
+            outcome = ExperimentResult(
                 told=(
                     f"on one device the {side} ({layout}) is k3 {after.gap:.2g} instead of "
                     f"{before.gap:.2g} nats per token away"
@@ -64,7 +73,7 @@ class ParallelLayout(Cause):
         return best
 
 
-def _left(outcome: Outcome) -> float:
+def _left(outcome: ExperimentResult) -> float:
     if outcome.after is None or outcome.before is None:
         return 1.0
     return outcome.after.gap / outcome.before.gap if outcome.before.gap > 0 else 1.0

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench, model_path, with_model
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments, model_path, with_model
 from grpodoctor.probe.attribution.tensors import (
     KINDS,
     PROJECTIONS,
@@ -57,30 +57,32 @@ class PartialSync(Cause):
     )
     least = 0.5
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Whether another checkpoint is known that the sampler may hold in part."""
-        if not other_checkpoints(bench) or scene.setup.learner.options.get("weights"):
+        if not other_checkpoints(experiments) or variant.setup.learner.options.get("weights"):
             return None
-        return Suspicion(0.5)
+        return Hypothesis(0.5)
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Kinds of tensors one by one, those that help together, then their layers by halves.
 
         Where that does not do, the single projections in the same way.
         """
-        best: tuple[Scene, list[str], str] | None = None
-        for folder in other_checkpoints(bench):
-            search = _Search(bench, scene, folder)
+        best: tuple[Variant, list[str], str] | None = None
+        for folder in other_checkpoints(experiments):
+            search = _Search(experiments, variant, folder)
             found = search.known() or search.run()
             if found and (best is None or found[0].gap < best[0].gap):
                 best = (*found, folder.name)
         if best is None:
             return None
         after, groups, name = best
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"with only {', '.join(groups)} of {name} the learner is k3 {after.gap:.2g} "
-                f"instead of {scene.gap:.2g} nats per token from the sampler"
+                f"instead of {variant.gap:.2g} nats per token from the sampler"
             ),
             after=after,
             details=tuple(groups),
@@ -95,44 +97,44 @@ class _Search:
     common: the regression of a on b is the share of the group that is old.
     """
 
-    def __init__(self, bench: Bench, scene: Scene, folder: Path) -> None:
-        self.bench, self.scene = bench, scene
+    def __init__(self, experiments: Experiments, variant: Variant, folder: Path) -> None:
+        self.experiments, self.variant = experiments, variant
         self.own, self.folder = self._separable(folder)
         self.names = tensor_names(self.folder)
         self.runs = 0
 
     def _separable(self, folder: Path) -> tuple[Path, Path]:
         """Learner and other checkpoint, with heads that can be exchanged without embeddings."""
-        own = model_path(self.scene.setup.learner)
-        apart = untied(self.bench, own), untied(self.bench, folder)
+        own = model_path(self.variant.setup.learner)
+        apart = untied(self.experiments, own), untied(self.experiments, folder)
         if (apart[0] == own) != (apart[1] == folder):
             return own, folder
         return apart
 
-    def known(self) -> tuple[Scene, list[str]] | None:
+    def known(self) -> tuple[Variant, list[str]] | None:
         """The learner with those tensors that differ by checksum, if it is they."""
-        differing = self.bench.case.differing or ()
+        differing = self.experiments.case.differing or ()
         if not 0 < len(differing) < min(len(self.names), _MOST_NAMES + 1):
             return None
         names = "|".join(map(re.escape, differing))
-        learner = self.scene.setup.learner.with_options(
+        learner = self.variant.setup.learner.with_options(
             weights=str(self.folder), weights_only=f"^(?:{names})$"
         )
         try:
-            after = self.bench.scene(self.scene, learner=learner)
+            after = self.experiments.vary(self.variant, learner=learner)
         except EngineError:
             return None  # the checkpoint has none of them
-        return (after, list(differing)) if after.gap <= _DONE * self.scene.gap else None
+        return (after, list(differing)) if after.gap <= _DONE * self.variant.gap else None
 
-    def run(self) -> tuple[Scene, list[str]] | None:
+    def run(self) -> tuple[Variant, list[str]] | None:
         """The learner with what is old, and that in words.
 
         Groups may work against each other: what is found is exchanged, the rest looked at anew.
         """
-        base, taken = self.scene, Taken()
+        base, taken = self.variant, Taken()
         for among in (KINDS, PROJECTIONS):
             for _ in range(_PASSES):
-                if base.gap <= _DONE * self.scene.gap:
+                if base.gap <= _DONE * self.variant.gap:
                     break
                 grown = self._grown(base, taken, among)
                 if grown is None:
@@ -141,8 +143,8 @@ class _Search:
         return (base, [self._label(*each) for each in taken.items()]) if taken else None
 
     def _grown(
-        self, base: Scene, taken: Taken, among: Mapping[str, str]
-    ) -> tuple[Scene, Taken] | None:
+        self, base: Variant, taken: Taken, among: Mapping[str, str]
+    ) -> tuple[Variant, Taken] | None:
         """What is old besides what was taken, added group by group as long as the gap falls."""
         found: list[tuple[float, str, tuple[int, ...]]] = []
         for kind in kinds_of(self.names, among):
@@ -153,7 +155,7 @@ class _Search:
             old = self._old(base, taken, kind, left)
             if old is not None:
                 found.append((self._with(_added(taken, kind, old)).gap, kind, old))
-        best: tuple[Scene, Taken] | None = None
+        best: tuple[Variant, Taken] | None = None
         for _, kind, layers in sorted(found):
             more = _added(best[1] if best else taken, kind, layers)
             tried = self._with(more)
@@ -162,7 +164,7 @@ class _Search:
         return best
 
     def _old(
-        self, base: Scene, taken: Taken, kind: str, layers: tuple[int, ...]
+        self, base: Variant, taken: Taken, kind: str, layers: tuple[int, ...]
     ) -> tuple[int, ...] | None:
         """The layers in which a kind of tensors is old, found by halves; None if in none."""
         exchanged = self._with(_added(taken, kind, layers))
@@ -178,14 +180,14 @@ class _Search:
         halves = (self._old(base, taken, kind, half) for half in (layers[:middle], layers[middle:]))
         return tuple(layer for half in halves if half for layer in half) or None
 
-    def _with(self, taken: Taken) -> Scene:
+    def _with(self, taken: Taken) -> Variant:
         """The learner with the other checkpoint's tensors of some kinds and layers."""
         self.runs += 1
         patterns = [self._pattern(*each) for each in taken.items()]
-        learner = with_model(self.scene.setup.learner, self.own).with_options(
+        learner = with_model(self.variant.setup.learner, self.own).with_options(
             weights=str(self.folder), weights_only="|".join(f"(?:{each})" for each in patterns)
         )
-        return self.bench.scene(self.scene, learner=learner)
+        return self.experiments.vary(self.variant, learner=learner)
 
     def _layers(self, kind: str) -> tuple[int, ...]:
         return tuple(layers_of(self.names, _PATTERNS[kind]))
@@ -204,9 +206,9 @@ def _added(taken: Taken, kind: str, layers: tuple[int, ...]) -> Taken:
     return {**taken, kind: tuple(sorted({*taken.get(kind, ()), *layers}))}
 
 
-def _regression(scene: Scene, exchanged: Scene) -> tuple[float, float]:
+def _regression(variant: Variant, exchanged: Variant) -> tuple[float, float]:
     """How much of a move of the learner leads to the sampler, and the standard error of that."""
-    now, then = scene.tokens, exchanged.tokens
+    now, then = variant.tokens, exchanged.tokens
     at = now.finite_N & then.finite_N
     missing_N = np.clip(-now.difference_N[at], -_CLIP, _CLIP)
     moved_N = np.clip(then.learner_N[at] - now.learner_N[at], -_CLIP, _CLIP)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import COARSE, Bench, in_precision
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import COARSE, Experiments, in_precision
 
 _ENOUGH = 0.9
 """Of the gap: what is left in the coarser precision is then left to others to explain."""
@@ -23,46 +23,50 @@ class Precision(Cause):
     )
     when = "gap"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Whether the two precisions differ."""
-        sampler, learner = bench.dtypes
+        sampler, learner = experiments.dtypes
         if sampler == learner or not {sampler, learner} <= set(COARSE):
             return None
-        return Suspicion(0.5, {"sampler": sampler, "learner": learner})
+        return Hypothesis(0.5, {"sampler": sampler, "learner": learner})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """The learner in the sampler's precision; if that is not enough, the other way round."""
-        sampler, learner = (str(suspicion.facts[side]) for side in ("sampler", "learner"))
-        lowered = self._lowered(bench, scene, sampler)
-        if lowered is not None and _share(scene, lowered) >= _ENOUGH:
-            return _outcome(f"in {sampler} the learner", scene, lowered, sampler, learner)
+        sampler, learner = (str(hypothesis.facts[side]) for side in ("sampler", "learner"))
+        lowered = self._lowered(experiments, variant, sampler)
+        if lowered is not None and _share(variant, lowered) >= _ENOUGH:
+            return _outcome(f"in {sampler} the learner", variant, lowered, sampler, learner)
         # Two kernels round differently in the same precision: only without rounding do they agree.
-        spec = scene.setup.rescored or bench.case.sampler
+        spec = variant.setup.rescored or experiments.case.sampler
         try:
-            before = bench.scene(scene, rescored=spec)
-            raised = bench.scene(before, rescored=in_precision(spec, learner))
+            before = experiments.vary(variant, rescored=spec)
+            raised = experiments.vary(before, rescored=in_precision(spec, learner))
         except EngineError:
             if lowered is None:
                 raise
-            return _outcome(f"in {sampler} the learner", scene, lowered, sampler, learner)
-        if lowered is not None and _share(scene, lowered) > _share(before, raised):
-            return _outcome(f"in {sampler} the learner", scene, lowered, sampler, learner)
+            return _outcome(f"in {sampler} the learner", variant, lowered, sampler, learner)
+        if lowered is not None and _share(variant, lowered) > _share(before, raised):
+            return _outcome(f"in {sampler} the learner", variant, lowered, sampler, learner)
         return _outcome(f"in {learner} the sampler", before, raised, sampler, learner)
 
     @staticmethod
-    def _lowered(bench: Bench, scene: Scene, dtype: str) -> Scene | None:
+    def _lowered(experiments: Experiments, variant: Variant, dtype: str) -> Variant | None:
         try:
-            return bench.scene(scene, learner=in_precision(scene.setup.learner, dtype))
+            return experiments.vary(variant, learner=in_precision(variant.setup.learner, dtype))
         except EngineError:
             return None
 
 
-def _share(before: Scene, after: Scene) -> float:
+def _share(before: Variant, after: Variant) -> float:
     return 1 - after.gap / before.gap if before.gap > 0 else 0.0
 
 
-def _outcome(who: str, before: Scene, after: Scene, sampler: str, learner: str) -> Outcome:
-    return Outcome(
+def _outcome(
+    who: str, before: Variant, after: Variant, sampler: str, learner: str
+) -> ExperimentResult:
+    return ExperimentResult(
         told=(
             f"the sampler computes in {sampler}, the learner in {learner}: {who} is k3 "
             f"{after.gap:.2g} instead of {before.gap:.2g} nats per token away"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 
 _TIMES = 3.0
 """How many times the gap of other responses that of responses with cached prompts must be."""
@@ -22,31 +22,33 @@ class PrefixCaching(Cause):
     )
     least = 0.5
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The gap of responses whose prompts came from the cache against that of the others."""
-        tokens = scene.tokens
+        tokens = variant.tokens
         cached_B = tokens.cached_B > 0
-        if scene.setup.rescored is not None or cached_B.sum() < _FEWEST:
+        if variant.setup.rescored is not None or cached_B.sum() < _FEWEST:
             return None
         cached_N = cached_B[tokens.rows_N]
         if (~cached_B).sum() < _FEWEST:
-            return Suspicion(0.3, {"cached": float(cached_B.mean()), "times": 0.0})
+            return Hypothesis(0.3, {"cached": float(cached_B.mean()), "times": 0.0})
         fresh = tokens.mean_at(~cached_N)
         times = tokens.mean_at(cached_N) / fresh if fresh > 0 else float("inf")
         if times < _TIMES:
             return None
-        return Suspicion(tokens.share_at(cached_N), {"cached": cached_B.mean(), "times": times})
+        return Hypothesis(tokens.share_at(cached_N), {"cached": cached_B.mean(), "times": times})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Let the sampler score its own tokens, for which engines do not use the cache."""
-        cached, times = (float(suspicion.facts[key]) for key in ("cached", "times"))
+        cached, times = (float(hypothesis.facts[key]) for key in ("cached", "times"))
         compared = f", where the gap is {times:.3g} times that of the others" if times else ""
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"{cached:.0%} of the responses had their prompt from the prefix cache{compared}; "
                 "when the sampler computes the same prompts anew, the gap is gone"
             ),
-            after=bench.scene(scene, rescored=bench.case.sampler),
+            after=experiments.vary(variant, rescored=experiments.case.sampler),
             confidence="proven" if times else "likely",
             figures={"cached_share": cached} | ({"times": times} if times else {}),
         )

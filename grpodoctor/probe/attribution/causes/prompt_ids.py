@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import EXACT, Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import EXACT, Experiments
 
 _SHOWN = 3
 
@@ -26,23 +26,25 @@ class PromptIds(Cause):
     cost = 0
     """The ids are asked for with the measurement itself."""
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is always something to compare."""
-        return None if scene.setup.behind else Suspicion(0.05)
+        return None if variant.setup.behind else Hypothesis(0.05)
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Compare the ids; if they differ, score after both."""
-        sampler, own = bench.sampled_prompts, bench.learner_prompts()
+        sampler, own = experiments.sampled_prompts, experiments.learner_prompts()
         learner = {number: own[number] for number in sampler if number < len(own)}
         differing = [number for number in sorted(learner) if sampler[number] != learner[number]]
         if not differing:
             return None
-        before = bench.scene(scene, own_prompts=True)
-        after = bench.scene(scene, own_prompts=False)
+        before = experiments.vary(variant, own_prompts=True)
+        after = experiments.vary(variant, own_prompts=False)
         kinds = Counter(_kind(sampler[n], learner[n]) for n in differing)
         most, _ = kinds.most_common(1)[0]
         shown = [f"prompt {n}: {_kind(sampler[n], learner[n])}" for n in differing[:_SHOWN]]
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"{len(differing)} of {len(learner)} prompts have other ids ({most}); the learner "
                 f"is k3 {before.gap:.2g} nats per token from the sampler after its own ids, and "

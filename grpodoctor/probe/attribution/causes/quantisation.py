@@ -11,10 +11,10 @@ import numpy as np
 from scipy.optimize import nnls
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
 from grpodoctor.probe.attribution.experiments import (
     EXACT,
-    Bench,
+    Experiments,
     difference_gap,
     model_path,
     read_config,
@@ -51,32 +51,37 @@ class Quantisation(Cause):
     )
     when = "gap"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Whether a side says so, or its checkpoint does."""
         sides = {
-            "sampler": scene.setup.rescored or bench.case.sampler,
-            "learner": scene.setup.learner,
+            "sampler": variant.setup.rescored or experiments.case.sampler,
+            "learner": variant.setup.learner,
         }
-        told = {"sampler": bench.case.sampler_facts, "learner": bench.case.learner_facts}
+        told = {
+            "sampler": experiments.case.sampler_facts,
+            "learner": experiments.case.learner_facts,
+        }
         schemes = {side: _scheme(engine, told[side]) for side, engine in sides.items()}
         found = [side for side, scheme in schemes.items() if scheme]
         if not found or schemes["sampler"] == schemes["learner"]:
             return None
-        return Suspicion(0.75, {"side": found[0], "scheme": schemes[found[0]]})
+        return Hypothesis(0.75, {"side": found[0], "scheme": schemes[found[0]]})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """The quantised side without; where it cannot be had, the learner with."""
-        side, scheme = (str(suspicion.facts[key]) for key in ("side", "scheme"))
+        side, scheme = (str(hypothesis.facts[key]) for key in ("side", "scheme"))
         if side == "learner":
-            plain = _plain(scene.setup.learner, model_path(bench.case.sampler))
-            before, after = scene, bench.scene(scene, learner=plain)
+            plain = _plain(variant.setup.learner, model_path(experiments.case.sampler))
+            before, after = variant, experiments.vary(variant, learner=plain)
         else:
-            before, after = self._without(bench, scene, scheme)
-        whole = plain if side == "learner" else scene.setup.learner
-        shares, effect = _by_module(bench, before, side, whole, scheme)
-        fits = effect is None or before.gap < _BEYOND * (effect + (bench.noise or 0.0))
+            before, after = self._without(experiments, variant, scheme)
+        whole = plain if side == "learner" else variant.setup.learner
+        shares, effect = _by_module(experiments, before, side, whole, scheme)
+        fits = effect is None or before.gap < _BEYOND * (effect + (experiments.noise or 0.0))
         details = tuple(f"{kind}: {share:.0%} of the effect" for kind, share in shares.items())
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"the {side} is quantised ({scheme}): without, it is k3 {after.gap:.2g} instead of "
                 f"{before.gap:.2g} nats per token away"
@@ -90,15 +95,17 @@ class Quantisation(Cause):
         )
 
     @staticmethod
-    def _without(bench: Bench, scene: Scene, scheme: str) -> tuple[Scene, Scene]:
-        spec = scene.setup.rescored or bench.case.sampler
-        plain = _plain(spec, model_path(bench.case.learner))
+    def _without(
+        experiments: Experiments, variant: Variant, scheme: str
+    ) -> tuple[Variant, Variant]:
+        spec = variant.setup.rescored or experiments.case.sampler
+        plain = _plain(spec, model_path(experiments.case.learner))
         if plain != spec:
             with suppress(EngineError):  # of a server, say, whose weights are what they are
-                before = bench.scene(scene, rescored=spec)
-                return before, bench.scene(before, rescored=plain)
-        quantised = scene.setup.learner.with_options(quantise=_fake(scheme))
-        return scene, bench.scene(scene, learner=quantised)
+                before = experiments.vary(variant, rescored=spec)
+                return before, experiments.vary(before, rescored=plain)
+        quantised = variant.setup.learner.with_options(quantise=_fake(scheme))
+        return variant, experiments.vary(variant, learner=quantised)
 
 
 def _scheme(engine: EngineSpec, facts: EngineFacts) -> str:
@@ -138,7 +145,7 @@ def _fake(scheme: str) -> str:
 
 
 def _by_module(
-    bench: Bench, scene: Scene, side: str, learner: EngineSpec, scheme: str
+    experiments: Experiments, variant: Variant, side: str, learner: EngineSpec, scheme: str
 ) -> tuple[dict[str, float], float | None]:
     """Each kind of module's share of what quantising does, and what it does in the learner, in k3.
 
@@ -148,19 +155,19 @@ def _by_module(
     """
     if learner.engine != "transformers":
         return {}, None
-    processing = scene.setup.processing
-    tokens = scene.tokens
+    processing = variant.setup.processing
+    tokens = variant.tokens
     quantised_N = tokens.learner_N if side == "learner" else tokens.sampler_N
     try:
-        plain_N = bench.score(learner, processing)
-        whole_N = bench.score(learner.with_options(quantise=_fake(scheme)), processing)
+        plain_N = experiments.score(learner, processing)
+        whole_N = experiments.score(learner.with_options(quantise=_fake(scheme)), processing)
     except EngineError:
         return {}, None
     moves: dict[str, Floats] = {}
     for kind in _MODULES:
         only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
         with suppress(EngineError):  # a model without modules of this kind
-            moves[kind] = bench.score(only, processing) - plain_N
+            moves[kind] = experiments.score(only, processing) - plain_N
     effect = difference_gap(plain_N, whole_N)
     return _shares(moves, quantised_N - plain_N), effect if effect > EXACT else None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Integers, Tokens
 from grpodoctor.probe.controls.expert_replay import can_replay
 
@@ -30,9 +30,9 @@ class RouterFlips(Cause):
     )
     least = _LEAST
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The share of the gap that tokens with a flip have beyond that of the others."""
-        tokens = scene.tokens
+        tokens = variant.tokens
         flipped_N = _flipped(tokens)
         if flipped_N is None or (flipped_N & tokens.finite_N).sum() < _FEWEST:
             return None
@@ -45,17 +45,19 @@ class RouterFlips(Cause):
         if off < _TIMES * kept or excess < _LEAST:
             return None
         # Asked last: flips are how other causes act in a mixture, and stand in for none of them.
-        return Suspicion(0.01, {"times": off / kept if kept > 0 else float("inf")})
+        return Hypothesis(0.01, {"times": off / kept if kept > 0 else float("inf")})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Replay the sampler's experts in the learner; failing that, leave flipped tokens out."""
-        tokens = scene.tokens
+        tokens = variant.tokens
         flipped_N = _flipped(tokens)
         if flipped_N is None:
             return None
         rates_L = _flips(tokens)[_told(tokens)].mean(axis=0)
         worst = np.argsort(-rates_L)[:5]
-        rate, times = float(flipped_N[_told(tokens)].mean()), float(suspicion.facts["times"])
+        rate, times = float(flipped_N[_told(tokens)].mean()), float(hypothesis.facts["times"])
         told = (
             f"{rate:.1%} of the tokens were sent to another expert in some layer; their gap is "
             f"{times:.3g} times that of the others"
@@ -63,25 +65,25 @@ class RouterFlips(Cause):
         details = tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst)
         figures = {"flipped": rate, "times": times}
         coverage = float(_told(tokens).mean())
-        held = _replayed(bench, scene) if coverage >= _COVERED else None
+        held = _replayed(experiments, variant) if coverage >= _COVERED else None
         if held is not None:
             # Where it takes little away, other experts are a symptom: of other weights, say.
-            closed = 1 - held.gap / scene.gap
+            closed = 1 - held.gap / variant.gap
             told += f"; with the sampler's experts replayed in the learner {closed:.0%} of it goes"
             figures |= {"coverage": coverage, "replay_closes": closed}
-            return Outcome(told=told, after=held, details=details, figures=figures)
-        without = Scene(scene.setup, tokens.where(~flipped_N))
-        return Outcome(
+            return ExperimentResult(told=told, after=held, details=details, figures=figures)
+        without = Variant(variant.setup, tokens.where(~flipped_N))
+        return ExperimentResult(
             told=told, after=without, confidence="likely", details=details, figures=figures
         )
 
 
-def _replayed(bench: Bench, scene: Scene) -> Scene | None:
-    """The scene with the sampler's experts at work in the learner; None where it cannot."""
-    if not can_replay(scene.setup.learner):
+def _replayed(experiments: Experiments, variant: Variant) -> Variant | None:
+    """The variant with the sampler's experts at work in the learner; None where it cannot."""
+    if not can_replay(variant.setup.learner):
         return None
     try:
-        return bench.scene(scene, replay=True)
+        return experiments.vary(variant, replay=True)
     except EngineError:
         return None
 

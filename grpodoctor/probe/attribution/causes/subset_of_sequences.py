@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
 from grpodoctor.probe.attribution.causes.long_context_drift import expected
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
 
 _FEWEST = 6
@@ -36,11 +36,13 @@ class SubsetOfSequences(Cause):
     peels = False
     cost = 0
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Two peaks among the responses' gaps."""
-        if "router-flips" in bench.named:  # which spread along a response, and to the end of it
+        if (
+            "router-flips" in experiments.named
+        ):  # which spread along a response, and to the end of it
             return None
-        tokens = scene.tokens
+        tokens = variant.tokens
         level_B = _levels(tokens)
         known_B = np.isfinite(level_B)
         if known_B.sum() < _FEWEST:
@@ -53,13 +55,15 @@ class SubsetOfSequences(Cause):
             return None
         # Where the others are off as well, something has moved them all, and some further: those
         # of which a router sent a token elsewhere, say, or those that are surer of their tokens.
-        if bench.is_loud(tokens.mean_at(~off_B[tokens.rows_N])):
+        if experiments.is_loud(tokens.mean_at(~off_B[tokens.rows_N])):
             return None
-        return Suspicion(share, {"apart": apart, "times": times})
+        return Hypothesis(share, {"apart": apart, "times": times})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Say which, and what they share."""
-        tokens = scene.tokens
+        tokens = variant.tokens
         level_B = _levels(tokens)
         known_B = np.isfinite(level_B)
         off_B = np.zeros(level_B.size, np.bool_)
@@ -68,13 +72,13 @@ class SubsetOfSequences(Cause):
             f"prompt {tokens.prompt_B[b]} sample {tokens.sample_B[b]}"
             for b in np.flatnonzero(off_B)
         ]
-        times = float(suspicion.facts["times"])
-        return Outcome(
+        times = float(hypothesis.facts["times"])
+        return ExperimentResult(
             told=(
-                f"{int(off_B.sum())} of {off_B.size} responses carry {suspicion.strength:.0%} of "
+                f"{int(off_B.sum())} of {off_B.size} responses carry {hypothesis.strength:.0%} of "
                 f"the gap, {times:.3g} times as far off as the others{_shared(tokens, off_B)}"
             ),
-            explained=suspicion.strength,
+            explained=hypothesis.strength,
             confidence="likely",
             details=tuple(which[:12]),
             figures={"responses": float(off_B.sum()), "times": times},

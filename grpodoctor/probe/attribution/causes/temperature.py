@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.engines.jobs import Processing
 
@@ -53,23 +53,25 @@ class Temperature(Cause):
     subtle = True
     when = "gap"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The fit, if it lies elsewhere than where the learner was scored."""
-        fitted = fit(scene)
-        now = scene.setup.processing.temperature
+        fitted = fit(variant)
+        now = variant.setup.processing.temperature
         if fitted is None or abs(fitted.reported / now - 1) < _OFF or fitted.share < _HINT:
             return None
-        if is_raw(bench, fitted):
+        if is_raw(experiments, fitted):
             return None
-        return Suspicion(fitted.share, vars_of(fitted))
+        return Hypothesis(fitted.share, vars_of(fitted))
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Score at the fitted temperature and at the one that was asked for."""
-        reported, drawn = (float(suspicion.facts[k]) for k in ("reported", "drawn"))
-        after = rescored_at(bench, scene, _candidates(bench, scene, reported))
-        asked, now = bench.case.sampling.temperature, scene.setup.processing.temperature
+        reported, drawn = (float(hypothesis.facts[k]) for k in ("reported", "drawn"))
+        after = rescored_at(experiments, variant, _candidates(experiments, variant, reported))
+        asked, now = experiments.case.sampling.temperature, variant.setup.processing.temperature
         best = after.setup.processing.temperature
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"the sampler's log-probabilities are of temperature {best:.3g}, the learner's of "
                 f"{now:.3g}: {_side(asked, best, drawn)}"
@@ -79,10 +81,10 @@ class Temperature(Cause):
         )
 
 
-def fit(scene: Scene) -> Fit | None:
+def fit(variant: Variant) -> Fit | None:
     """Where between the learner's temperatures the two sides agree best; None if not told."""
-    tokens = scene.tokens
-    if tokens.at_temperature_NT is None or scene.setup.rescored is not None or not tokens.any:
+    tokens = variant.tokens
+    if tokens.at_temperature_NT is None or variant.setup.rescored is not None or not tokens.any:
         return None
     chosen_N = np.flatnonzero(tokens.finite_N)[:_FIT_TOKENS]
     columns_NT = tokens.at_temperature_NT[chosen_N].astype(np.float64)
@@ -101,13 +103,13 @@ def fit(scene: Scene) -> Fit | None:
     return Fit(reported, drawn, share)
 
 
-def fit_of_a_cut(scene: Scene) -> float | None:
+def fit_of_a_cut(variant: Variant) -> float | None:
     """As `Fit.reported` where the sampler's distribution is cut; None if not told.
 
     A cut only raises what it leaves. So at the right temperature no token is likelier to the
     learner; at a higher one rare tokens are, at a lower one frequent ones.
     """
-    tokens = scene.tokens
+    tokens = variant.tokens
     if tokens.at_temperature_NT is None or not tokens.any:
         return None
     chosen_N = np.flatnonzero(tokens.finite_N)[:_FIT_TOKENS]
@@ -147,58 +149,62 @@ def _between(columns_NT: Floats, temperature: float) -> Floats:
 
 
 def vars_of(fitted: Fit) -> dict[str, float | str]:
-    """A fit as the facts of a suspicion."""
+    """A fit as the facts of a hypothesis."""
     return {"reported": fitted.reported, "drawn": fitted.drawn, "share": fitted.share}
 
 
-def is_raw(bench: Bench, fitted: Fit) -> bool:
+def is_raw(experiments: Experiments, fitted: Fit) -> bool:
     """Whether temperature 1 is reported where another was asked for, and drawn at.
 
     A sampler that also draws at 1 ignores what it was asked for, which is another cause.
     """
-    asked = bench.case.sampling.temperature
+    asked = experiments.case.sampling.temperature
     nearer = abs(math.log(fitted.drawn / asked)) < abs(math.log(fitted.drawn))
     return abs(asked - 1) >= _ABOUT and abs(fitted.reported - 1) < _ABOUT and nearer
 
 
-def _candidates(bench: Bench, scene: Scene, fitted: float) -> list[float]:
+def _candidates(experiments: Experiments, variant: Variant, fitted: float) -> list[float]:
     """What was asked for, where the fit says so or has been bent by a cut; otherwise the fit."""
-    sampling, rounded = bench.case.sampling, round(fitted, 2)
+    sampling, rounded = experiments.case.sampling, round(fitted, 2)
     asked = sampling.temperature
     if abs(rounded / asked - 1) < _ABOUT:
-        now = scene.setup.processing.temperature
+        now = variant.setup.processing.temperature
         return [each for each in dict.fromkeys([asked, rounded]) if each != now]
     whole = Processing.of(sampling)
     if whole == Processing(temperature=asked):
         return [rounded]
-    cut = bench.scene(scene, processing=whole)
-    bent = bench.scene(scene, processing=replace(scene.setup.processing, temperature=rounded))
+    cut = experiments.vary(variant, processing=whole)
+    bent = experiments.vary(
+        variant, processing=replace(variant.setup.processing, temperature=rounded)
+    )
     return [asked] if cut.gap < bent.gap / 2 else [rounded]
 
 
-def rescored_at(bench: Bench, scene: Scene, temperatures: list[float]) -> Scene:
+def rescored_at(experiments: Experiments, variant: Variant, temperatures: list[float]) -> Variant:
     """The learner at whichever of some temperatures agrees best, scored anew.
 
     Raises:
         EngineError: if the learner cannot score at another temperature.
         BudgetSpentError: if there is no time left.
     """
-    now = scene.setup.processing
+    now = variant.setup.processing
     processings = [replace(now, temperature=each) for each in temperatures]
-    return best_processing(bench, scene, processings)
+    return best_processing(experiments, variant, processings)
 
 
-def best_processing(bench: Bench, scene: Scene, processings: list[Processing]) -> Scene:
+def best_processing(
+    experiments: Experiments, variant: Variant, processings: list[Processing]
+) -> Variant:
     """The learner under whichever processing agrees best, the engine loaded once.
 
     Raises:
         EngineError: if the learner cannot score so.
         BudgetSpentError: if there is no time left.
     """
-    bench.score_all(scene.setup.learner, processings, own_prompts=scene.setup.own_prompts)
-    scenes = [bench.scene(scene, processing=each) for each in processings]
-    least = np.median([each.tokens.finite_N.sum() for each in [scene, *scenes]])
-    return min(scenes, key=lambda each: (each.tokens.finite_N.sum() < 0.98 * least, each.gap))
+    experiments.score_all(variant.setup.learner, processings, own_prompts=variant.setup.own_prompts)
+    variants = [experiments.vary(variant, processing=each) for each in processings]
+    least = np.median([each.tokens.finite_N.sum() for each in [variant, *variants]])
+    return min(variants, key=lambda each: (each.tokens.finite_N.sum() < 0.98 * least, each.gap))
 
 
 def _side(asked: float, best: float, drawn: float) -> str:

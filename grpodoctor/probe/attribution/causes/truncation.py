@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
 from grpodoctor.probe.attribution.causes.temperature import best_processing, fit_of_a_cut
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.engines.jobs import Processing
 
@@ -45,32 +45,34 @@ class Truncation(Cause):
     subtle = True
     when = "gap"
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Differences of one sign, mass that is missing, or a cut that was asked for."""
-        tokens, now = scene.tokens, scene.setup.processing
-        if scene.setup.rescored is not None or scene.setup.shift or cuts(now):
+        tokens, now = variant.tokens, variant.setup.processing
+        if variant.setup.rescored is not None or variant.setup.shift or cuts(now):
             return None
         below = one_sided(tokens)
-        declared = cuts(Processing.of(bench.case.sampling))
+        declared = cuts(Processing.of(experiments.case.sampling))
         if below < _ONE_SIDED and lost_mass(tokens) < _LOST and not declared:
             return None
-        return Suspicion(0.9 if declared else max(below - 0.1, 0.3), {"below": below})
+        return Hypothesis(0.9 if declared else max(below - 0.1, 0.3), {"below": below})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Score with the cut that was asked for; if it is not that, with what the data suggest."""
-        tokens, now = scene.tokens, scene.setup.processing
+        tokens, now = variant.tokens, variant.setup.processing
         at = tokens.finite_N
-        candidates = _declared(bench, now)
-        after = best_processing(bench, scene, candidates) if candidates else None
-        if after is None or bench.is_loud(after.gap):
-            candidates += [cut for each in _heated(scene) for cut in _guessed(tokens, each)]
+        candidates = _declared(experiments, now)
+        after = best_processing(experiments, variant, candidates) if candidates else None
+        if after is None or experiments.is_loud(after.gap):
+            candidates += [cut for each in _heated(variant) for cut in _guessed(tokens, each)]
             if not candidates:
                 return None
-            after = best_processing(bench, scene, list(dict.fromkeys(candidates)))
+            after = best_processing(experiments, variant, list(dict.fromkeys(candidates)))
         cut = written(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())
-        asked = written(Processing.of(bench.case.sampling))
-        below = float(suspicion.facts["below"])
+        asked = written(Processing.of(experiments.case.sampling))
+        below = float(hypothesis.facts["below"])
         told = (
             f"the sampler's probabilities are renormalised under {cut}: {below:.0%} of the "
             f"differing tokens are likelier to it, and {kept:.1%} of the mass is kept on average"
@@ -79,7 +81,7 @@ class Truncation(Cause):
         if heat != now.temperature:
             told += f"; and they are of temperature {heat:.3g}, the learner's of "
             told += f"{now.temperature:.3g}"
-        return Outcome(
+        return ExperimentResult(
             told=told if asked else f"{told}; no cut was asked for",
             after=after,
             figures={
@@ -116,18 +118,18 @@ def cuts(processing: Processing) -> bool:
     return processing.top_p < 1 or processing.top_k > 0 or processing.min_p > 0
 
 
-def _declared(bench: Bench, now: Processing) -> list[Processing]:
+def _declared(experiments: Experiments, now: Processing) -> list[Processing]:
     """The cut that was asked for, at the learner's temperature and at the one asked for."""
-    asked = Processing.of(bench.case.sampling)
+    asked = Processing.of(experiments.case.sampling)
     if not cuts(asked):
         return []
     return list(dict.fromkeys([replace(asked, temperature=now.temperature), asked]))
 
 
-def _heated(scene: Scene) -> list[Processing]:
+def _heated(variant: Variant) -> list[Processing]:
     """The learner's processing, and with the temperature that fits a cut distribution."""
-    now = scene.setup.processing
-    fitted = fit_of_a_cut(scene)
+    now = variant.setup.processing
+    fitted = fit_of_a_cut(variant)
     if fitted is None or abs(fitted / now.temperature - 1) < _OTHER:
         return [now]
     return [now, replace(now, temperature=round(fitted * 20) / 20)]

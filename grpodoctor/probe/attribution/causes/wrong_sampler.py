@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, Outcome, Scene, Suspicion
-from grpodoctor.probe.attribution.experiments import Bench
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.engines.jobs import Processing
 
 _STANDARD_ERRORS = 6.0
@@ -34,11 +34,11 @@ class WrongSampler(Cause):
     when = "always"
     cost = 0
 
-    def suspect(self, bench: Bench, scene: Scene) -> Suspicion | None:
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Z of mean(log p + entropy), beyond what the gap itself can move it by."""
-        tokens = scene.tokens
+        tokens = variant.tokens
         at = tokens.finite_N
-        if tokens.surplus_N is None or at.sum() < _FEWEST or not _as_drawn(bench, scene):
+        if tokens.surplus_N is None or at.sum() < _FEWEST or not _as_drawn(experiments, variant):
             return None
         surplus_N = tokens.surplus_N[at]
         mean, spread = float(surplus_N.mean()), float(surplus_N.std())
@@ -48,16 +48,18 @@ class WrongSampler(Cause):
         allowed = _STANDARD_ERRORS * error + _OVER_GAP * np.sqrt(2 * tokens.gap) * spread
         if abs(mean) <= allowed or error == 0:
             return None
-        return Suspicion(0.9, {"z": mean / error, "mean": mean})
+        return Hypothesis(0.9, {"z": mean / error, "mean": mean})
 
-    def experiment(self, bench: Bench, scene: Scene, suspicion: Suspicion) -> Outcome | None:
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
         """Say which way."""
-        z, mean = float(suspicion.facts["z"]), float(suspicion.facts["mean"])
+        z, mean = float(hypothesis.facts["z"]), float(hypothesis.facts["mean"])
         way = "likelier" if mean > 0 else "less likely"
-        sampling = bench.case.sampling
+        sampling = experiments.case.sampling
         cut = Processing.of(sampling) != Processing(temperature=sampling.temperature)
         asked = "; the cut that was asked for is not in what is reported" if cut else ""
-        return Outcome(
+        return ExperimentResult(
             told=(
                 f"tokens are {way} than chance allows: mean of log p + entropy is {mean:.3g} nats, "
                 f"z = {z:.0f} (sound engines: below 2){asked}"
@@ -67,9 +69,9 @@ class WrongSampler(Cause):
         )
 
 
-def _as_drawn(bench: Bench, scene: Scene) -> bool:
+def _as_drawn(experiments: Experiments, variant: Variant) -> bool:
     """Whether tokens should fall as the learner says that was first scored."""
-    case = bench.case
-    if bench.named & _EXPLAIN or scene.setup.own_prompts != case.own_prompts:
+    case = experiments.case
+    if experiments.named & _EXPLAIN or variant.setup.own_prompts != case.own_prompts:
         return False
     return case.processing.temperature == case.sampling.temperature
