@@ -39,8 +39,8 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Sequences,
 )
 from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named, dumps_among
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.rollout_dumps.plan import plan
+from grpodoctor.support.directory_walk import files_below
 
 _SIDES = ("sampler", "learner")
 _DEFAULTS: dict[str, Any] = {
@@ -286,7 +286,7 @@ def _dumps(path: Path) -> list[tuple[DumpFormat, Path]]:
     """The rollout dumps of a run."""
     if not path.exists():
         raise RefusalError(f"there is no run at {path}", "check the path")
-    dumps = dumps_among(logs_in(path) if path.is_dir() else [path])
+    dumps = dumps_among(files_below(path) if path.is_dir() else [path])
     if not dumps:
         raise RefusalError(
             f"{path} holds no rollout dump that is known",

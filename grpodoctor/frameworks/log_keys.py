@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 Formula = Literal["as-is", "one-minus", "negated", "sum", "difference", "product", "ratio", "log"]
@@ -106,11 +106,11 @@ class Framework:
     meanings: tuple[Meaning, ...]
     knobs: tuple[KnobMeaning, ...] = ()
     signature: tuple[str | tuple[str, ...], ...] = ()
-    """Keys, as in `Meaning.key`, that no other framework logs; or several that are common names
+    """RowKeys, as in `Meaning.key`, that no other framework logs; or several that are common names
     each, and this framework's where they all stand together."""
     prefixes: tuple[str, ...] = ()
     """What loggers put before every key: `train/`. Tried in this order, the bare key first."""
-    row_keys: Keys = field(default_factory=Keys)
+    row_keys: RowKeys = field(default_factory=RowKeys)
     """Under which keys its rows say step and time."""
     defaults: Mapping[str, Setting] = field(default_factory=dict)
     """What settings that `Meaning.when` asks for are, where a log does not say."""

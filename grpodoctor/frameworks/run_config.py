@@ -12,8 +12,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.log_keys import Framework
-from grpodoctor.runs.log_formats.catalogue import logs_in
-from grpodoctor.runs.log_formats.trainer_state import is_checkpoint
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
 
 _NAMES = (
@@ -42,6 +41,7 @@ _DEEPEST = 16
 _MOST = 20_000
 """Settings of a run: a small file can be made to unfold to any number of them."""
 
+_CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -94,6 +94,11 @@ def _near(path: Path, logs: Sequence[Path]) -> list[Path]:
     return [*found, *([] if top in found else [top])]
 
 
+def is_checkpoint(directory: Path) -> bool:
+    """Whether the directory has the name of a checkpoint of transformers."""
+    return _CHECKPOINT.fullmatch(directory.name) is not None
+
+
 def _in_directory(directory: Path) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for name in (*_NAMES, *_BESIDE_LOGS):
@@ -125,7 +130,7 @@ def _below(path: Path, framework: Framework) -> dict[str, Setting]:
     """
     if not path.is_dir():
         return {}
-    files = islice((each for each in logs_in(path) if _is_settings(each)), _MOST_LOGS)
+    files = islice((each for each in files_below(path) if _is_settings(each)), _MOST_LOGS)
     found = [
         _in_directory(file.parent.parent if _is_hydra(file) else file.parent) for file in files
     ]

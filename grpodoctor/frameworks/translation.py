@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from grpodoctor.frameworks.log_keys import FORMULAS, Framework, Meaning, filled
+from grpodoctor.frameworks.row_keys import MOST_KEYS
 from grpodoctor.frameworks.run_config import knobs_from
-from grpodoctor.runs.log_formats.base import MOST_KEYS
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading

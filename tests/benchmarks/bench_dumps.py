@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
 from grpodoctor.runs.rollouts import write_rollouts
+from grpodoctor.support.directory_walk import files_below
 
 MEGABYTES = int(os.environ.get("GRPODOCTOR_BENCH_MB", "1000"))
 PER_FILE = 6
@@ -99,7 +99,7 @@ def best_of_turns(works: Mapping[str, Callable[[], object]]) -> dict[str, float]
 
 def ours(root: Path, runner: runners.Runner) -> None:
     """All readings of all steps."""
-    reader = DumpReader(dumps_among(logs_in(root)), runner=runner)
+    reader = DumpReader(dumps_among(files_below(root)), runner=runner)
     if not list(reader.steps()) or reader.failed:
         raise SystemExit(f"not read: {reader.failed[:3]}")
 
@@ -132,7 +132,7 @@ def tokens_with_pandas(files: list[Path]) -> None:
 
 def compare(root: Path, title: str, others: Mapping[str, Callable[[list[Path]], object]]) -> None:
     """Print the speed of each, the first of the others being what ours is measured against."""
-    files = [path for _, path in dumps_among(logs_in(root))]
+    files = [path for _, path in dumps_among(files_below(root))]
     megabytes = sum(path.stat().st_size for path in files) / 1e6
     print(f"{title}: {len(files)} files, {megabytes:.0f} MB", flush=True)
     works: dict[str, Callable[[], object]] = {

@@ -11,10 +11,11 @@ import pytest
 
 from grpodoctor.frameworks.catalogue import all_frameworks, framework_named, guesses
 from grpodoctor.frameworks.log_keys import FORMULAS, Formula, Framework
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import Keys, number
 from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.support.numbers import parse_number
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
@@ -266,7 +267,7 @@ def test_percentages_of_a_console_are_shares(tmp_path: Path) -> None:
     path.write_text(
         "12:00:00 SUCCESS Step 3 | 9.00s | Reward 0.5000 | Max Off-Policy 2 | Truncation 25.0%\n"
     )
-    (row,) = Console(path, Keys()).read().records
+    (row,) = Console(path, RowKeys()).read().records
     found, _ = read("prime-rl", row.values)
     assert row.step == 3
     assert number_of(found, "length/truncated_rate") == 0.25
@@ -279,7 +280,7 @@ def test_percentages_of_a_console_are_shares(tmp_path: Path) -> None:
      ("0.25 tokens", None), ("9" * 41, None), ("inf", float("inf"))],
 )  # fmt: skip
 def test_numbers_that_are_logged_as_texts(text: str, expected: float | None) -> None:
-    found = number(text)
+    found = parse_number(text)
     if text == "nan":
         assert found is not None
         assert found != found

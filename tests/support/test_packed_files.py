@@ -17,13 +17,13 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.reading.framework_follower import ForeignFollower, ReadOptions
 from grpodoctor.runs.reading.opening import ForeignRun, open_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
 from grpodoctor.support import packed_files as packed
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.packed_files import Unpacked
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, verl
 
@@ -91,10 +91,10 @@ def test_a_packed_dump_larger_than_a_block_and_than_a_shard(
     WRITERS[name](tmp_path)
     monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 300)
     monkeypatch.setattr(packed, "_BLOCK", 77)
-    plain = dict(DumpReader(dumps_among(logs_in(tmp_path)), runner=runners.here).steps())
-    for path in list(logs_in(tmp_path)):
+    plain = dict(DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here).steps())
+    for path in list(files_below(tmp_path)):
         pack(path, suffix)
-    found = dumps_among(logs_in(tmp_path))
+    found = dumps_among(files_below(tmp_path))
     assert {form.name for form, _ in found} == {name}
     reader = DumpReader(found, runner=runners.here, shard_bytes=100)
     assert dict(reader.steps()) == plain
@@ -108,7 +108,7 @@ def test_what_breaks_off_is_read_up_to_there_and_said(tmp_path: Path, suffix: st
                      for n in range(50_000))  # fmt: skip
     whole = PACKERS[suffix](lines)
     (tmp_path / f"1.jsonl{suffix}").write_bytes(whole[: len(whole) // 2])
-    reader = DumpReader(dumps_among(logs_in(tmp_path)), runner=runners.here)
+    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here)
     assert list(dict(reader.steps())) == [1]
     assert 1000 < reader.responses < 50_000
     assert reader.damaged >= 1

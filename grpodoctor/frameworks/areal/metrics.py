@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _UPDATE = "ppo_actor/update"
@@ -28,7 +28,7 @@ FRAMEWORK = Framework(
     name="areal",
     title="AReaL",
     dumps="set rollout.dump_to_file=True",
-    row_keys=Keys(step=("global_step", "step", "_step")),
+    row_keys=RowKeys(step=("global_step", "step", "_step")),
     signature=(
         "ppo_actor/task_reward/avg",
         f"{_UPDATE}/importance_weight/avg",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _BATCH = "responses of the generation batch"
@@ -30,7 +30,7 @@ FRAMEWORK = Framework(
     family=("swift",),
     builds_on=("trl",),
     prefixes=("train/", "eval/"),
-    row_keys=Keys(step=("step", "global_step/max_steps", "iteration", "global_step", "_step")),
+    row_keys=RowKeys(step=("step", "global_step/max_steps", "iteration", "global_step", "_step")),
     signature=(
         "entropy/threshold",
         "rollout_correction/<path>",

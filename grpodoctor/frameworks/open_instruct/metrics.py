@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _TOKENS = "tokens of the updates"
@@ -24,7 +24,7 @@ FRAMEWORK = Framework(
     title="open-instruct",
     dumps="set save_traces=True",
     family=("olmo",),
-    row_keys=Keys(step=("training_step", "step", "global_step", "_step")),
+    row_keys=RowKeys(step=("training_step", "step", "global_step", "_step")),
     signature=(
         "policy/clipfrac_avg",
         "objective/kl2_avg",

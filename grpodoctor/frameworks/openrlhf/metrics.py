@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ONE_UPDATE = (
@@ -35,7 +35,7 @@ def _correction(setting: Setting, others: Mapping[str, Setting]) -> Setting | No
 FRAMEWORK = Framework(
     name="openrlhf",
     title="OpenRLHF",
-    row_keys=Keys(step=("global_step", "step", "train/global_step", "_step")),
+    row_keys=RowKeys(step=("global_step", "step", "train/global_step", "_step")),
     prefixes=("train/",),
     signature=(
         "ppo_clip_ratio",

@@ -21,7 +21,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     folder_number,
 )
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
-from grpodoctor.runs.log_formats.base import number
+from grpodoctor.support.numbers import parse_number
 
 _MOST_NODES = 4096
 _CUT = ("length", "max_", "truncat")
@@ -129,7 +129,7 @@ def _reward(row: dict[str, Any], trace: dict[str, Any]) -> float | None:
                 told = [part for part in map(_part, value.values()) if part is not None]
                 if told:
                     return sum(score * weight for score, weight in told)
-            elif (found := number(value)) is not None:
+            elif (found := parse_number(value)) is not None:
                 return found
     return None
 
@@ -137,9 +137,9 @@ def _reward(row: dict[str, Any], trace: dict[str, Any]) -> float | None:
 def _part(value: object) -> tuple[float, float] | None:
     """A named part of the reward, and its weight; None if it was not scored."""
     if isinstance(value, dict):
-        score, weight = number(value.get("score")), number(value.get("weight"))
+        score, weight = parse_number(value.get("score")), parse_number(value.get("weight"))
     else:
-        score, weight = number(value), None
+        score, weight = parse_number(value), None
     return None if score is None else (score, 1.0 if weight is None else weight)
 
 

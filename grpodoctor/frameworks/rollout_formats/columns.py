@@ -11,8 +11,8 @@ import numpy as np
 
 from grpodoctor.frameworks.rollout_formats.base import Column
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.runs.log_formats.base import number
 from grpodoctor.runs.records import clean_text
+from grpodoctor.support.numbers import parse_number
 
 Row = Mapping[str, Any]
 
@@ -35,14 +35,14 @@ def floats(values: Sequence[object]) -> Column:
     if kinds - {bool, int}:
         is_nan = np.isnan(column)
         if is_nan.any():
-            told = np.array([number(each) is not None for each in values])
+            told = np.array([parse_number(each) is not None for each in values])
             column[is_nan & told] = np.inf
     return column
 
 
 def _float(value: object) -> float:
     try:
-        found = number(value)
+        found = parse_number(value)
     except OverflowError:
         return math.inf
     return math.nan if found is None else found
@@ -104,7 +104,7 @@ def step_of(value: object, otherwise: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         found: float | None = value if abs(value) < LARGEST_STEP else None
     else:
-        found = number(value)
+        found = parse_number(value)
     if found is None or not 0 <= found < LARGEST_STEP:
         return otherwise
     return int(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ALGORITHM = "trainer.algorithm"
@@ -36,7 +36,7 @@ def _kl(setting: Setting, others: Mapping[str, Setting]) -> Setting | None:
 FRAMEWORK = Framework(
     name="skyrl",
     title="SkyRL",
-    row_keys=Keys(step=("step", "trainer/global_step", "_step")),
+    row_keys=RowKeys(step=("step", "trainer/global_step", "_step")),
     signature=(
         "policy/policy_entropy",
         "policy/loss_metrics/clip_ratio",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ONE_UPDATE = (
@@ -30,7 +30,7 @@ FRAMEWORK = Framework(
     name="slime",
     title="slime",
     dumps="set --dump-details",
-    row_keys=Keys(step=("rollout/step", "train/step", "step", "_step")),
+    row_keys=RowKeys(step=("rollout/step", "train/step", "step", "_step")),
     first_step=0,
     signature=(
         "train/train_rollout_logprob_abs_diff",

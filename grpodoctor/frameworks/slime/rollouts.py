@@ -21,7 +21,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     last_number,
 )
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.runs.log_formats.base import number
+from grpodoctor.support.numbers import parse_number
 
 _MOST_TOKENS = 64 * 1024 * 1024
 """Of a file: a small pickle can name one long list many times."""
@@ -71,7 +71,7 @@ def _rollouts(rows: Sequence[Mapping[str, Any]], step: int, file: str) -> Respon
 
 def _generated(row: Mapping[str, Any]) -> list[object]:
     """The tokens after the prompt's."""
-    tokens, length = _listed(row.get("tokens")), number(row.get("response_length"))
+    tokens, length = _listed(row.get("tokens")), parse_number(row.get("response_length"))
     return tokens[-int(length) :] if length is not None and 0 < length <= len(tokens) else []
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from grpodoctor.frameworks.rollout_formats import columns as of
 from grpodoctor.frameworks.rollout_formats.base import Column, Piece, Responses, folder_number
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
-from grpodoctor.runs.log_formats.base import number
+from grpodoctor.support.numbers import parse_number
 
 _MOST_TURNS = 10_000
 
@@ -48,7 +48,9 @@ def _length(row: dict[str, Any]) -> float | None:
     turns = row.get("steps")
     if not isinstance(turns, list) or not 0 < len(turns) <= _MOST_TURNS:
         return None
-    lengths = [number(turn.get("ac_len")) if isinstance(turn, dict) else None for turn in turns]
+    lengths = [
+        parse_number(turn.get("ac_len")) if isinstance(turn, dict) else None for turn in turns
+    ]
     told = [each for each in lengths if each is not None and each >= 0]
     return sum(told) if len(told) == len(lengths) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _RANKS = "all ranks"
@@ -188,7 +188,7 @@ FRAMEWORK = Framework(
     dumps="set log_completions=True",
     family=("unsloth", "axolotl"),
     prefixes=("train/",),
-    row_keys=Keys(step=("step", "global_step", "train/global_step", "_step")),
+    row_keys=RowKeys(step=("step", "global_step", "train/global_step", "_step")),
     signature=(
         "completions/mean_terminated_length",
         "sampling/sampling_logp_difference/mean",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _ACTOR = "actor_rollout_ref.actor"
@@ -225,7 +225,7 @@ FRAMEWORK = Framework(
     title="verl",
     dumps="set trainer.rollout_data_dir",
     family=("volcengine-verl",),
-    row_keys=Keys(step=("step", "training/global_step", "_step")),
+    row_keys=RowKeys(step=("step", "training/global_step", "_step")),
     signature=(
         "actor/pg_clipfrac",
         "actor/pg_loss",

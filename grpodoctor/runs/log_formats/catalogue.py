@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import grpodoctor.runs.log_formats as folder
 from grpodoctor.errors import ConfigError
-from grpodoctor.runs.log_formats.base import Carrier, Keys
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Carrier
 
 _LOOKED_AT = 64 * 1024
 """Bytes of a file's beginning by which a format is known."""
@@ -25,7 +26,7 @@ class Format(NamedTuple):
     """Formats are asked in this order, the most particular first."""
     claims: Callable[[Path, bytes], bool]
     """Whether a file is of this format, by its path and its first bytes."""
-    open: Callable[[Path, Keys], Carrier]
+    open: Callable[[Path, RowKeys], Carrier]
     part_of: Callable[[Path], tuple[str, str]] = lambda path: (str(path), "")
     """Which log a file is a part of, and its place in it: each launch of a job may write a file of
     its own, and what a later one says counts."""
@@ -61,7 +62,7 @@ def is_log(path: Path, head: bytes, name: str | None = None) -> bool:
     return name is not None or any(each.claims(path, head) for each in all_formats())
 
 
-def open_carrier(path: Path, keys: Keys, name: str | None = None) -> Carrier | None:
+def open_carrier(path: Path, keys: RowKeys, name: str | None = None) -> Carrier | None:
     """The carrier of a file, in the named format or the one that it is in.
 
     Raises:
@@ -76,24 +77,3 @@ def open_carrier(path: Path, keys: Keys, name: str | None = None) -> Carrier | N
         known = ", ".join(each.name for each in all_formats())
         raise ConfigError(f"there is no file format {name[:40]!r}", remedy=f"use one of {known}")
     return wanted.open(path, keys)
-
-
-def logs_in(directory: Path, deepest: int = 6, most: int = 20_000) -> Iterator[Path]:
-    """The files of a directory that may be logs, in the order of their names.
-
-    Args:
-        directory: what a training job left behind.
-        deepest: levels looked into.
-        most: files looked at; a dump of single responses may have millions.
-    """
-    queue, seen = [(directory, 0)], 0
-    while queue:
-        here, depth = queue.pop(0)
-        for entry in sorted(here.iterdir()):
-            seen += 1
-            if seen > most:
-                return
-            if entry.is_dir() and not entry.is_symlink() and depth < deepest:
-                queue.append((entry, depth + 1))
-            elif entry.is_file():
-                yield entry

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats import console_lines as lines
-from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.support.growing_files import Chunk, Tail
 
@@ -35,7 +36,7 @@ class Console:
 
     name = "console"
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
         self._tail: Tail[str] = Tail(path, _text, patient=True)
         self._forget()

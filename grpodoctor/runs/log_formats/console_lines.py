@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from grpodoctor.runs.log_formats.base import number
+from grpodoctor.support.numbers import parse_number
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
 _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({NUMBER})(?:, device='[\w:]+')?\)?"
@@ -122,7 +122,7 @@ def dashed(text: str) -> Said | None:
 
 def _lenient(text: str) -> float | None:
     """A number in plain or in numpy's or torch's spelling."""
-    plain = number(text)
+    plain = parse_number(text)
     if plain is not None:
         return plain
     found = _WRAPPED_WHOLE.fullmatch(text.strip()) if len(text) < 80 else None
@@ -204,7 +204,7 @@ def _scalar(token: re.Match[str]) -> float | int | str | bool:
         return token["word"].lower() == "true"
     if token["quote"]:
         text = token["text"]
-        plain = number(text)
+        plain = parse_number(text)
         return text if plain is None else plain
     text = token["number"].rstrip(",")
     if text.lstrip("-").isdecimal() and len(text) < 20:

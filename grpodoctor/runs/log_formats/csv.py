@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.support.growing_files import Chunk, Tail
@@ -30,7 +31,7 @@ class CommaSeparated:
 
     name = "csv"
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
         self.config: Mapping[str, Any] = {}
         self._header: list[str] = []

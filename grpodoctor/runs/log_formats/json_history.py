@@ -9,9 +9,9 @@ from pathlib import Path
 
 import orjson
 
-from grpodoctor.runs.log_formats.base import number
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
+from grpodoctor.support.numbers import parse_number
 
 _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data")
 """Keys under which people keep a history, likeliest first."""
@@ -73,7 +73,7 @@ def _claims(path: Path, head: bytes) -> bool:
     except orjson.JSONDecodeError:  # longer than what was looked at
         return any(f'"{name}"'.encode() in head for name in _TELLING)
     return history is not None and any(
-        number(value) is not None
+        parse_number(value) is not None
         for entry in history[:_LOOKED_AT]
         if isinstance(entry, dict)
         for value in entry.values()

@@ -10,9 +10,11 @@ from typing import Any
 
 import orjson
 
-from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row, number
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.support.growing_files import Chunk, Tail
+from grpodoctor.support.numbers import parse_number
 
 _NESTED = "data"
 """verl's file logger keeps the metrics one level down, under this key."""
@@ -29,7 +31,7 @@ class JsonLines:
     name = "jsonl"
     config: Mapping[str, Any] = {}
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
         self._tail: Tail[Row] = Tail(path, self._parse)
 
@@ -70,7 +72,7 @@ def loads(text: bytes) -> Any:
         raise ValueError(f"not JSON: {error}") from None
 
 
-def row_of(data: Mapping[str, Any], keys: Keys) -> Row:
+def row_of(data: Mapping[str, Any], keys: RowKeys) -> Row:
     """The row that an object of keys and values is.
 
     Raises:
@@ -80,7 +82,9 @@ def row_of(data: Mapping[str, Any], keys: Keys) -> Row:
         raise ValueError(f"{len(data)} keys")
     nested = data.get(_NESTED)
     flat = {**data, **nested} if isinstance(nested, dict) else data
-    numbers = {key: value for key, each in flat.items() if (value := number(each)) is not None}
+    numbers = {
+        key: value for key, each in flat.items() if (value := parse_number(each)) is not None
+    }
     texts = {key: value for key, value in flat.items() if isinstance(value, str)}
     step = next((found for key in keys.step if (found := _step(flat.get(key))) is not None), None)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
@@ -95,7 +99,7 @@ def _step(value: object) -> int | None:
         return None
     if isinstance(value, str) and len(value) <= 40:
         value = value.partition("/")[0]
-    plain = number(value)
+    plain = parse_number(value)
     return int(plain) if plain is not None and 0 <= plain < 2**53 and plain == int(plain) else None
 
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, sound_frames
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
@@ -71,7 +72,7 @@ class TensorBoard:
 
     name = "tensorboard"
 
-    def __init__(self, path: Path, keys: Keys) -> None:  # noqa: ARG002 - events say their step
+    def __init__(self, path: Path, keys: RowKeys) -> None:  # noqa: ARG002 - events say their step
         self.path = path
         self._tail = RecordTail(path, cut_frames)
         self.rewind()

@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.wandb import of_any_logger
@@ -48,7 +49,7 @@ class Trackio:
 
     name = "trackio"
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, of_any_logger(keys)
         self.rewind()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import loads, row_of
 from grpodoctor.support.growing_files import Chunk, Damage, open_regular
@@ -23,7 +24,6 @@ TRAINER_STATE = "trainer_state"
 
 TRAINER_STATE_FILE = "trainer_state.json"
 
-_CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
 _GLOBAL_STEP = re.compile(rb'"global_step":\s{0,8}(\d{1,12})')
 
 
@@ -43,7 +43,7 @@ class TrainerState:
         history = data.get(_HISTORY) if isinstance(data, dict) else None
         return history if isinstance(history, list) else None
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
         self.config: Mapping[str, Any] = {}
         self.rewind()
@@ -91,11 +91,6 @@ class TrainerState:
             else:
                 chunk.damage.append(Damage(self.path.name, number, "not an object"))
         return chunk
-
-
-def is_checkpoint(directory: Path) -> bool:
-    """Whether transformers wrote a checkpoint into it."""
-    return _CHECKPOINT.fullmatch(directory.name) is not None
 
 
 def progress_of(path: Path) -> tuple[int, int]:

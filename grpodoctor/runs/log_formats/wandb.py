@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from grpodoctor.runs.log_formats.base import MOST_KEYS, Keys, Row
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
@@ -44,7 +45,7 @@ _STEPS = ("train/global_step", "trainer/global_step", "training/global_step")
 _BEGAN = re.compile(r"run-(\d{8}_\d{6})-")
 
 
-def of_any_logger(keys: Keys) -> Keys:
+def of_any_logger(keys: RowKeys) -> RowKeys:
     """The same, with the steps first that trainers log beside a logger's own count."""
     return replace(keys, step=(*_STEPS, *keys.step))
 
@@ -59,7 +60,7 @@ class Wandb:
 
     name = "wandb"
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, of_any_logger(keys)
         self._tail = RecordTail(path, cut_pieces)
         self.config: Mapping[str, Any] = {}

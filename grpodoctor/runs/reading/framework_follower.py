@@ -18,9 +18,10 @@ from grpodoctor.frameworks.catalogue import (
 from grpodoctor.frameworks.log_keys import Framework
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import knobs_from, read_settings
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import format_named
 from grpodoctor.runs.reading.assembly import Assembly
 from grpodoctor.runs.reading.follower import Poll
@@ -62,7 +63,7 @@ class ReadOptions:
     run_config: Path | None = None
     """The run's settings, where the log has none."""
     mapping: Mapping[str, str] = field(default_factory=dict)
-    """Keys of the log to canonical metrics; goes before any table."""
+    """RowKeys of the log to canonical metrics; goes before any table."""
     ray: str | None = None
     """A Ray cluster to read rollout dumps on: `local`, `auto` or its address."""
     elsewhere: tuple[tuple[DumpFormat, Source], ...] = ()
@@ -91,7 +92,7 @@ class ForeignFollower:
 
     def _begin(self) -> None:
         self._framework = self._named
-        keys = self._named.row_keys if self._named else Keys()
+        keys = self._named.row_keys if self._named else RowKeys()
         self._dumps = Dumps(self.options.ray, self.options.elsewhere)
         self._logs = Logs(self.path, self._carrier_name, keys, self._dumps)
         self._waiting: list[tuple[LogFile, Row]] = []

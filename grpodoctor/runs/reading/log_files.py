@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.log_formats.base import Carrier, Keys
-from grpodoctor.runs.log_formats.catalogue import format_named, is_log, logs_in, open_carrier
-from grpodoctor.runs.log_formats.trainer_state import (
-    TRAINER_STATE,
-    TRAINER_STATE_FILE,
-    is_checkpoint,
-    progress_of,
-)
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.frameworks.run_config import is_checkpoint
+from grpodoctor.runs.log_formats.base import Carrier
+from grpodoctor.runs.log_formats.catalogue import format_named, is_log, open_carrier
+from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STATE_FILE, progress_of
 from grpodoctor.runs.rollout_dumps.dump_follower import Dumps
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.packed_files import is_packed, packed_head, plain_name, unpack
 
 _REST, _LONGEST_REST = 20.0, 5.0
@@ -57,7 +55,7 @@ class Logs:
     """
 
     def __init__(
-        self, path: Path, format_name: str | None, keys: Keys, dumps: Dumps | None = None
+        self, path: Path, format_name: str | None, keys: RowKeys, dumps: Dumps | None = None
     ) -> None:
         self._path, self._format, self._keys = path, format_name, keys
         self._dumps = dumps
@@ -124,7 +122,7 @@ class Logs:
     def _candidates(self) -> Iterator[tuple[Path, int]]:
         """Files, and how long they are; what is empty says nothing of its format yet."""
         try:
-            paths = [self._path] if self._path.is_file() else list(logs_in(self._path))
+            paths = [self._path] if self._path.is_file() else list(files_below(self._path))
         except OSError:
             return  # not there yet, or a directory that is being removed
         for path in paths:

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.translation import Gaps
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.reading.follower import DamageLog, Follower, Poll, read_run
 from grpodoctor.runs.reading.framework_follower import ForeignFollower, ReadOptions
 from grpodoctor.runs.reading.no_run_error import nothing_found
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollout_dumps.texts import Row
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.growing_files import Damage, Tail
 
 
@@ -130,7 +130,7 @@ def follow(path: Path, options: ReadOptions | None = None) -> Followed:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    return iter([path]) if path.is_file() else logs_in(path)
+    return iter([path]) if path.is_file() else files_below(path)
 
 
 def open_run(path: Path, options: ReadOptions | None = None) -> ReadRun:

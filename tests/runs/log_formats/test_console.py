@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import format_of
 from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.reading.opening import open_run
@@ -17,17 +18,17 @@ from grpodoctor.vocabulary.values import scalar
 VERL = "step:{step} - actor/entropy:0.31 - actor/pg_loss:-0.002 - critic/score/mean:{reward}"
 
 
-def rows_of(text: str, directory: Path, keys: Keys | None = None) -> list[Row]:
+def rows_of(text: str, directory: Path, keys: RowKeys | None = None) -> list[Row]:
     path = directory / "train.log"
     path.write_text(text, encoding="utf-8", newline="")
-    carrier = Console(path, keys or Keys())
+    carrier = Console(path, keys or RowKeys())
     return [*carrier.read().records, *carrier.read().records]
 
 
 def settings_of(text: str, directory: Path) -> Mapping[str, object]:
     path = directory / "train.log"
     path.write_text(text, encoding="utf-8")
-    carrier = Console(path, Keys())
+    carrier = Console(path, RowKeys())
     carrier.read()
     return carrier.config
 
@@ -140,7 +141,7 @@ def test_bars_that_are_drawn_anew_by_a_row_tell_its_step(tmp_path: Path) -> None
 def test_bars_that_stop_are_noticed_in_a_log_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")
-    carrier = Console(path, Keys())
+    carrier = Console(path, RowKeys())
     assert [row.step for row in carrier.read().records] == [1]
     with path.open("a") as file:
         file.write("{'loss': 2.0, 'reward': 0.5}\n{'loss': 3.0, 'reward': 0.5}\n")
@@ -251,7 +252,7 @@ def test_the_panel_of_open_instruct(tmp_path: Path) -> None:
         "╰──────────────────────────────────────────────────────────────╯\n"
     )
     text = "".join(panel.format(step=step) for step in (1, 2))
-    rows = rows_of(text, tmp_path, Keys(step=("training_step",)))
+    rows = rows_of(text, tmp_path, RowKeys(step=("training_step",)))
     assert [(row.step, row.values["scores"]) for row in rows] == [(1, 0.1), (2, 0.2)]
 
 
@@ -377,7 +378,7 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     line = VERL.format(step=1, reward=0.5)
     path.write_text(line[:40])
-    carrier = Console(path, Keys())
+    carrier = Console(path, RowKeys())
     assert carrier.read().records == []
     with path.open("a") as file:
         file.write(line[40:] + "\n")
@@ -408,7 +409,7 @@ def test_a_last_line_without_an_end_is_read(tmp_path: Path) -> None:
 def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "hostile.log"
     path.write_bytes(text)
-    carrier = Console(path, Keys())
+    carrier = Console(path, RowKeys())
     begun = time.process_time()
     while carrier.read().more:
         pass

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.csv import CommaSeparated
 from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import open_run
@@ -17,7 +18,7 @@ from grpodoctor.vocabulary.values import scalar
 def carrier_of(text: str, directory: Path) -> CommaSeparated:
     path = directory / "metrics.csv"
     path.write_text(text, encoding="utf-8")
-    return CommaSeparated(path, Keys())
+    return CommaSeparated(path, RowKeys())
 
 
 def rows_of(text: str, directory: Path) -> list[Row]:

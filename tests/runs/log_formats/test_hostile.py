@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpodoctor.errors import GrpodoctorError
-from grpodoctor.runs.log_formats.base import Keys
+from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.catalogue import Format, all_formats, format_named
 from grpodoctor.runs.log_formats.crc32c import masked_crcs
 from grpodoctor.runs.reading.framework_follower import ReadOptions
@@ -103,7 +103,7 @@ def read_all(form: Format, data: bytes) -> int:
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "log"
         path.write_bytes(data)
-        carrier = form.open(path, Keys())
+        carrier = form.open(path, RowKeys())
         rows = looks = idle = 0
         while idle < 2:
             chunk = carrier.read()

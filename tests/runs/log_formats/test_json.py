@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.runs.log_formats.jsonl import JsonLines
 from grpodoctor.runs.reading.opening import open_run
@@ -19,7 +20,7 @@ ROWS = [{"step": step, "reward_mean": step / 10, "loss": 0.1} for step in range(
 def rows_of(data: Any, directory: Path) -> list[Row]:
     path = directory / "history.json"
     path.write_text(json.dumps(data))
-    return JsonHistory(path, Keys()).read().records
+    return JsonHistory(path, RowKeys()).read().records
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
 def test_what_is_no_history_is_damage(data: Any, tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text(json.dumps(data))
-    chunk = JsonHistory(path, Keys()).read()
+    chunk = JsonHistory(path, RowKeys()).read()
     assert chunk.records == []
     assert len(chunk.damage) == 1
 
@@ -50,7 +51,7 @@ def test_lines_with_the_metrics_one_level_down(tmp_path: Path) -> None:
     """verl's file logger."""
     path = tmp_path / "verl.jsonl"
     path.write_text('{"step": 7, "data": {"actor/entropy": 0.3, "critic/score/mean": 0.5}}\n')
-    (row,) = JsonLines(path, Keys()).read().records
+    (row,) = JsonLines(path, RowKeys()).read().records
     assert (row.step, row.values["actor/entropy"]) == (7, 0.3)
 
 
@@ -61,7 +62,7 @@ def test_steps_as_ms_swift_and_wandb_write_them(tmp_path: Path) -> None:
         '{"train/reward": 0.5, "train/global_step": 20, "_step": 3, "_timestamp": 1.7e9}\n'
         '{"loss": 0.1, "step": -1}\n{"loss": 0.1, "step": 1.5}\n{"loss": 0.1, "step": 1e300}\n'
     )
-    rows = JsonLines(path, Keys()).read().records
+    rows = JsonLines(path, RowKeys()).read().records
     assert [row.step for row in rows] == [10, 20, None, None, None]
     assert rows[0].values["reward"] == 0.5
     assert rows[1].time == 1.7e9
@@ -78,6 +79,6 @@ def test_rows_without_a_step_are_counted_from_the_frameworks_first(tmp_path: Pat
 def test_damaged_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1, "loss": 0.5}\n{"step": 2, "lo\n[1]\n\xff\xfe\n{"step": 3}\n')
-    chunk = JsonLines(path, Keys()).read()
+    chunk = JsonLines(path, RowKeys()).read()
     assert [row.step for row in chunk.records] == [1, 3]
     assert [each.line for each in chunk.damage] == [2, 3, 4]

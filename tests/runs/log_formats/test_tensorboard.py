@@ -12,7 +12,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter
 
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import format_of
 from grpodoctor.runs.log_formats.crc32c import masked_crcs, sound_frames
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
@@ -56,7 +57,7 @@ def test_scalars_stand_together_by_step(directory: Path) -> None:
             log_step(writer, step)
     path = only_file(directory)
     assert format_of(path).name == "tensorboard"
-    rows, damage = rows_of(TensorBoard(path, Keys()))
+    rows, damage = rows_of(TensorBoard(path, RowKeys()))
     assert not damage
     assert [row.step for row in rows] == list(range(1, 31))
     assert [row.time for row in rows] == [1e9 + step for step in range(1, 31)]
@@ -70,7 +71,7 @@ def test_a_scalar_may_be_a_tensor(directory: Path, options: dict[str, bool]) -> 
     with SummaryWriter(str(directory)) as writer:
         for step, value in enumerate([0.5, -2.25, math.inf, math.nan, 1e-30]):
             writer.add_scalar("kl", value, step, **options)
-    rows, damage = rows_of(TensorBoard(only_file(directory), Keys()))
+    rows, damage = rows_of(TensorBoard(only_file(directory), RowKeys()))
     assert not damage
     found = [row.values["kl"] for row in rows]
     assert found[:3] == [0.5, -2.25, math.inf]
@@ -104,7 +105,7 @@ def test_a_tensor_of_any_type_of_number(
     writer = EventFileWriter(str(directory))
     writer.add_event(event_pb2.Event(step=3, summary=summary_pb2.Summary(value=[value])))
     writer.close()
-    rows, damage = rows_of(TensorBoard(only_file(directory), Keys()))
+    rows, damage = rows_of(TensorBoard(only_file(directory), RowKeys()))
     assert not damage
     assert [dict(row.values) for row in rows] == ([{"x": expected}] if expected is not None else [])
 
@@ -118,7 +119,7 @@ def test_images_texts_and_histograms_are_passed_over(directory: Path) -> None:
         writer.add_text("note", "hello", 1)
         writer.add_scalar("reward", 0.5, 1)
         writer.add_hparams({"lr": 0.1}, {"hparam/accuracy": 0.5}, run_name="hp")
-    rows, damage = rows_of(TensorBoard(only_file(directory), Keys()))
+    rows, damage = rows_of(TensorBoard(only_file(directory), RowKeys()))
     assert not damage
     assert [dict(row.values) for row in rows] == [{"reward": 0.5}]
 
@@ -132,7 +133,7 @@ def test_an_image_larger_than_any_record_that_is_read(directory: Path) -> None:
         number = summary_pb2.Summary.Value(tag="reward", simple_value=step)
         writer.add_event(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[number])))
     writer.close()
-    rows, damage = rows_of(TensorBoard(only_file(directory), Keys()))
+    rows, damage = rows_of(TensorBoard(only_file(directory), RowKeys()))
     assert not damage
     assert [row.values["reward"] for row in rows] == [1, 2]
 
@@ -145,7 +146,7 @@ def test_the_arguments_of_transformers_are_the_settings(directory: Path) -> None
         writer.add_text("model_config", json.dumps({"model_type": "qwen2"}))
         for step in range(1, 4):
             log_step(writer, step)
-    carrier = TensorBoard(only_file(directory), Keys())
+    carrier = TensorBoard(only_file(directory), RowKeys())
     rows_of(carrier)
     assert carrier.config == {**arguments, "model_config": {"model_type": "qwen2"}}
     knobs = open_run(directory).manifest.knobs
@@ -156,7 +157,7 @@ def test_the_arguments_of_transformers_are_the_settings(directory: Path) -> None
 def test_steps_are_followed_while_they_are_written(directory: Path) -> None:
     writer = SummaryWriter(str(directory))
     writer.flush()
-    carrier = TensorBoard(only_file(directory), Keys())
+    carrier = TensorBoard(only_file(directory), RowKeys())
     seen = list[int]()
     for step in range(1, 20):
         log_step(writer, step)
@@ -172,7 +173,7 @@ def test_no_byte_is_read_twice_but_those_of_a_torn_record(directory: Path) -> No
     writer = SummaryWriter(str(directory))
     writer.flush()
     path = only_file(directory)
-    carrier, read = TensorBoard(path, Keys()), 0
+    carrier, read = TensorBoard(path, RowKeys()), 0
     for step in range(1, 50):
         log_step(writer, step)
         more = True
@@ -191,7 +192,7 @@ def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(directory: Path) ->
     torn = directory / "torn.tfevents.1"
     for cut in range(0, len(data), 7):
         torn.write_bytes(data[:cut])
-        carrier = TensorBoard(torn, Keys())
+        carrier = TensorBoard(torn, RowKeys())
         first, damage = rows_of(carrier)
         assert not damage
         with torn.open("ab") as file:
@@ -212,7 +213,7 @@ def test_a_damaged_record_is_counted_and_the_others_stand(directory: Path) -> No
         data = bytearray(good)
         data[place] ^= 0x55
         path.write_bytes(data)
-        rows, damage = rows_of(TensorBoard(path, Keys()))
+        rows, damage = rows_of(TensorBoard(path, RowKeys()))
         assert 1 <= len(damage) <= 2
         assert sum(len(row.values) for row in rows) >= 100 * len(KEYS) - 2
 
@@ -223,7 +224,7 @@ def test_what_a_crash_left_unwritten_is_zeros(directory: Path) -> None:
     path = only_file(directory)
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4096) + whole)
-    rows, damage = rows_of(TensorBoard(path, Keys()))
+    rows, damage = rows_of(TensorBoard(path, RowKeys()))
     assert len(damage) == 1
     assert [row.step for row in rows] == [1]  # twice the same step, joined
 

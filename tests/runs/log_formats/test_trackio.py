@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import format_of
 from grpodoctor.runs.log_formats.trackio import Trackio
 from grpodoctor.runs.reading.framework_follower import ForeignFollower
@@ -79,7 +80,7 @@ def test_rows_config_and_time(tmp_path: Path, with_ids: bool) -> None:
     database.execute(f"INSERT INTO configs ({names}) VALUES ({marks})", values)  # noqa: S608 - ours
     database.commit()
     assert format_of(path).name == "trackio"
-    carrier = Trackio(path, Keys())
+    carrier = Trackio(path, RowKeys())
     rows, damage, notes = rows_of(carrier)
     assert not damage
     assert not notes
@@ -93,7 +94,7 @@ def test_rows_config_and_time(tmp_path: Path, with_ids: bool) -> None:
 def test_of_several_runs_the_newest_is_read_and_the_others_are_named(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     write(tables(path), [*some("old", range(5)), *some("new", range(3)), *some("old", range(5, 9))])
-    rows, damage, notes = rows_of(Trackio(path, Keys()))
+    rows, damage, notes = rows_of(Trackio(path, RowKeys()))
     assert not damage
     assert [row.step for row in rows] == [0, 1, 2]
     assert notes == ["project.db holds 2 runs; read is 'new'"]
@@ -102,14 +103,14 @@ def test_of_several_runs_the_newest_is_read_and_the_others_are_named(tmp_path: P
 def test_the_steps_of_the_trainer_go_before_those_of_the_logger(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     write(tables(path), [("a", n, {"train/global_step": 10 * n, "reward": 1}) for n in range(3)])
-    rows, _, _ = rows_of(Trackio(path, Keys()))
+    rows, _, _ = rows_of(Trackio(path, RowKeys()))
     assert [row.step for row in rows] == [0, 10, 20]
 
 
 def test_rows_are_followed_while_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     database = tables(path)
-    carrier = Trackio(path, Keys())
+    carrier = Trackio(path, RowKeys())
     assert rows_of(carrier)[0] == []
     for step in range(5):
         write(database, some("a", range(step, step + 1)))
@@ -137,7 +138,7 @@ def test_a_writer_in_the_middle_of_a_transaction_does_not_hinder(tmp_path: Path)
     database = tables(path)
     write(database, some("a", range(3)))
     database.execute("BEGIN EXCLUSIVE")
-    rows, damage, _ = rows_of(Trackio(path, Keys()))
+    rows, damage, _ = rows_of(Trackio(path, RowKeys()))
     database.rollback()
     assert not damage
     assert len(rows) in (0, 3)
@@ -153,7 +154,7 @@ def test_rows_that_are_no_metrics_are_damage(tmp_path: Path) -> None:
             "VALUES ('', 'a', 'id-a', 9, ?)", (bad,)
         )  # fmt: skip
     database.commit()
-    rows, damage, _ = rows_of(Trackio(path, Keys()))
+    rows, damage, _ = rows_of(Trackio(path, RowKeys()))
     assert len(rows) == 2
     assert len(damage) == 3
 
@@ -172,7 +173,7 @@ def test_other_databases_are_damage_and_end(tmp_path: Path, definition: str) -> 
     with sqlite3.connect(path) as database:
         database.execute(definition)
     database.close()
-    rows, damage, _ = rows_of(Trackio(path, Keys()))
+    rows, damage, _ = rows_of(Trackio(path, RowKeys()))
     assert rows == []
     assert len(damage) == 1
     assert path.stat().st_size > 0

@@ -6,8 +6,9 @@ import json
 import math
 from pathlib import Path
 
-from grpodoctor.runs.log_formats.base import Keys
-from grpodoctor.runs.log_formats.trainer_state import TrainerState, is_checkpoint, progress_of
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.frameworks.run_config import is_checkpoint
+from grpodoctor.runs.log_formats.trainer_state import TrainerState, progress_of
 
 
 def write(path: Path, steps: range) -> None:
@@ -18,7 +19,7 @@ def write(path: Path, steps: range) -> None:
 
 def test_each_entry_is_given_once(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
-    carrier = TrainerState(path, Keys())
+    carrier = TrainerState(path, RowKeys())
     assert carrier.read().records == []
     write(path, range(1, 4))
     assert [row.step for row in carrier.read().records] == [1, 2, 3]
@@ -34,7 +35,7 @@ def test_half_a_state_is_damage_and_is_read_when_it_is_whole(tmp_path: Path) -> 
     write(path, range(1, 4))
     text = path.read_text()
     path.write_text(text[:40])
-    carrier = TrainerState(path, Keys())
+    carrier = TrainerState(path, RowKeys())
     assert "not JSON" in carrier.read().damage[0].why
     path.write_text(text)
     assert len(carrier.read().records) == 3
@@ -43,7 +44,7 @@ def test_half_a_state_is_damage_and_is_read_when_it_is_whole(tmp_path: Path) -> 
 def test_entries_that_are_none_are_damage(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text('{"log_history": [{"step": 1, "loss": 1}, 3, {"step": 2, "loss": 2}]}')
-    chunk = TrainerState(path, Keys()).read()
+    chunk = TrainerState(path, RowKeys()).read()
     assert [row.step for row in chunk.records] == [1, 2]
     assert chunk.damage[0].why == "not an object"
 
@@ -51,7 +52,7 @@ def test_entries_that_are_none_are_damage(tmp_path: Path) -> None:
 def test_numbers_that_are_none_are_read_as_python_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text('{"log_history": [{"step": 1, "kl": NaN, "loss": -Infinity}]}')
-    (row,) = TrainerState(path, Keys()).read().records
+    (row,) = TrainerState(path, RowKeys()).read().records
     assert math.isnan(row.values["kl"])
     assert row.values["loss"] == -math.inf
 
@@ -61,7 +62,7 @@ def test_a_state_of_any_size_is_not_read(tmp_path: Path) -> None:
     write(path, range(1, 4))
     with path.open("r+b") as file:
         file.truncate(300 * 1024 * 1024)  # sparse: no bytes on disk
-    assert "larger than" in TrainerState(path, Keys()).read().damage[0].why
+    assert "larger than" in TrainerState(path, RowKeys()).read().damage[0].why
 
 
 def test_the_newest_checkpoint_is_known_by_its_step(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.log_formats.base import Keys, Row
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import format_of
 from grpodoctor.runs.log_formats.wandb import Wandb
 from grpodoctor.runs.reading.opening import ForeignRun, open_run
@@ -70,7 +71,7 @@ def log(directory: Path) -> Path:
 
 def test_rows_are_those_that_were_logged(log: Path) -> None:
     assert format_of(log).name == "wandb"
-    rows, damage = rows_of(Wandb(log, Keys()))
+    rows, damage = rows_of(Wandb(log, RowKeys()))
     assert not damage
     trained = [row for row in rows if "train/reward" in row.values]
     assert [row.step for row in trained] == list(range(1, STEPS + 1))
@@ -86,7 +87,7 @@ def test_rows_are_those_that_were_logged(log: Path) -> None:
 
 
 def test_the_configuration_stands_in_the_log(log: Path) -> None:
-    carrier = Wandb(log, Keys())
+    carrier = Wandb(log, RowKeys())
     rows_of(carrier)
     assert carrier.config["num_generations"] == 8
     assert carrier.config["optimizer"] == {"name": "adamw"}
@@ -106,18 +107,18 @@ def test_the_directory_of_the_run_is_a_run(directory: Path) -> None:
 def test_without_steps_of_the_trainer_its_own_count_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "run-x.wandb"
     path.write_bytes(_log([_history({"reward": b"0.5", "_step": b"7"}), _history({"x": b"1"}, 9)]))
-    rows, damage = rows_of(Wandb(path, Keys()))
+    rows, damage = rows_of(Wandb(path, RowKeys()))
     assert not damage
     assert [(row.step, dict(row.values)) for row in rows] == [(7, {"reward": 0.5}), (9, {"x": 1.0})]
 
 
 def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(log: Path, tmp_path: Path) -> None:
     data = log.read_bytes()
-    whole, _ = rows_of(Wandb(log, Keys()))
+    whole, _ = rows_of(Wandb(log, RowKeys()))
     torn = tmp_path / "run-torn.wandb"
     for cut in range(8, len(data), 1009):
         torn.write_bytes(data[:cut])
-        carrier = Wandb(torn, Keys())
+        carrier = Wandb(torn, RowKeys())
         first, damage = rows_of(carrier)
         assert not damage
         with torn.open("ab") as file:
@@ -129,11 +130,11 @@ def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(log: Path, tmp_path
 
 def test_a_damaged_block_is_counted_and_the_others_stand(log: Path, tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
-    whole, _ = rows_of(Wandb(log, Keys()))
+    whole, _ = rows_of(Wandb(log, RowKeys()))
     data[len(data) - 300] ^= 0xFF
     torn = tmp_path / "run-torn.wandb"
     torn.write_bytes(data)
-    rows, damage = rows_of(Wandb(torn, Keys()))
+    rows, damage = rows_of(Wandb(torn, RowKeys()))
     assert damage
     assert len(whole) - 4 <= len(rows) <= len(whole)
 
@@ -144,7 +145,7 @@ def test_a_record_over_several_blocks_is_put_together(tmp_path: Path) -> None:
     path.write_bytes(
         _log([_history({"a": b"1"}, 1), _history({"t": text}, 2), _history({"a": b"3"}, 3)])
     )
-    rows, damage = rows_of(Wandb(path, Keys()))
+    rows, damage = rows_of(Wandb(path, RowKeys()))
     assert not damage
     assert [row.step for row in rows] == [1, 2, 3]
     assert len(rows[1].texts["t"]) == 200_000
@@ -154,7 +155,7 @@ def test_a_record_larger_than_any_that_is_read_is_damage(tmp_path: Path) -> None
     path = tmp_path / "run-x.wandb"
     text = b'"' + b"x" * (9 * 1024 * 1024) + b'"'
     path.write_bytes(_log([_history({"a": b"1"}, 1), _history({"t": text}, 2)] * 2))
-    rows, damage = rows_of(Wandb(path, Keys()))
+    rows, damage = rows_of(Wandb(path, RowKeys()))
     assert len(damage) >= 1
     assert [row.step for row in rows] == [1, 1]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.support.directory_walk import files_below
 
 
 def write(root: Path, megabytes: int, files: int) -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     root, megabytes, files = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     write(root, megabytes, files)
     # A worker of a pool does just what this process does.
-    reader = DumpReader(dumps_among(logs_in(root)), runner=runners.here)
+    reader = DumpReader(dumps_among(files_below(root)), runner=runners.here)
     steps = sum(1 for _ in reader.steps())
     print(steps, reader.responses, peak())
 

@@ -11,17 +11,17 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.rollout_formats import jsonlines
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps import text_subsample as looks
 from grpodoctor.runs.rollout_dumps.plan import Shard, plan
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Runner
+from grpodoctor.support.directory_walk import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
 
 
 def steps_of(root: Path, size: int, runner: Runner = runners.here) -> dict[int, object]:
-    reader = DumpReader(dumps_among(logs_in(root)), runner=runner, shard_bytes=size)
+    reader = DumpReader(dumps_among(files_below(root)), runner=runner, shard_bytes=size)
     steps = dict(reader.steps())
     assert not reader.failed
     return {**steps, -1: reader.pass_rates}
@@ -87,7 +87,7 @@ def test_a_cluster_that_is_not_there_is_said_at_once(address: str) -> None:
 
 def test_small_files_share_a_shard_and_large_ones_are_cut(tmp_path: Path) -> None:
     WRITERS["AReaL rollouts"](tmp_path)
-    files = dumps_among(logs_in(tmp_path))
+    files = dumps_among(files_below(tmp_path))
     assert len(plan(files, 1 << 20).shards) == 1
     assert len(plan(files, 100).shards) > len(files)
     steps = [shard.pieces[0].step for shard in plan(files, 100).shards]
@@ -96,7 +96,7 @@ def test_small_files_share_a_shard_and_large_ones_are_cut(tmp_path: Path) -> Non
 
 def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Path) -> None:
     WRITERS["TRL completions"](tmp_path)
-    files = dumps_among(logs_in(tmp_path))
+    files = dumps_among(files_below(tmp_path))
     middle = tmp_path / "completions/completions_00002.parquet"
     reader = DumpReader(files, runner=runners.here)
     shards = plan(files).shards
@@ -111,7 +111,7 @@ def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Pat
 
 def test_a_shard_that_fails_once_is_read_the_second_time(tmp_path: Path) -> None:
     WRITERS["verl rollouts"](tmp_path)
-    shards = plan(dumps_among(logs_in(tmp_path)), 1).shards[:3]
+    shards = plan(dumps_among(files_below(tmp_path)), 1).shards[:3]
     tries: dict[str, int] = {}
 
     def flaky(ticket: Shard, shard: Shard) -> runners.Outcome:
@@ -140,7 +140,7 @@ def is_deadly(shard: Shard) -> bool:
 
 def test_a_process_that_dies_takes_nothing_else_with_it(tmp_path: Path) -> None:
     WRITERS["verl rollouts"](tmp_path)
-    shards = plan(dumps_among(logs_in(tmp_path)), 1000).shards
+    shards = plan(dumps_among(files_below(tmp_path)), 1000).shards
     pool = Deadly(2)
     try:
         found = list(runners._in_order(shards, 4, pool.submit, pool.result))

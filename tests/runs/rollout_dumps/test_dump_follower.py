@@ -9,13 +9,13 @@ import pytest
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.monitor.replay import replay
 from grpodoctor.report.run import html
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.reading.framework_follower import ForeignFollower
 from grpodoctor.runs.reading.opening import ForeignRun, open_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import dump_follower as beside
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, responses, verl
 
@@ -256,7 +256,7 @@ def test_the_worst_response_is_found_in_the_dump(tmp_path: Path) -> None:
     """The evidence names a response by its id; the page shows what it says."""
     slime = WRITERS["slime details"]
     slime(tmp_path)
-    reader = DumpReader(dumps_among(logs_in(tmp_path)), runner=runners.here, shard_bytes=1)
+    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here, shard_bytes=1)
     worst = {
         step: values["length/max"].where  # type: ignore[union-attr]
         for step, values in reader.steps()

@@ -9,10 +9,10 @@ import pytest
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.catalogue import all_dump_formats, dumps_among
 from grpodoctor.measure.rollouts import rollout_readings
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.reading.opening import ForeignRun, open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.runs.rollout_dumps.samples import (
@@ -29,7 +29,7 @@ Steps = dict[int, dict[str, Reading]]
 
 
 def found_in(root: Path) -> list[tuple[DumpFormat, Path]]:
-    return dumps_among(logs_in(root))
+    return dumps_among(files_below(root))
 
 
 def read(root: Path, **options: object) -> tuple[Steps, DumpReader]:

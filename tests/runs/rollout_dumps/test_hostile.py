@@ -20,10 +20,10 @@ from grpodoctor.frameworks.rollout_formats.catalogue import (
     dump_format_of,
     dumps_among,
 )
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, trl, verl
 
@@ -138,7 +138,7 @@ def test_no_damage_to_a_file_stops_the_reader(
     root = tmp_path / "whole"
     if not root.exists():
         WRITERS[name](root)
-    form, path = data.draw(st.sampled_from(dumps_among(logs_in(root))))
+    form, path = data.draw(st.sampled_from(dumps_among(files_below(root))))
     good = path.read_bytes()
     bad = damaged(good, data.draw(st.integers(0, 2**32)), data.draw(st.integers(0, 4)))
     broken = tmp_path / "broken" / path.relative_to(root)
@@ -181,7 +181,7 @@ def test_any_value_may_stand_under_any_key(tmp_path: Path, name: str, data: st.D
     root = tmp_path / "whole"
     if not root.exists():
         WRITERS[name](root)
-    form, path = dumps_among(logs_in(root))[0]
+    form, path = dumps_among(files_below(root))[0]
     if path.suffix != ".jsonl":
         return
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()[:4]]
@@ -197,7 +197,7 @@ def test_any_value_may_stand_under_any_key(tmp_path: Path, name: str, data: st.D
 def test_empty_and_half_written_files_are_no_trouble(tmp_path: Path) -> None:
     trl(tmp_path)
     verl(tmp_path)
-    files = dumps_among(logs_in(tmp_path))
+    files = dumps_among(files_below(tmp_path))
     (tmp_path / "rollouts/2.jsonl").write_bytes(b"")
     half = tmp_path / "completions/completions_00003.parquet"
     half.write_bytes(half.read_bytes()[:-20])
@@ -234,7 +234,7 @@ def test_a_small_file_that_stands_for_a_large_one_is_refused(
 
 def test_dumps_none_of_which_can_be_read_are_no_run(tmp_path: Path) -> None:
     trl(tmp_path)
-    for path in logs_in(tmp_path):
+    for path in files_below(tmp_path):
         path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(RunError, match="no rollout dump could be read; completions_00001"):
         open_run(tmp_path)
@@ -261,4 +261,4 @@ def test_a_metrics_log_is_no_dump(tmp_path: Path) -> None:
     lines(tmp_path / "metrics.jsonl", [{"step": 1, "env/all/reward/total": 0.5}])
     lines(tmp_path / "logging.jsonl", [{"loss": 1, "completions/mean_length": 3, "step": 1}])
     (tmp_path / "trainer_state.json").write_text('{"log_history": [{"step": 1}]}')
-    assert dumps_among(logs_in(tmp_path)) == []
+    assert dumps_among(files_below(tmp_path)) == []

@@ -49,11 +49,11 @@ def test_what_is_not_finite_is_told_from_what_is_not_known() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from grpodoctor.runs.log_formats.catalogue import logs_in
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
-reader = DumpReader(dumps_among(logs_in(Path(sys.argv[1]))), runner=runners.here)
+reader = DumpReader(dumps_among(files_below(Path(sys.argv[1]))), runner=runners.here)
 assert list(reader.steps()) and not reader.failed
 print("pandas" in sys.modules)
 """

@@ -14,13 +14,13 @@ pytest.importorskip("ray")
 PROGRAM = """
 import sys
 from pathlib import Path
-from grpodoctor.runs.log_formats.catalogue import logs_in
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
 
 def read(root, runner):
-    reader = DumpReader(dumps_among(logs_in(root)), runner=runner, shard_bytes=4000)
+    reader = DumpReader(dumps_among(files_below(root)), runner=runner, shard_bytes=4000)
     return list(reader.steps()), reader.pass_rates, reader.failed
 
 if __name__ == "__main__":

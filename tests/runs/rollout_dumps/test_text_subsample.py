@@ -14,10 +14,10 @@ from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
 from grpodoctor.measure.text import text_readings
-from grpodoctor.runs.log_formats.catalogue import logs_in
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
 from grpodoctor.runs.rollouts import Depth, write_rollouts
+from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import merge_all, scalar
 from tests.runs.rollout_dumps.samples import text
 
@@ -46,7 +46,7 @@ def test_live_and_offline_look_into_the_same(
     (tmp_path / "rollouts").mkdir()
     for rank, batch in enumerate(batches):
         write_rollouts(tmp_path, batch, depth=depth, rank=rank)
-    reader = DumpReader(dumps_among(logs_in(tmp_path)), runner=runners.here, shard_bytes=1)
+    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here, shard_bytes=1)
     ((_, offline),) = reader.steps()
     live = reduce(merge_all, map(text_readings, batches))
     names = (*OF_TEXTS, "text/unique_ngram_rate") if depth == "full" else OF_TEXTS

@@ -1,0 +1,19 @@
+"""Reading numbers from values of unknown type."""
+
+from __future__ import annotations
+
+
+def parse_number(value: object) -> float | None:
+    """A number, or the number that a text spells as loggers print it; None for anything else.
+
+    Booleans count as 0 and 1, as loggers mean them. `np.float64(0.3)` and a trailing `%` are left
+    to the log formats that use them.
+    """
+    if isinstance(value, bool | int | float):
+        return float(value) if abs(value) < 1e308 or isinstance(value, float) else None
+    if not isinstance(value, str) or not 0 < len(value) <= 40:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
