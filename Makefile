@@ -1,5 +1,5 @@
-# Everything runs in .venv, which the first target that needs it makes from the pinned versions.
-# vLLM and the trainer do not want the same versions: it has .venv-vllm, from its own pins.
+# Everything runs in .venv, which the first target that needs it creates from the pinned versions.
+# vLLM needs other versions than the trainer: it has .venv-vllm, with pins of its own.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,18 +9,19 @@ PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow venv venv-vllm check bench probe-grid docs large-dump constraints clean
+.PHONY: demo test test-slow venv venv-vllm check bench pictures probe-grid docs large-dump \
+	constraints clean
 
-demo: venv  ## train, watch, diagnose and treat a run that falls ill, and leave a report behind
+demo: venv  ## train a run with a planted fault, watch and treat it, write a report
 	$(BIN)/grpodoctor demo --dir demo --again
 
-test: venv venv-vllm  ## every test but the slow ones
+test: venv venv-vllm  ## all tests except the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 
-test-slow: venv venv-vllm  ## what takes a minute or more of real engines
+test-slow: venv venv-vllm  ## tests that run real engines for a minute or more
 	$(BIN)/python -m pytest -m slow -n 0
 
-venv: $(VENV)/.installed  ## the environment alone
+venv: $(VENV)/.installed  ## create the environment
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("grpodoctor needs Python 3.11 to 3.13; run: make PYTHON=python3.11" if not (3, 11) <= sys.version_info[:2] <= (3, 13) else 0)'
@@ -29,36 +30,39 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev -e '.[torch]'
 	touch $@
 
-venv-vllm: $(VLLM_VENV)/.installed  ## the environment of vLLM, on the CPU
+venv-vllm: $(VLLM_VENV)/.installed  ## create the environment of vLLM for the CPU
 
-# The pins are the whole of it: resolved anew, vLLM would bring CUDA builds of torchvision and others,
-# which fail beside a CPU build of torch.
+# Installed from the pins alone: a fresh resolution of vLLM would install CUDA builds of torchvision
+# and other packages, which fail next to a CPU build of torch.
 $(VLLM_VENV)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install -q --no-deps -r constraints-vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
-check: venv  ## lint, format, types and the order of the floors
+check: venv  ## lint, format, types, import order
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: venv  ## every figure that README and docs quote, printed
+bench: venv  ## print every figure that README and docs quote
 	$(BIN)/python -m tests.benchmarks
 
-probe-grid: venv venv-vllm  ## real vLLM against real learners, the grid of docs/probe.md; about half an hour
+pictures: venv  ## capture the terminal pictures of the README; needs tmux and chromium
+	$(BIN)/python -m tests.benchmarks.pictures
+
+probe-grid: venv venv-vllm  ## run the grid of docs/probe.md: vLLM against real learners, half an hour
 	$(BIN)/python -m tests.benchmarks.probe_grid
 
-docs: venv  ## write docs/formulary.md anew from the variants' own pages
+docs: venv  ## regenerate docs/formulary.md from the variants' docstrings
 	$(BIN)/grpodoctor formulary --output-format markdown > docs/formulary.md
 
-large-dump: venv  ## read a rollout dump of 5 GB; prints steps, responses, and the peak of memory in MB
+large-dump: venv  ## read a rollout dump of 5 GB; print steps, responses and peak memory in MB
 	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \
 	$(BIN)/python -m tests.runs.rollout_dumps.large "$$dump" 5000 10
 
-constraints: venv venv-vllm  ## pin what is installed now
+constraints: venv venv-vllm  ## pin the installed versions
 	$(BIN)/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints.txt
 	$(VLLM_VENV)/bin/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints-vllm.txt
 

@@ -1,0 +1,99 @@
+"""The terminal pictures of the README: `check` on a TRL run and `watch` on a live run.
+
+`make pictures` runs the real commands in tmux, and Chromium turns the captured screens into
+`docs/images/*.png`. Needs the programs tmux and chromium.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+LOG = ROOT / "tests" / "data" / "logs" / "deltasthicc_trainer_state.json.gz"
+COLUMNS = 100
+_SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
+<style>text {{ font-family: "DejaVu Sans Mono", monospace; font-size: {char_height}px }} {styles}
+</style>
+<rect width="{width}" height="{height}" fill="#1c1e26" rx="8"/>
+<g transform="translate(14, 10)">{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>"""
+
+
+def capture(command: str, rows: int, seconds: float, folder: Path) -> str:
+    """The first rows that a command shows within some seconds, with colors as ANSI sequences."""
+    session = f"grpodoctor-pictures-{os.getpid()}"
+    tmux = ["tmux", "-L", session]
+    size = ["-x", str(COLUMNS), "-y", str(rows)]
+    environment = {**os.environ, "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
+    subprocess.run(
+        [*tmux, "-u", "new-session", "-d", *size, f"cd {folder} && {command}; sleep 600"],
+        check=True,
+        env=environment,
+    )
+    try:
+        time.sleep(seconds)
+        shown = subprocess.run(
+            [*tmux, "capture-pane", "-e", "-p", "-S", "-"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
+    return "\n".join(shown.stdout.rstrip().splitlines()[:rows]) + "\n"
+
+
+def draw(screen: str, name: str) -> None:
+    """Write a captured screen as `docs/images/NAME.png`."""
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(Text.from_ansi(screen), end="")
+    svg = console.export_svg(code_format=_SVG, font_aspect_ratio=0.602)
+    height = 30 + round(24.4 * screen.count("\n"))
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch) / "page.html"
+        page.write_text(
+            f"<style>body{{margin:0}}svg{{width:1250px}}</style>{svg}", encoding="utf-8"
+        )
+        subprocess.run(
+            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--disable-background-networking", f"--window-size=1250,{height}",
+             f"--user-data-dir={scratch}/profile", f"--screenshot={IMAGES / name}.png",
+             page.as_uri()],
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )  # fmt: skip
+    print(f"written: docs/images/{name}.png")
+
+
+def main() -> None:
+    """Draw both pictures."""
+    program = Path(sys.executable).with_name("grpodoctor")
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        log = folder / "outputs" / "checkpoint-800" / "trainer_state.json"
+        log.parent.mkdir(parents=True)
+        log.write_bytes(gzip.decompress(LOG.read_bytes()))
+        draw(capture(f"{program} check outputs/", 32, 8, folder), "check")
+        train = (
+            f"{program} train --run-dir run --steps 400 --set engine.precision=int4 "
+            "--set engine.old_logprobs=sampler >train.log 2>&1 & "
+        )
+        draw(capture(f"{train} {program} watch run --apply safe", 36, 75, folder), "watch")
+        shutil.rmtree(folder / "run", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
