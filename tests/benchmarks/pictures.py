@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 LOG = ROOT / "tests" / "data" / "logs" / "deltasthicc_trainer_state.json.gz"
 COLUMNS = 100
+_CHROMIUM = shutil.which("chromium") or "chromium"
 _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>text {{ font-family: "DejaVu Sans Mono", monospace; font-size: {char_height}px }} {styles}
 </style>
@@ -66,7 +67,7 @@ def draw(screen: str, name: str) -> None:
             f"<style>body{{margin:0}}svg{{width:1250px}}</style>{svg}", encoding="utf-8"
         )
         subprocess.run(
-            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            [_CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
              "--disable-background-networking", f"--window-size=1250,{height}",
              f"--user-data-dir={scratch}/profile", f"--screenshot={IMAGES / name}.png",
              page.as_uri()],
