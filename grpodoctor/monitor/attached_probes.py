@@ -17,8 +17,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.records import ASIDE, StepRecord, clean_text
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.runs.records import StepRecord
+from grpodoctor.support import atomic_files
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import PROBED, metric_of
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
 
@@ -92,11 +94,10 @@ def attach(run: Path, probe: AttachedProbe) -> Path:
     check_run(run)
     stamp = "".join(each for each in probe.created if each.isalnum())[:20]
     path = folder_of(run) / f"{stamp or 'probe'}.json"
-    aside = path.with_name(f".{path.name}{ASIDE}")
     try:
         path.parent.mkdir(exist_ok=True)
-        aside.write_bytes(orjson.dumps(_writable(probe), option=orjson.OPT_INDENT_2))
-        aside.replace(path)
+        content = orjson.dumps(_writable(probe), option=orjson.OPT_INDENT_2)
+        atomic_files.write_bytes(path, content)
     except OSError as error:
         raise RunError(f"the probe cannot be attached: {error.strerror}", where=str(path)) from None
     return path

@@ -26,7 +26,7 @@ from grpodoctor.report.run.charts import PICTURED
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.records import Event, Manifest, StepRecord
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.knobs import Setting
 
 DAMAGE_SHOWN = 50

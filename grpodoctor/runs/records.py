@@ -20,6 +20,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
 
@@ -31,8 +32,6 @@ ROLLOUTS = "rollouts"
 MAILBOX = "mailbox"
 WRITER_LOCK = "writer.lock"
 SCRIBE_LOCK = "scribe.lock"
-ASIDE = ".tmp"
-"""How a file's name ends until it is whole; it begins with a dot."""
 _JSON_INTEGER_BITS = 64
 _JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
@@ -213,8 +212,3 @@ def _plain(value: object) -> object:
     if isinstance(value, int) and value.bit_length() < _JSON_INTEGER_BITS:
         return value
     return clean_text(str(value))
-
-
-def clean_text(text: str) -> str:
-    """Text that any encoder takes: lone surrogates, which a tokenizer may leave, become `?`."""
-    return text.encode("utf-8", "replace").decode()

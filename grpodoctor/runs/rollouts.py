@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.measure.mismatch import PER_RESPONSE, response_gaps
-from grpodoctor.runs.records import ASIDE, ROLLOUTS, clean_text
+from grpodoctor.runs.records import ROLLOUTS
+from grpodoctor.support import atomic_files
+from grpodoctor.support.safe_text import clean_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,13 +241,8 @@ def write_rollouts(
     import pyarrow.parquet as pq
 
     path = rollouts_file(directory, batch.step, rank)
-    aside = path.with_name(f".{path.name}{ASIDE}")
-    try:
-        pq.write_table(rollout_table(batch, depth, worst, rank), aside, compression="zstd")
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
+    with atomic_files.atomic_path(path) as temporary:
+        pq.write_table(rollout_table(batch, depth, worst, rank), temporary, compression="zstd")
     return path
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from grpodoctor.errors import RunError
-from grpodoctor.runs.records import StepRecord
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.regular_files import is_missing, open_regular, unreadable
 
 BLOCK = 256 * 1024
 """Bytes read at a time."""
@@ -24,16 +22,6 @@ _BLANK = b" \t\r\0"
 """Around a line: a file system may fill with zeros what a crash left unwritten."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A line, or a whole file, that could not be used."""
-
-    file: str
-    line: int
-    """Counted from 1; 0 where the whole file is meant."""
-    why: str
 
 
 @dataclass(slots=True)
@@ -80,7 +68,7 @@ class Tail(Generic[T]):
         try:
             found = self._path.stat()
         except OSError as error:
-            return _is_missing(error)
+            return is_missing(error)
         return self._identity != (found.st_dev, found.st_ino) or found.st_size < self._offset
 
     def read(self) -> Chunk[T]:
@@ -93,7 +81,7 @@ class Tail(Generic[T]):
             with open_regular(self._path) as file:
                 return self._read_block(file)
         except OSError as error:
-            if _is_missing(error) or error.errno == errno.ESTALE:
+            if is_missing(error) or error.errno == errno.ESTALE:
                 return Chunk()
             raise unreadable(self._path, error) from error
 
@@ -153,48 +141,3 @@ class Tail(Generic[T]):
 
     def _damage(self, why: str) -> Damage:
         return Damage(self._path.name, self._line + 1, " ".join(why.split())[:200])
-
-
-def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading, but nothing that would let a reader wait, or read, for ever.
-
-    Raises:
-        RunError: if it is a pipe, a device or a directory.
-        OSError: if it is missing or cannot be read.
-    """
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise RunError(
-            "not a regular file", where=str(path)[:200], remedy="give the directory of a run"
-        )
-    return file
-
-
-def unreadable(path: Path, error: OSError) -> RunError:
-    """The error of a run that is there but that the system does not let us read."""
-    return RunError(
-        f"cannot read the run: {error.strerror}",
-        where=str(path)[:200],
-        remedy="check the path and its permissions",
-    )
-
-
-def _is_missing(error: OSError) -> bool:
-    return error.errno in (errno.ENOENT, errno.ENOTDIR)
-
-
-def last_step(path: Path) -> int:
-    """The step of the last good line of a steps file; -1 if it has none or does not exist."""
-    if not path.exists():
-        return -1
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LONGEST_LINE))
-        lines = file.read().split(b"\n")
-    for line in reversed(lines):
-        try:
-            return StepRecord.from_line(line).step
-        except ValueError:
-            continue
-    return -1

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from grpodoctor.errors import RunError
-from grpodoctor.support.growing_files import open_regular
+from grpodoctor.support.regular_files import open_regular
 
 _KINDS = (".gz", ".zst")
 MOST_TIMES = 200

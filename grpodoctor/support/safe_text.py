@@ -29,6 +29,11 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~$])")
 _MARKDOWN_START = re.compile(r"^(\d*)([-+=.])")
 
 
+def clean_text(text: str) -> str:
+    """Replace lone surrogates, which a tokenizer may leave and UTF-8 cannot hold, by `?`."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def plain(text: str, *, limit: int | None = None, lines: bool = False) -> str:
     """Text without anything that acts on a terminal or hides from the reader.
 
@@ -83,7 +88,7 @@ def json_bytes(data: object, *, indent: bool = False) -> bytes:
 
 def _encodable(data: object) -> object:
     if isinstance(data, str):
-        return data.encode("utf-8", "replace").decode()
+        return clean_text(data)
     if isinstance(data, dict):
         return {_encodable(str(key)): _encodable(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.runs.records import Event, Manifest, StepRecord, clean_text
+from grpodoctor.runs.records import Event, Manifest, StepRecord
+from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.values import (
     ABSENT,
     Max,

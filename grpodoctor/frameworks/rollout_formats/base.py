@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.damage import Damage
 
 Column = NDArray[np.float64]
 

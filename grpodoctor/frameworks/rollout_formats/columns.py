@@ -11,8 +11,8 @@ import numpy as np
 
 from grpodoctor.frameworks.rollout_formats.base import Column
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.runs.records import clean_text
 from grpodoctor.support.numbers import parse_number
+from grpodoctor.support.safe_text import clean_text
 
 Row = Mapping[str, Any]
 

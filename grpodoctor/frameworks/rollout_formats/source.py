@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.support.growing_files import open_regular
 from grpodoctor.support.packed_files import Unpacked, is_packed, plain_name
+from grpodoctor.support.regular_files import open_regular
 from grpodoctor.support.remote_stores import is_remote, open_remote
 
 ENDLESS = 1 << 62

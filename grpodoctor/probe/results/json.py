@@ -13,6 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from grpodoctor.errors import RunError
 from grpodoctor.probe.results.results import ProbeResult
+from grpodoctor.support import atomic_files
+from grpodoctor.support.safe_text import clean_text
 
 SCHEMA_VERSION = 1
 _MOST_BYTES = 512 << 20
@@ -41,16 +43,14 @@ def _spelled(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):  # half a surrogate pair, as a cut token may leave it
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return clean_text(value)
     return value
 
 
 def write_result(result: ProbeResult, path: Path) -> None:
     """Write the result aside and rename it, so that nobody sees half of one."""
-    aside = path.with_suffix(".tmp")
     content = orjson.dumps(to_json(result), option=orjson.OPT_SERIALIZE_NUMPY)
-    aside.write_bytes(content)
-    aside.replace(path)
+    atomic_files.write_bytes(path, content)
 
 
 def read_result(path: Path) -> ProbeResult:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from grpodoctor.support.growing_files import BLOCK, Chunk, Damage, open_regular, unreadable
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import BLOCK, Chunk
+from grpodoctor.support.regular_files import open_regular, unreadable
 
 LONGEST_RECORD = 8 * 1024 * 1024
 """Bytes of a record that is looked at: the numbers of a step have a thousandth of it."""

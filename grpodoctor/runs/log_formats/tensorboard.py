@@ -24,7 +24,8 @@ from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, sound_frames
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Chunk
 
 _HEAD, _FOOT = 12, 4
 """Bytes around a message: its length with a checksum, and its own checksum."""

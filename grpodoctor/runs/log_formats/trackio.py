@@ -17,7 +17,8 @@ from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.wandb import of_any_logger
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Chunk
 
 _MAGIC = b"SQLite format 3\0"
 _ROWS = 1000

@@ -12,7 +12,9 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import loads, row_of
-from grpodoctor.support.growing_files import Chunk, Damage, open_regular
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Chunk
+from grpodoctor.support.regular_files import open_regular
 
 _LARGEST = 64 * 1024 * 1024
 """Bytes of a history that is read: that of a hundred thousand steps has as many."""

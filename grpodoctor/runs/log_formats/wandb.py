@@ -23,7 +23,8 @@ from grpodoctor.runs.log_formats.catalogue import Format
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Chunk
 
 _MAGIC = b":W&B"
 _HEADER = 7

@@ -24,7 +24,9 @@ from grpodoctor.runs.records import (
 )
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollouts import read_rollouts
-from grpodoctor.support.growing_files import LONGEST_LINE, Chunk, Damage, T, Tail, unreadable
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import LONGEST_LINE, Chunk, T, Tail
+from grpodoctor.support.regular_files import unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

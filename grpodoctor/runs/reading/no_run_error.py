@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.support.growing_files import Damage, open_regular
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.regular_files import open_regular
 
 _LOOKED_AT = 4096
 _MOST_TOLD = 3

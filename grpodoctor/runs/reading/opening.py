@@ -15,8 +15,9 @@ from grpodoctor.runs.reading.no_run_error import nothing_found
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollout_dumps.texts import Row
+from grpodoctor.support.damage import Damage
 from grpodoctor.support.directory_walk import files_below
-from grpodoctor.support.growing_files import Damage, Tail
+from grpodoctor.support.growing_files import Tail
 
 
 class Followed(Protocol):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.runs.records import (
-    ASIDE,
     EVENTS,
     MAILBOX,
     MANIFEST,
@@ -21,8 +20,10 @@ from grpodoctor.runs.records import (
     WRITER_LOCK,
     Event,
     Manifest,
+    StepRecord,
 )
-from grpodoctor.support.growing_files import last_step
+from grpodoctor.support import atomic_files
+from grpodoctor.support.growing_files import LONGEST_LINE
 from grpodoctor.support.locks import Lock, LockHeldError
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -107,7 +108,8 @@ def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, d
         )
     _remove_unfinished(directory)
     former = _former_manifest(directory) if holds_steps else None
-    replace_file(directory / MANIFEST, _identified(manifest, former).to_json())
+    content = _identified(manifest, former).to_json()
+    atomic_files.write_bytes(directory / MANIFEST, content, sync=True)
     for name in (STEPS, EVENTS):
         _mend(directory / name)
     step = last_step(steps)
@@ -139,7 +141,7 @@ def refuse_foreign(directory: Path) -> None:
 
 def _remove_unfinished(directory: Path) -> None:
     for folder in (directory, directory / ROLLOUTS):
-        for path in folder.glob(f".*{ASIDE}"):
+        for path in folder.glob(f".*{atomic_files.TEMPORARY_SUFFIX}"):
             path.unlink(missing_ok=True)
 
 
@@ -192,15 +194,17 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` where `path` is; a reader, or a crash, sees the old or the new, never a part.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
-    aside = path.with_name(f".{path.name}{ASIDE}")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+def last_step(path: Path) -> int:
+    """The step of the last good line of a steps file; -1 if it has none or does not exist."""
+    if not path.exists():
+        return -1
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LONGEST_LINE))
+        lines = file.read().split(b"\n")
+    for line in reversed(lines):
+        try:
+            return StepRecord.from_line(line).step
+        except ValueError:
+            continue
+    return -1

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import grpodoctor
 from grpodoctor.runs.recording import jobs
 from grpodoctor.runs.recording.wire import Wire
 from grpodoctor.runs.rollouts import Depth
 from grpodoctor.support.locks import Lock, close_in_forks
+from grpodoctor.support.subprocesses import module_command, worker_environment
 
 _REAPING_PATIENCE = 1.0
 """Seconds that a process which has closed its end may take to be gone."""
@@ -52,13 +50,7 @@ class ScribeProcess:
         with theirs:
             try:
                 self.process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                    [
-                        sys.executable,
-                        "-P",
-                        "-m",
-                        "grpodoctor.runs.recording.writer_process",
-                        *map(str, arguments),
-                    ],
+                    module_command("grpodoctor.runs.recording.writer_process", *arguments),
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -66,7 +58,7 @@ class ScribeProcess:
                     # A terminal's Ctrl-C is for the trainer alone. Not a session of its own: Linux
                     # gives each session an equal share of the processors, whatever its priority.
                     process_group=0,
-                    env=_environment(),
+                    env=worker_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
                 )
             except OSError:
                 self._wire.close()
@@ -123,15 +115,3 @@ class ScribeProcess:
         """Close the copy that a fork made; the process is not the fork's child."""
         self._wire.close()
         self.process.returncode = 0
-
-
-def _environment() -> dict[str, str]:
-    """This process's, in which the scribe finds the same packages and starts no more threads."""
-    package = str(Path(grpodoctor.__file__).parent.parent)
-    paths = [path for path in sys.path if path]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*paths, package]),
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }

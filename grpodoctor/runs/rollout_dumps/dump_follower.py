@@ -29,7 +29,7 @@ from grpodoctor.runs.rollout_dumps.plan import SHARD_BYTES, Shard, piece_of
 from grpodoctor.runs.rollout_dumps.reading import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Outcome, attempt
 from grpodoctor.runs.rollout_dumps.texts import DumpedResponses
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading
 

@@ -12,7 +12,7 @@ from grpodoctor.runs.rollout_dumps.fold import Fold, PromptRate
 from grpodoctor.runs.rollout_dumps.plan import SHARD_BYTES, Plan, plan
 from grpodoctor.runs.rollout_dumps.runners import Outcome, Runner, runner_for
 from grpodoctor.runs.rollout_dumps.texts import DumpedResponses
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import Reading
 
 _NAMED = 5

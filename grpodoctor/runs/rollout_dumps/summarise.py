@@ -23,9 +23,9 @@ from grpodoctor.measure.text import (
     may_loop,
     text_loops,
 )
-from grpodoctor.runs.records import clean_text
 from grpodoctor.runs.rollout_dumps.plan import Shard
 from grpodoctor.runs.rollout_dumps.text_subsample import Looks
+from grpodoctor.support.safe_text import clean_text
 
 MOST_PROMPTS = 1000
 """Prompts whose pass rate is kept, those of the smallest hash: which ones depends on no order."""

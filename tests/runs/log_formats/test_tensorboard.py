@@ -19,7 +19,7 @@ from grpodoctor.runs.log_formats.crc32c import masked_crcs, sound_frames
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
 from grpodoctor.runs.reading.framework_follower import ForeignFollower
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import scalar
 
 KEYS = ("train/loss", "train/reward", "train/reward_std", "train/kl", "train/completion_length")

@@ -18,7 +18,7 @@ from grpodoctor.runs.log_formats.base import Row
 from grpodoctor.runs.log_formats.catalogue import format_of
 from grpodoctor.runs.log_formats.wandb import Wandb
 from grpodoctor.runs.reading.opening import ForeignRun, open_run
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import scalar
 
 pytest.importorskip("wandb", exc_type=ImportError)

@@ -16,7 +16,8 @@ from grpodoctor.errors import RunError
 from grpodoctor.runs.reading.follower import MOST_DAMAGE, POLL_RECORDS, Follower, Poll, read_run
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Event, Manifest, StepRecord
-from grpodoctor.support.growing_files import LONGEST_LINE, Damage
+from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import LONGEST_LINE
 from grpodoctor.vocabulary.values import Mean
 
 

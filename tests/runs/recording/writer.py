@@ -19,8 +19,8 @@ import numpy as np
 
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs.recording import recorder
+from grpodoctor.runs.recording.directory import last_step
 from grpodoctor.runs.records import Manifest
-from grpodoctor.support.growing_files import last_step
 from grpodoctor.vocabulary.values import Mean
 
 COUNT, WIDTH = 4, 5

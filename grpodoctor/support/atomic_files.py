@@ -1,0 +1,85 @@
+"""Atomic writes: a reader, or a crash, sees the old file or the new one, never a part of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Suffix of a file that is still being written; its name also starts with a dot."""
+
+
+@contextmanager
+def atomic_path(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; rename it to `path` when the block ends.
+
+    The temporary file is removed if the block raises.
+
+    Args:
+        path: the file to write or to replace.
+        sync: flush the content to disk before the rename, so that it survives a power failure.
+
+    Raises:
+        OSError: if the file cannot be renamed or flushed.
+    """
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name}.{writer}{TEMPORARY_SUFFIX}")
+    try:
+        yield temporary
+        if sync:
+            _flush_to_disk(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_bytes(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Write a file atomically.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    with atomic_path(path, sync=sync) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str, *, sync: bool = False) -> None:
+    """Write a UTF-8 text file atomically.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    write_bytes(path, text.encode(), sync=sync)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new, empty folder next to `path`; rename it to `path` when the block ends.
+
+    The folder is removed if the block raises. `path` must not exist, or be an empty folder.
+
+    Raises:
+        OSError: if the folder cannot be made or renamed.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _flush_to_disk(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

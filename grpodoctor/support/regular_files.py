@@ -1,0 +1,62 @@
+"""Reading files whose paths come from outside: never a pipe or a device, never without a bound."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from grpodoctor.errors import RunError
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading; refuse everything that could block or never end.
+
+    Raises:
+        RunError: if the path is a pipe or a device.
+        OSError: if the file is missing, is a directory, or cannot be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise RunError(
+        "not a regular file", where=str(path)[:200], remedy="give the directory of a run"
+    )
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Read a regular file whole.
+
+    Args:
+        path: the file.
+        limit: largest accepted size in bytes.
+
+    Raises:
+        RunError: if the path is not a regular file, or the file is larger than `limit`.
+        OSError: if the file is missing or cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise RunError(f"larger than {limit} bytes", where=str(path)[:200], remedy="check the path")
+    return content
+
+
+def is_missing(error: OSError) -> bool:
+    """Whether an error says that the file does not exist."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+def unreadable(path: Path, error: OSError) -> RunError:
+    """Make the error for a file or folder of a run that exists but cannot be read."""
+    return RunError(
+        f"cannot read the run: {error.strerror}",
+        where=str(path)[:200],
+        remedy="check the path and its permissions",
+    )

@@ -1,0 +1,71 @@
+"""The progress bar: on a terminal, for long work, on stderr; silent everywhere else."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+
+import pytest
+
+from grpodoctor.support.progress import NoProgress, progress_bar, track
+
+
+class Terminal(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "reading" in text:
+            self.written.set()
+        return count
+
+
+def use_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Replace stderr; not a fixture, because pytest sets stderr after the fixtures."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    return screen
+
+
+def test_a_pipe_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("reading", total=10, delay=0) as progress:
+        progress.update(5)
+    assert isinstance(progress, NoProgress)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_short_work_shows_nothing_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = use_terminal(monkeypatch)
+    with progress_bar("reading", total=10, delay=3600) as progress:
+        progress.update(5)
+        assert not isinstance(progress, NoProgress)
+    assert terminal.getvalue() == ""
+
+
+def test_long_work_shows_a_bar_before_its_first_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = use_terminal(monkeypatch)
+    with progress_bar("reading", delay=0):
+        assert terminal.written.wait(60)
+    assert "reading" in terminal.getvalue()
+
+
+def test_the_detail_of_a_bar_cannot_act_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = use_terminal(monkeypatch)
+    with progress_bar("reading {0} [red]", total=2, delay=0) as progress:
+        progress.update(1, total=4, detail="\x1b]0;title\x07 [bold]file {task}")
+        assert terminal.written.wait(60)
+    assert "title" not in terminal.getvalue()
+    assert "[bold]file {task}" in terminal.getvalue()
+
+
+def test_tracking_yields_every_item() -> None:
+    assert list(track("abc", NoProgress(), str)) == ["a", "b", "c"]
