@@ -89,7 +89,10 @@ def test_remedies_exist(rule: Rule) -> None:
         )
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    named = {each for each in literals if re.fullmatch("[a-z]+(-[a-z]+)+", each)} - {rule.name}
+    named = {each for each in literals if re.fullmatch("[a-z]+(-[a-z]+)+", each)} - {
+        rule.name,
+        *rule.former_names,
+    }
     assert named <= known
     assert set(rule.remedies) <= known
 
