@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from grpodoctor.monitor.report import ReportedFinding
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
-from grpodoctor.monitor.vitals import HISTORY, Vital, number
+from grpodoctor.monitor.vitals import HISTORY, Vital, format_number
 from grpodoctor.report.run.phrases import SEVERITY_STYLES, TREND_ARROWS, counted, lasting
+from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import plain
 
 WIDE = 110
@@ -124,7 +124,7 @@ def _second_line(snapshot: Snapshot) -> str:
     if facts.seed is not None:
         parts.append(f"seed {facts.seed}")
     if snapshot.steps_per_minute is not None:
-        parts.append(f"{number(snapshot.steps_per_minute)} steps/min")
+        parts.append(f"{format_number(snapshot.steps_per_minute)} steps/min")
     if snapshot.age is not None and not snapshot.finished:
         recent = snapshot.age < 1
         parts.append("last step just now" if recent else f"last step {duration(snapshot.age)} ago")
@@ -195,8 +195,8 @@ def _vital(vital: Vital, spark: int) -> Text:
     if vital.why_not:
         return line.append(f"n/a: {plain(vital.why_not)}", style="dim italic")
     line.append(f"{sparkline(vital.history, spark, vital.start):<{spark}}", style="cyan")
-    line.append(f"{number(vital.now):>{_NUMBER}}", style="bold")
-    line.append(f"{number(vital.start):>{_NUMBER}}", style="dim")
+    line.append(f"{format_number(vital.now):>{_NUMBER}}", style="bold")
+    line.append(f"{format_number(vital.start):>{_NUMBER}}", style="dim")
     return line.append(f" {TREND_ARROWS[vital.trend]}")
 
 
@@ -247,14 +247,14 @@ def _deal(room: int, wanted: list[int]) -> list[int]:
     return dealt
 
 
-def _summary(finding: ReportedFinding, width: int) -> list[Text]:
+def _summary(finding: Finding, width: int) -> list[Text]:
     if not finding.active:
         return []
     lines = textwrap.wrap(plain(finding.summary), max(20, width - 2), max_lines=3, placeholder=" …")
     return [Text(f"  {line}") for line in lines]
 
 
-def _finding_head(finding: ReportedFinding, width: int) -> Text:
+def _finding_head(finding: Finding, width: int) -> Text:
     style = SEVERITY_STYLES[finding.severity] if finding.active else "dim"
     mark = "●" if finding.active else "○"
     head = Text.assemble((f"{mark} {finding.severity:<8} ", style), (f"{finding.code} ", "bold"))
@@ -267,8 +267,8 @@ def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     if snapshot.apply == "none" and snapshot.treatment is None and not snapshot.journal:
         return []
     lines = [_title("Treatment", width, _ALLOWED[snapshot.apply])]
-    if snapshot.trouble:
-        lines.append(Text(plain(snapshot.trouble), style="bold red"))
+    if snapshot.send_error:
+        lines.append(Text(plain(snapshot.send_error), style="bold red"))
     if snapshot.treatment is not None:
         lines.append(_current(snapshot.treatment))
     for entry in reversed(snapshot.journal):
@@ -285,8 +285,8 @@ def _current(treatment: TreatmentState) -> Text:
     line = Text.assemble((f"{plain(treatment.remedy)} ", "bold green"), _DOING[treatment.state])
     if treatment.state == "applied":
         line.append(f" {treatment.waited}/{treatment.patience} steps")
-        course = f"  {treatment.metric} {number(treatment.before)} → {number(treatment.now)}"
-        line.append(course, style="cyan")
+        before, now = format_number(treatment.before), format_number(treatment.now)
+        line.append(f"  {treatment.metric} {before} → {now}", style="cyan")
     return line
 
 

@@ -1,8 +1,8 @@
-"""What a probe has measured of a run's engines, kept beside the run: `RUN/probe/*.json`.
+"""Probe results attached to a run: `RUN/probe/*.json`.
 
-A probe compares the two engines of a run's setup, not one of its steps. So what it has measured
-stands in for every step, but only for what the run itself does not log: a run's own readings are
-of the very tokens that it trained on. The latest probe is the one that counts.
+A probe compares the two engines of a run, not one of its steps. Its readings therefore apply to
+every step, but only for metrics that the run does not log itself: the run's own readings come from
+the tokens that it trained on. The latest probe is used.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_
 FOLDER = "probe"
 _FAMILIES = ("mismatch/", "experts/")
 COMPARED = ("mismatch/prob_diff_mean", "experts/churn_engine")
-"""Figures by which a run is compared with the probe of its engines."""
+"""Metrics for which the run and the probe of its engines are compared."""
 _MOST_FILES = 1000
 _MOST_BYTES = 4 << 20
-_LOOK_SECONDS = 1.0
-"""Between two looks for a new probe."""
+_REFRESH_SECONDS = 1.0
+"""Seconds between two checks for a new probe."""
 _Text = Annotated[str, Field(max_length=2000)]
 
 
@@ -40,22 +40,22 @@ def _reading(value: object) -> Reading:
 
 
 class AttachedProbe(BaseModel):
-    """One pair of engines, as a probe has measured it."""
+    """The result of a probe for one pair of engines."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True)
 
     schema_version: int = 1
     """Version of the file's format."""
     created: Annotated[str, Field(max_length=40)] = ""
-    """When the probe was made, ISO 8601, UTC; the latest one counts."""
+    """Time of the probe, ISO 8601, UTC; the latest probe is used."""
     sampler: _Text = ""
-    """The engine that samples, as the probe calls it."""
+    """Label of the engine that samples."""
     learner: _Text = ""
-    """The engine that learns."""
+    """Label of the training-side engine."""
     verdict: _Text = ""
-    """Whether they agree, and if not, why."""
+    """Whether the engines agree, and if not, why."""
     causes: tuple[_Text, ...] = ()
-    """Ids of the causes that were found, most of the gap first."""
+    """Ids of the causes, the one that explains most of the gap first."""
     readings: dict[
         str, Annotated[Reading, PlainValidator(_reading), PlainSerializer(reading_to_json)]
     ] = Field(default_factory=dict)
@@ -63,43 +63,43 @@ class AttachedProbe(BaseModel):
 
     @property
     def note(self) -> str:
-        """One sentence for whoever reads a report of the run."""
+        """A summary for the report of the run."""
         return (
-            f"a probe of {self.created[:10] or 'unknown date'} is attached ({self.sampler} against "
-            f"{self.learner}): {self.verdict}"
+            f"attached probe of {self.created[:10] or 'unknown date'}, sampler {self.sampler}, "
+            f"learner {self.learner}: {self.verdict}"
         )
 
 
 def folder_of(run: Path) -> Path:
-    """Where probes are attached to a run: in its directory, or beside its log file."""
+    """The folder of a run's probes: in the run directory, or next to a log file."""
     return (run if run.is_dir() else run.parent) / FOLDER
 
 
 def check_run(run: Path) -> None:
-    """Look whether there is a run that something could be attached to.
+    """Check that a run exists.
 
     Raises:
-        RunError: if there is none.
+        RunError: if it does not exist.
     """
     if not run.exists():
         raise RunError("no such file or directory", where=str(run), remedy="check --attach")
 
 
 def attach(run: Path, probe: AttachedProbe) -> Path:
-    """Put a probe beside a run; returns the file.
+    """Attach a probe to a run; returns the path of the file.
 
     Raises:
-        RunError: if there is no run, or it cannot be written to.
+        RunError: if the run does not exist, or the file cannot be written.
     """
     check_run(run)
-    stamp = "".join(each for each in probe.created if each.isalnum())[:20]
+    stamp = "".join(character for character in probe.created if character.isalnum())[:20]
     path = folder_of(run) / f"{stamp or 'probe'}.json"
     try:
         path.parent.mkdir(exist_ok=True)
         content = orjson.dumps(_writable(probe), option=orjson.OPT_INDENT_2)
         atomic_files.write_bytes(path, content)
     except OSError as error:
-        raise RunError(f"the probe cannot be attached: {error.strerror}", where=str(path)) from None
+        raise RunError(f"cannot attach the probe: {error.strerror}", where=str(path)) from None
     return path
 
 
@@ -108,54 +108,54 @@ def _writable(probe: AttachedProbe) -> object:
 
 
 @dataclass(slots=True)
-class Attached:
-    """The probes of a run, looked for again and again.
+class AttachedProbes:
+    """The probes attached to a run, refreshed when new ones are added.
 
     Args:
-        run: the run's directory or log.
+        run: the run directory or log file.
     """
 
     run: Path
     probe: AttachedProbe | None = None
-    """The latest one; None if there is none."""
+    """The latest probe; None if there is none."""
     damage: list[Damage] = field(default_factory=list)
-    """Files that are no probes."""
+    """Files that could not be read as a probe."""
     _seen: tuple[int, int] = (0, 0)
-    _looked: float = -math.inf
+    _refreshed: float = -math.inf
 
-    def filled(self, record: StepRecord) -> StepRecord:
-        """The step with the probe's readings where the run has none of its own.
+    def add_readings(self, record: StepRecord) -> StepRecord:
+        """The step, with the probe's readings for the metrics that the run does not log.
 
-        What the run reads itself is never completed by half: the worst response of a probe says
-        nothing beside the run's own mean. The figures that both have stand side by side, the
-        probe's under the qualifier `probe`.
+        A metric that the run logs is never partly filled in: the worst response of a probe has no
+        relation to the run's own mean. Metrics that both have are kept side by side, the probe's
+        under the qualifier `probe`.
         """
-        self.look()
+        self.refresh()
         if self.probe is None:
             return record
-        own = {metric.name for name in record.values if (metric := metric_of(name)) is not None}
-        beside: dict[str, Reading] = {}
+        logged = {metric.name for name in record.values if (metric := metric_of(name)) is not None}
+        added: dict[str, Reading] = {}
         for name, value in self.probe.readings.items():
             metric = metric_of(name)
-            if metric is not None and metric.name not in own:
-                beside[name] = value
+            if metric is not None and metric.name not in logged:
+                added[name] = value
             if name in COMPARED:
-                beside[f"{name}/{PROBED}"] = value
-        return replace(record, values={**beside, **record.values})
+                added[f"{name}/{PROBED}"] = value
+        return replace(record, values={**added, **record.values})
 
-    def look(self) -> None:
-        """See whether there is a new probe; at most once a second."""
+    def refresh(self) -> None:
+        """Check for new probes, at most once a second."""
         now = time.monotonic()
-        if now - self._looked < _LOOK_SECONDS:
+        if now - self._refreshed < _REFRESH_SECONDS:
             return
-        self._looked = now
+        self._refreshed = now
         folder = folder_of(self.run)
         try:
-            found = folder.stat()
+            status = folder.stat()
         except OSError:
             return
-        if (found.st_mtime_ns, found.st_ino) != self._seen:
-            self._seen = found.st_mtime_ns, found.st_ino
+        if (status.st_mtime_ns, status.st_ino) != self._seen:
+            self._seen = status.st_mtime_ns, status.st_ino
             self._read(folder)
 
     def _read(self, folder: Path) -> None:
@@ -170,8 +170,8 @@ class Attached:
                 content = file.read(_MOST_BYTES)
             probe = AttachedProbe.model_validate(orjson.loads(content))
         except (OSError, ValueError, ValidationError) as error:
-            why = " ".join(str(error).split())[:200]
-            self.damage.append(Damage(f"{FOLDER}/{path.name}", 0, why))
+            reason = " ".join(str(error).split())[:200]
+            self.damage.append(Damage(f"{FOLDER}/{path.name}", 0, reason))
             return None
         readings = {
             name: value

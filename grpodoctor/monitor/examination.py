@@ -1,86 +1,75 @@
-"""An examination: a run's steps and events in, a report out. Live and offline share it."""
+"""The examination of a run: step records and events in, a report out; live or offline."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from grpodoctor.frameworks.spelling import Spelled, spell
 from grpodoctor.frameworks.translation import Gaps
-from grpodoctor.monitor.attached_probes import Attached
-from grpodoctor.monitor.downsampled_series import Tracks
-from grpodoctor.monitor.report import (
-    Advice,
-    DamagedLine,
-    InapplicableRule,
-    Report,
-    ReportedFinding,
-    RunFacts,
-    SkippedRule,
-    TreatmentEntry,
-)
-from grpodoctor.remedies.base import Remedy
-from grpodoctor.remedies.catalogue import remedy_of
-from grpodoctor.report.run.charts import PICTURED
-from grpodoctor.rules.base import Finding, Rule
+from grpodoctor.monitor.advice import advice_for
+from grpodoctor.monitor.attached_probes import AttachedProbes
+from grpodoctor.monitor.chart_specs import CHARTED_METRICS
+from grpodoctor.monitor.downsampled_series import SeriesByMetric
+from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
+from grpodoctor.rules.base import Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.damage import Damage
-from grpodoctor.vocabulary.knobs import Setting
 
-DAMAGE_SHOWN = 50
-"""Damaged lines named in a report; the rest are counted."""
+MAX_DAMAGE = 50
+"""Number of damaged lines that a report quotes; the others are only counted."""
 
-TREATMENTS_SHOWN = 500
-"""Journal lines kept: the latest, of a journal that may be long."""
+MAX_TREATMENTS = 500
+"""Number of journal lines kept: the latest ones."""
 
+_MAX_PROBE_DAMAGE = 3
 _PACE_STEPS = 20
 _TREATMENT = "treatment-"
 
 
 class Examination:
-    """One pass over a run: the rule engine, the courses to draw, the journal, the damage.
+    """One pass over a run: the rule engine, the series for the charts, the journal, the damage.
 
     Args:
         directory: the run directory, as the user gave it.
         manifest: the run's manifest.
-        rules: the rules to examine it by.
+        rules: the rules to run.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, rules: Sequence[Rule]) -> None:
         self.directory = directory
         self.manifest = manifest
         self.engine = Engine(rules, manifest)
-        self.attached = Attached(directory)
-        self.tracks = Tracks(PICTURED)
-        self.treatments: deque[TreatmentEntry] = deque(maxlen=TREATMENTS_SHOWN)
-        self.damage: list[DamagedLine] = []
+        self.attached_probes = AttachedProbes(directory)
+        self.series = SeriesByMetric(CHARTED_METRICS)
+        self.treatments: deque[TreatmentEntry] = deque(maxlen=MAX_TREATMENTS)
+        self.damage: list[Damage] = []
         self.damage_total = 0
         self.notes: list[str] = []
-        """How a foreign log was read."""
-        self._unmapped: tuple[str, ...] = ()
-        self._gaps: list[str] = []
-        self.shown = ""
-        """Where the run lies, if that is not where it is read."""
+        """How the log of a framework was read."""
+        self.address = ""
+        """Address of a remote run that was downloaded to `directory`."""
         self.finished = False
         self.steps = 0
-        """Step lines read."""
+        """Number of step records read."""
+        self._unmapped: tuple[str, ...] = ()
+        self._gap_notes: list[str] = []
         self._first_step: int | None = None
         self._times: deque[float] = deque(maxlen=_PACE_STEPS + 1)
 
     def observe(self, record: StepRecord) -> list[Change]:
-        """Take a step; what it changed about the findings."""
+        """Process a step; returns the findings that it raised, escalated or resolved."""
         self.steps += 1
         if self._first_step is None or record.step < self._first_step:
             self._first_step = record.step
         self._times.append(record.time)
         self.finished = False
-        self.tracks.observe(record)
-        return self.engine.observe(self.attached.filled(record))
+        self.series.observe(record)
+        return self.engine.observe(self.attached_probes.add_readings(record))
 
     def note(self, event: Event) -> None:
-        """Take a line of the journal."""
+        """Process a line of the journal."""
         if event.kind.startswith(_TREATMENT):
             self.treatments.append(_treatment(event))
         elif event.kind == "finished":
@@ -93,21 +82,20 @@ class Examination:
 
         Args:
             damage: damaged lines.
-            total: how many there are, if `damage` names only some of them.
+            total: number of damaged lines, if `damage` holds only some of them.
         """
         self.damage_total += len(damage) if total is None else total
-        for each in damage[: DAMAGE_SHOWN - len(self.damage)]:
-            self.damage.append(DamagedLine(each.file, each.line, each.why))
+        self.damage += damage[: MAX_DAMAGE - len(self.damage)]
 
     def note_gaps(self, gaps: Gaps) -> None:
-        """Take what of a foreign log was not used, and why; it replaces what was told before."""
+        """Replace the notes about the keys of a framework's log that are not used."""
         self._unmapped = tuple(sorted(gaps.unmapped))
-        told = [f"{key} is not used: {lie}" for key, lie in sorted(gaps.refused.items())]
-        told += [
-            f"{key} is not used: what it means depends on {what}"
-            for key, what in sorted(gaps.undecided.items())
+        refused = [f"{key} is not used: {reason}" for key, reason in sorted(gaps.refused.items())]
+        undecided = [
+            f"{key} is not used: its meaning depends on {setting}"
+            for key, setting in sorted(gaps.undecided.items())
         ]
-        self._gaps = told
+        self._gap_notes = refused + undecided
 
     @property
     def last_time(self) -> float:
@@ -116,16 +104,16 @@ class Examination:
 
     @property
     def steps_per_minute(self) -> float | None:
-        """Pace over the latest steps; None until there are two with a time."""
+        """Pace over the latest steps; None until two of them have a time."""
         known = [time for time in self._times if time > 0]
         if len(known) < 2 or known[-1] <= known[0]:
             return None
         return 60 * (len(known) - 1) / (known[-1] - known[0])
 
     def facts(self) -> RunFacts:
-        """Which run it is, and how much of it was read."""
+        """The identity of the run, and how much of it was read."""
         return RunFacts(
-            path=self.shown or str(self.directory),
+            path=self.address or str(self.directory),
             framework=self.manifest.framework,
             first_step=self._first_step,
             last_step=self.engine.chart.step if self.steps else None,
@@ -136,70 +124,37 @@ class Examination:
         )
 
     def report(self, framework: str | None = None) -> Report:
-        """Everything known so far, its remedies spelled for `framework` (or the run's own)."""
+        """Everything known so far.
+
+        Args:
+            framework: framework whose keys the remedies show; the run's own if None.
+        """
         diagnosis = self.engine.diagnosis()
-        knobs, spoken = self.engine.chart.knobs, framework or self.manifest.framework
+        knobs, framework = self.engine.chart.knobs, framework or self.manifest.framework
+        remedies = {remedy for finding in diagnosis.findings for remedy in finding.remedies}
         return Report(
             run=self.facts(),
-            findings=tuple(report_finding(each, knobs, spoken) for each in diagnosis.findings),
-            skipped=tuple(
-                SkippedRule(each.code, each.missing, each.how) for each in diagnosis.skipped
-            ),
-            not_applicable=tuple(
-                InapplicableRule(each.code, each.why) for each in diagnosis.not_applicable
-            ),
+            findings=diagnosis.findings,
+            advice={remedy: advice_for(remedy, knobs, framework) for remedy in remedies},
+            skipped=diagnosis.skipped,
+            not_applicable=diagnosis.not_applicable,
             quiet=diagnosis.quiet,
             unmapped=diagnosis.unmapped + self._unmapped,
-            notes=(*self.notes, *self._gaps, *self._probe_notes()),
+            notes=(*self.notes, *self._gap_notes, *self._probe_notes()),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
         )
 
     def _probe_notes(self) -> tuple[str, ...]:
-        """What a probe that is attached to the run has found, and files there that are none."""
-        told = [] if self.attached.probe is None else [self.attached.probe.note]
-        told += [f"{each.file} is no probe: {each.why}" for each in self.attached.damage[:3]]
-        return tuple(told)
-
-
-def report_finding(
-    finding: Finding, knobs: Mapping[str, Setting], framework: str
-) -> ReportedFinding:
-    """A finding with its remedies resolved under the knobs in force."""
-    return ReportedFinding(
-        code=finding.code,
-        name=finding.name,
-        severity=finding.severity,
-        onset_step=finding.onset_step,
-        last_step=finding.last_step,
-        active=finding.active,
-        summary=finding.summary,
-        evidence=finding.evidence,
-        remedies=tuple(_advice(each, knobs, framework) for each in finding.remedies),
-        references=finding.references,
-    )
-
-
-def _advice(remedy_id: str, knobs: Mapping[str, Setting], framework: str) -> Advice:
-    remedy = remedy_of(remedy_id)
-    change = remedy.change(knobs)
-    return Advice(
-        id=remedy.id,
-        title=remedy.title,
-        applicability=remedy.applicability,
-        change=change,
-        spelling=_spelling(remedy, change, knobs, framework),
-    )
-
-
-def _spelling(
-    remedy: Remedy, change: Mapping[str, Setting], knobs: Mapping[str, Setting], framework: str
-) -> tuple[Spelled, ...]:
-    if not change and remedy.how:
-        further = spell(remedy.restart_with, framework)
-        return (Spelled("", "", remedy.how), *(each for each in further if each.key))
-    return tuple(spell(change, framework, knobs))
+        """The result of the attached probe, and the probe files that could not be read."""
+        attached = self.attached_probes
+        notes = [attached.probe.note] if attached.probe else []
+        notes += [
+            f"{damage.file} is not a probe result: {damage.why}"
+            for damage in attached.damage[:_MAX_PROBE_DAMAGE]
+        ]
+        return tuple(notes)
 
 
 def _treatment(event: Event) -> TreatmentEntry:

@@ -1,4 +1,4 @@
-"""Examining a run that lies on disk, by the same code that follows a live one."""
+"""Offline examination of a recorded run, by the code that follows a live one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grpodoctor.frameworks.spelling import framework_of
 from grpodoctor.monitor.examination import Examination
-from grpodoctor.monitor.report_data import Dossier, dossier_of
+from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.rules import catalogue
 from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import ForeignRun, open_run
@@ -17,12 +17,12 @@ from grpodoctor.runs.records import StepRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a run lies that was brought here to be read."""
+class RemoteOrigin:
+    """The remote address of a run that was downloaded."""
 
     address: str
     notes: Sequence[str] = ()
-    """What of it was left there, and why."""
+    """The files that were not downloaded, and why."""
 
 
 def replay(
@@ -33,39 +33,40 @@ def replay(
     framework: str | None = None,
     options: ReadOptions | None = None,
     watch_steps: Callable[[Iterable[StepRecord]], Iterable[StepRecord]] = iter,
-    origin: Origin | None = None,
-) -> Dossier:
+    origin: RemoteOrigin | None = None,
+) -> ReportData:
     """Examine a run from its first step to its last.
 
     Args:
-        path: the run directory, or the logs that another framework left.
+        path: the run directory, or the logs of another framework.
         select: rules to run, by code or prefix; empty for all.
-        ignore: rules not to run.
-        options: what the user says about a foreign log.
-        framework: whose words to spell remedies in; the run's own if None.
-        watch_steps: passes the steps on as they are read, for a progress bar.
-        origin: where the run was brought from, if it does not lie at the path.
+        ignore: rules to skip.
+        framework: framework whose keys the remedies show; the run's own if None.
+        options: how to read the log of a framework.
+        watch_steps: wraps the iterator of steps, for a progress bar.
+        origin: where the run was downloaded from, if it is not at `path`.
 
     Raises:
         RunError: if there is no run to read.
-        ConfigError: if a selector matches no rule, or nobody knows the framework.
+        ConfigError: if a selector matches no rule, or the framework is unknown.
     """
-    spoken = None if framework is None else framework_of(framework)
+    if framework is not None:
+        framework = framework_of(framework)
     rules = catalogue.select(catalogue.all_rules(), select, ignore)
     run = open_run(path, options)
     examination = Examination(path, run.manifest, rules)
     if origin is not None:
-        examination.shown = origin.address
+        examination.address = origin.address
         examination.notes += origin.notes
     for record in watch_steps(run.steps):
         examination.observe(record)
     for event in run.events:
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
-    if isinstance(run, ForeignRun):
-        readings = len(examination.engine.chart.series("reward/mean"))
-        short = told_short(readings, examination.steps)
-        examination.notes += [*run.notes, short] if short else run.notes
-        examination.note_gaps(run.gaps)
-        return dossier_of(examination, spoken, run.follower.rollouts)
-    return dossier_of(examination, spoken)
+    if not isinstance(run, ForeignRun):
+        return report_data(examination, framework)
+    readings = len(examination.engine.chart.series("reward/mean"))
+    too_short = told_short(readings, examination.steps)
+    examination.notes += [*run.notes, too_short] if too_short else run.notes
+    examination.note_gaps(run.gaps)
+    return report_data(examination, framework, run.follower.rollouts)

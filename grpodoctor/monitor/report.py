@@ -1,15 +1,16 @@
-"""The one report: what every format shows, and the JSON that programs read."""
+"""The report of a run: what every output format shows, and the JSON that programs read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from grpodoctor.frameworks.spelling import Spelled
-from grpodoctor.rules.base import SEVERITIES, Evidence, Severity
-from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.monitor.advice import Advice
+from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
+from grpodoctor.rules.engine import Inapplicable, Skipped
+from grpodoctor.support.damage import Damage
 
 SCHEMA_VERSION = 1
 """Version of the report's JSON."""
@@ -17,14 +18,14 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Which run it is, and how much of it was read."""
+    """The identity of a run, and how much of it was read."""
 
     path: str
     framework: str
     first_step: int | None = None
     last_step: int | None = None
     steps: int = 0
-    """Step lines read."""
+    """Number of step records read."""
     model: str = ""
     seed: int | None = None
     started: float = 0.0
@@ -42,116 +43,19 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """A remedy for a finding, with the change that it makes under the knobs in force."""
-
-    id: str
-    title: str
-    applicability: str
-    change: Mapping[str, Setting]
-    """Knob to new setting; empty where a person has to act, or where it is already in place."""
-    spelling: tuple[Spelled, ...]
-    """The change in the words of a framework, or what a person is to do."""
-
-    def to_json(self) -> dict[str, Any]:
-        """One entry of a finding's `remedies`."""
-        return {
-            "id": self.id,
-            "applicability": self.applicability,
-            "change": dict(self.change),
-            "spelling": [
-                {"key": each.key, "value": each.value, "note": each.note} for each in self.spelling
-            ],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedFinding:
-    """A finding with its remedies resolved."""
-
-    code: str
-    name: str
-    severity: Severity
-    onset_step: int
-    last_step: int
-    active: bool
-    summary: str
-    evidence: tuple[Evidence, ...]
-    remedies: tuple[Advice, ...]
-    references: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """One entry of `findings`."""
-        return {
-            "code": self.code,
-            "name": self.name,
-            "severity": self.severity,
-            "onset_step": self.onset_step,
-            "last_step": self.last_step,
-            "active": self.active,
-            "summary": self.summary,
-            "evidence": [evidence_to_json(each) for each in self.evidence],
-            "remedies": [each.to_json() for each in self.remedies],
-            "references": list(self.references),
-        }
-
-
-def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
-    """One entry of `evidence`; `where` only if something caused it, numbers finite or null."""
-    data: dict[str, Any] = {
-        "metric": evidence.metric,
-        "step": evidence.step,
-        "value": _finite(evidence.value),
-        "baseline": _finite(evidence.baseline),
-    }
-    return data if evidence.where is None else {**data, "where": evidence.where}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedRule:
-    """A rule that could not look."""
-
-    code: str
-    missing: tuple[str, ...]
-    how: str
-    """How to have the missing metrics recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class InapplicableRule:
-    """A rule that has no meaning in this run."""
-
-    code: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedLine:
-    """A line of the run that could not be read."""
-
-    file: str
-    line: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class TreatmentEntry:
-    """One line of the journal of treatments."""
+    """One line of the treatment journal."""
 
     step: int
     kind: str
     """`proposed`, `applied`, `refused`, `kept` or `undone`."""
     remedy: str
     body: Mapping[str, Any]
-    """Everything else the journal says: before, after, reason."""
+    """The other fields of the journal line: before, after, reason."""
 
     @property
     def detail(self) -> str:
-        """What changed and why, on one line."""
+        """The changed settings and the reason, on one line."""
         before, after = self.body.get("before"), self.body.get("after", self.body.get("changes"))
         parts = []
         if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -166,20 +70,25 @@ class TreatmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is known about a run: the same in every format."""
+    """Everything known about a run."""
 
     run: RunFacts
-    findings: tuple[ReportedFinding, ...] = ()
-    skipped: tuple[SkippedRule, ...] = ()
-    not_applicable: tuple[InapplicableRule, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Most severe first."""
+    advice: Mapping[str, Advice] = field(default_factory=dict)
+    """The remedies of the findings by id, resolved for this run's settings."""
+    skipped: tuple[Skipped, ...] = ()
+    not_applicable: tuple[Inapplicable, ...] = ()
     quiet: tuple[str, ...] = ()
+    """Codes of the rules that ran and found nothing."""
     unmapped: tuple[str, ...] = ()
+    """Log keys that map to no metric."""
     notes: tuple[str, ...] = ()
-    """How a foreign log was read: what it was taken for and why, what of it was not used."""
-    damage: tuple[DamagedLine, ...] = ()
+    """How the log was read: the detected format and the reason, the keys that were not used."""
+    damage: tuple[Damage, ...] = ()
     """The first damaged lines."""
     damage_total: int = 0
-    """How many there are in all."""
+    """Number of damaged lines."""
     treatments: tuple[TreatmentEntry, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -187,13 +96,13 @@ class Report:
         return {
             "schema_version": SCHEMA_VERSION,
             "run": self.run.to_json(),
-            "findings": [each.to_json() for each in self.findings],
+            "findings": [finding_to_json(finding, self.advice) for finding in self.findings],
             "skipped": [
-                {"code": each.code, "missing": list(each.missing), "how": each.how}
-                for each in self.skipped
+                {"code": rule.code, "missing": list(rule.missing), "how": rule.how}
+                for rule in self.skipped
             ],
             "not_applicable": [
-                {"code": each.code, "why": each.why} for each in self.not_applicable
+                {"code": rule.code, "why": rule.why} for rule in self.not_applicable
             ],
             "quiet": list(self.quiet),
             "unmapped": list(self.unmapped),
@@ -201,13 +110,54 @@ class Report:
             "damage": {
                 "total": self.damage_total,
                 "lines": [
-                    {"file": each.file, "line": each.line, "why": each.why} for each in self.damage
+                    {"file": damage.file, "line": damage.line, "why": damage.why}
+                    for damage in self.damage
                 ],
             },
-            "treatments": [each.to_json() for each in self.treatments],
+            "treatments": [treatment.to_json() for treatment in self.treatments],
         }
 
-    def reaches(self, severity: Severity) -> bool:
+    def reaches(self, severity: str) -> bool:
         """Whether a finding, active or resolved, is at or above `severity`."""
-        floor = SEVERITIES.index(severity)
-        return any(SEVERITIES.index(each.severity) >= floor for each in self.findings)
+        ranks: list[str] = list(SEVERITIES)
+        floor = ranks.index(severity)
+        return any(ranks.index(finding.severity) >= floor for finding in self.findings)
+
+
+def finding_to_json(finding: Finding, advice: Mapping[str, Advice]) -> dict[str, Any]:
+    """One entry of `findings`.
+
+    Args:
+        finding: the finding.
+        advice: its remedies by id, resolved for the run's settings.
+    """
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity,
+        "onset_step": finding.onset_step,
+        "last_step": finding.last_step,
+        "active": finding.active,
+        "summary": finding.summary,
+        "evidence": [evidence_to_json(evidence) for evidence in finding.evidence],
+        "remedies": [advice[remedy].to_json() for remedy in finding.remedies],
+        "references": list(finding.references),
+    }
+
+
+def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
+    """One entry of `evidence`.
+
+    Non-finite numbers become null. `where` is present only if the evidence names a cause.
+    """
+    data: dict[str, Any] = {
+        "metric": evidence.metric,
+        "step": evidence.step,
+        "value": _finite(evidence.value),
+        "baseline": _finite(evidence.baseline),
+    }
+    return data if evidence.where is None else {**data, "where": evidence.where}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,56 +1,65 @@
-"""Everything the formats draw from: report, vitals, courses, and where the responses are."""
+"""Everything that a report of a run shows: the report, its vitals, its charts and its responses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from grpodoctor.monitor.downsampled_series import Tracks
+from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.sample_responses import Recorded, Rollouts
+from grpodoctor.monitor.sample_responses import (
+    RecordedResponses,
+    ResponseSource,
+    SampleResponse,
+    sample_responses,
+)
 from grpodoctor.monitor.vitals import Vital, vital_signs
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Another run, drawn into the same pictures for comparison."""
+class ComparisonRun:
+    """A second run that is drawn into the same charts."""
 
     label: str
-    """What it is called in the legends."""
-    tracks: Tracks
-    sentence: str
-    """What the comparison shows."""
+    """Name of the run in the legends."""
+    series: SeriesByMetric
+    summary: str
+    """The result of the comparison, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dossier:
-    """A report with what the human formats show beside it."""
+class ReportData:
+    """A report with the vitals, charts and responses that people see next to it."""
 
     report: Report
     vitals: tuple[Vital, ...] = ()
-    tracks: Tracks = field(default_factory=lambda: Tracks(()))
-    rollouts: Rollouts | None = None
-    """The run's responses, to be read when they are shown."""
-    beside: Beside | None = None
+    series: SeriesByMetric = field(default_factory=lambda: SeriesByMetric(()))
+    responses: ResponseSource | None = None
+    """The run's responses, read only if they are shown."""
+    comparison: ComparisonRun | None = None
 
-    def with_beside(self, beside: Beside) -> Dossier:
-        """The same dossier, compared with another run."""
-        return replace(self, beside=beside)
+    def with_comparison(self, comparison: ComparisonRun) -> ReportData:
+        """The same data, compared with another run."""
+        return replace(self, comparison=comparison)
+
+    def sample_responses(self) -> tuple[SampleResponse, ...]:
+        """The responses worth reading; reads the rollouts."""
+        return sample_responses(self.report, self.responses) if self.responses else ()
 
 
-def dossier_of(
-    examination: Examination, framework: str | None = None, rollouts: Rollouts | None = None
-) -> Dossier:
-    """The dossier of an examination.
+def report_data(
+    examination: Examination, framework: str | None = None, responses: ResponseSource | None = None
+) -> ReportData:
+    """The report data of an examined run.
 
     Args:
-        examination: of a run.
-        framework: whose words remedies are spelled in; the run's own if None.
-        rollouts: the run's responses; those of our own recorder if None.
+        examination: the examined run.
+        framework: framework whose keys the remedies show; the run's own if None.
+        responses: the run's responses; those of our own recorder if None.
     """
-    return Dossier(
+    return ReportData(
         report=examination.report(framework),
         vitals=tuple(vital_signs(examination.engine.chart)),
-        tracks=examination.tracks,
-        rollouts=Recorded(examination.directory) if rollouts is None else rollouts,
+        series=examination.series,
+        responses=RecordedResponses(examination.directory) if responses is None else responses,
     )

@@ -1,4 +1,4 @@
-"""The responses that a report shows: those the findings rest on, and the extremes of the end."""
+"""The responses that a report shows: those cited by findings, and the extremes of the last step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Protocol
 
 from grpodoctor.errors import RunError
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.vitals import number
+from grpodoctor.monitor.vitals import format_number
 from grpodoctor.runs.rollouts import read_rollouts, rollout_files
 
-SHOWN = 8
-"""Responses in a report, at most."""
+MAX_RESPONSES = 8
+"""Maximum number of responses in a report."""
 
-_Row = dict[str, Any]
+_ResponseRow = dict[str, Any]
 
 _EXTREMES = (
-    ("logprob_diff_max", "widest gap between sampler and learner at this step"),
+    ("logprob_diff_max", "largest log-probability gap between sampler and learner at this step"),
     ("length", "longest response at this step"),
     ("reward", "highest reward at this step"),
 )
@@ -28,102 +28,111 @@ _COLUMNS = ("sequence_id", "prompt", "text", "reward", "correct", "truncated", "
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One response, to be read by a person."""
+class SampleResponse:
+    """One response for a person to read."""
 
     step: int
     sequence_id: str
     prompt: str
     text: str
     facts: str
-    """Reward, correctness and length, on one line."""
-    why: str
-    """Why it is shown."""
+    """Reward, length and correctness, on one line."""
+    reason: str
+    """Why the report shows it."""
 
 
-class Rollouts(Protocol):
-    """Single responses of a run, whoever dumped them."""
+class ResponseSource(Protocol):
+    """The individual responses of a run."""
 
     @property
     def steps(self) -> Collection[int]:
-        """Those that have any."""
+        """The steps that have responses."""
 
-    def rows(self, step: int, wanted: Collection[str] = ()) -> Iterable[_Row]:
-        """The responses of a step; those wanted are among them, whatever is left out."""
+    def rows(self, step: int, wanted: Collection[str] = ()) -> Iterable[_ResponseRow]:
+        """The responses of a step, possibly a subset that contains the `wanted` sequence ids."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedResponses:
     """The responses that our own recorder wrote."""
 
     directory: Path
 
     @property
     def steps(self) -> Collection[int]:
-        """Those that have any."""
+        """The steps that have responses."""
         return rollout_files(self.directory).keys()
 
-    def rows(self, step: int, wanted: Collection[str] = ()) -> Iterable[_Row]:
-        """The responses of a step, all of them."""
+    def rows(self, step: int, wanted: Collection[str] = ()) -> Iterable[_ResponseRow]:
+        """All responses of a step."""
         del wanted
         try:
             table = read_rollouts(self.directory, step).select(list(_COLUMNS))
         except (RunError, KeyError):
-            # A half-copied or foreign file costs the samples of its step, not the report.
+            # An unreadable file costs the samples of its step, not the report.
             return []
-        rows: list[_Row] = table.to_pylist()
+        rows: list[_ResponseRow] = table.to_pylist()
         return rows
 
 
-def samples_of(report: Report, rollouts: Rollouts) -> tuple[Sample, ...]:
-    """The responses worth reading; none where no rollouts were recorded."""
-    steps = frozenset(rollouts.steps)
+def sample_responses(report: Report, source: ResponseSource) -> tuple[SampleResponse, ...]:
+    """The responses worth reading; empty if the run has no rollouts."""
+    steps = frozenset(source.steps)
     if not steps:
         return ()
-    chosen: dict[str, Sample] = {}
-    named = _named_in_evidence(report, rollouts, steps)
-    for sample in (*named, *_at_the_end(rollouts, max(steps))):
-        if len(chosen) < SHOWN:
+    chosen: dict[str, SampleResponse] = {}
+    cited = _cited_as_evidence(report, source, steps)
+    for sample in (*cited, *_extremes(source, max(steps))):
+        if len(chosen) < MAX_RESPONSES:
             chosen.setdefault(sample.sequence_id, sample)
     return tuple(chosen.values())
 
 
-def _named_in_evidence(
-    report: Report, rollouts: Rollouts, steps: frozenset[int]
-) -> Iterator[Sample]:
-    wanted: dict[int, dict[str, str]] = {}
+def _cited_as_evidence(
+    report: Report, source: ResponseSource, steps: frozenset[int]
+) -> Iterator[SampleResponse]:
+    reasons_by_step: dict[int, dict[str, str]] = {}
     for finding in report.findings:
-        for each in finding.evidence:
-            if each.where is not None and each.step in steps:
-                why = f"{finding.code}: {each.metric} {number(each.value)}"
-                wanted.setdefault(each.step, {}).setdefault(each.where, why)
-    for step, whys in islice(wanted.items(), SHOWN):
-        missing = dict(whys)
-        for row in rollouts.rows(step, whys):
+        for evidence in finding.evidence:
+            if evidence.where is not None and evidence.step in steps:
+                reason = f"{finding.code}: {evidence.metric} {format_number(evidence.value)}"
+                reasons_by_step.setdefault(evidence.step, {}).setdefault(evidence.where, reason)
+    for step, reasons in islice(reasons_by_step.items(), MAX_RESPONSES):
+        missing = dict(reasons)
+        for row in source.rows(step, reasons):
             if row["sequence_id"] in missing:
                 yield _sample(row, step, missing.pop(row["sequence_id"]))
             if not missing:
                 break
 
 
-def _at_the_end(rollouts: Rollouts, last: int) -> Iterator[Sample]:
-    best: dict[str, _Row] = {}
-    for row in rollouts.rows(last):
+def _extremes(source: ResponseSource, last_step: int) -> Iterator[SampleResponse]:
+    best: dict[str, _ResponseRow] = {}
+    for row in source.rows(last_step):
         for column, _ in _EXTREMES:
             before = best.get(column)
             if row[column] is not None and (before is None or row[column] > before[column]):
                 best[column] = row
-    yield from (_sample(best[column], last, why) for column, why in _EXTREMES if column in best)
+    yield from (
+        _sample(best[column], last_step, reason) for column, reason in _EXTREMES if column in best
+    )
 
 
-def _sample(row: _Row, step: int, why: str) -> Sample:
+def _sample(row: _ResponseRow, step: int, reason: str) -> SampleResponse:
     facts = []
     if row["reward"] is not None:
-        facts.append(f"reward {number(row['reward'])}")
+        facts.append(f"reward {format_number(row['reward'])}")
     if row["length"] is not None:
         facts.append(f"{row['length']:g} tokens")
     if row["correct"] is not None:
         facts.append("correct" if row["correct"] else "incorrect")
     if row["truncated"]:
         facts.append("truncated")
-    return Sample(step, row["sequence_id"], row["prompt"], row["text"], ", ".join(facts), why)
+    return SampleResponse(
+        step=step,
+        sequence_id=row["sequence_id"],
+        prompt=row["prompt"],
+        text=row["text"],
+        facts=", ".join(facts),
+        reason=reason,
+    )

@@ -1,4 +1,4 @@
-"""Following a live run: poll, examine, treat. The screen, the demo and a dashboard sit on this."""
+"""A live run under observation: read new steps, examine them, treat the run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, RunError
-from grpodoctor.monitor.examination import Examination, report_finding
-from grpodoctor.monitor.report import evidence_to_json
+from grpodoctor.monitor.advice import advice_for
+from grpodoctor.monitor.examination import Examination
+from grpodoctor.monitor.report import evidence_to_json, finding_to_json
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
@@ -25,28 +26,28 @@ from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import note_request
 
 _NEWS = {"started", "resumed", "finished", "warning"}
-"""Kinds of journal lines, beside treatments, that are passed on as they come."""
+"""Kinds of journal lines that are reported as news, in addition to treatments."""
 
-_FINDING_KEYS = ("code", "onset_step", "severity")
-_Line = tuple[str, str, str, str]
+_IDENTITY_KEYS = ("code", "onset_step", "severity")
+_JournalKey = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one look at the run brought."""
+    """The result of one poll of the run."""
 
     restarted: bool = False
-    """Another run stands in the directory; what was known before is gone."""
+    """Whether another run replaced the previous one, whose state was discarded."""
     steps: int = 0
-    """How many new steps there were."""
+    """Number of new steps."""
     changes: tuple[Change, ...] = ()
-    """Findings raised, escalated and resolved."""
+    """Findings that were raised, escalated or resolved."""
     events: tuple[Event, ...] = ()
     """New lines of the run's journal."""
     more: bool = False
-    """There is more to read at once."""
+    """Whether more data can be read immediately."""
     held: bool = False
-    """A look in a moment brings something, whether or not the run writes more."""
+    """Whether the next poll returns more data even if the run writes nothing new."""
 
 
 class Session:
@@ -55,14 +56,14 @@ class Session:
     Args:
         run_dir: the run directory; it need not exist yet.
         select: rules to run, by code or prefix; empty for all.
-        ignore: rules not to run.
+        ignore: rules to skip.
         apply: which remedies the doctor may apply to the run.
-        settings: how patient the doctor is.
-        options: what the user says about a foreign log.
+        settings: waiting times of the doctor.
+        options: how to read the log of a framework.
 
     Raises:
-        ConfigError: if a selector matches no rule, or if remedies are to be applied to a run that
-            another framework logs.
+        ConfigError: if a selector matches no rule, or if `apply` is not `none` and another
+            framework logs the run.
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class Session:
         self.run_dir = run_dir
         self.apply = apply
         self.waiting = True
-        """Nothing of the run is there yet."""
-        self.trouble = ""
+        """Whether the run has not written anything yet."""
+        self.send_error = ""
         """Why the latest request could not be sent."""
         self._settings = settings
         self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
@@ -92,27 +93,27 @@ class Session:
         self.examination = Examination(self.run_dir, manifest, self._rules)
         self.doctor = Doctor(all_remedies(), self.apply, self._settings)
         self._unsent: list[Event] = []
-        self._journalled: set[_Line] = set()
+        self._journaled: set[_JournalKey] = set()
 
     def _follow(self) -> Followed:
         follower = follow(self.run_dir, self._options)
         if self.apply != "none" and isinstance(follower, ForeignFollower):
             raise ConfigError(
-                "nothing can be applied to a run that only leaves its log: no request reaches it",
+                "cannot apply remedies: this run has only a log and accepts no requests",
                 where=str(self.run_dir)[:200],
-                remedy="leave out --apply and change by hand what is advised",
+                remedy="remove --apply and change the settings by hand",
             )
         return follower
 
     def tick(self, *, final: bool = False) -> Tick:
-        """Read what the run has written since the last look, and treat it if that is allowed.
+        """Read what the run wrote since the previous poll, and treat it if that is allowed.
 
         Args:
-            final: whether nobody writes any more, so that nothing is worth waiting for.
+            final: whether the run has ended, so that incomplete steps are read at once.
 
         Raises:
-            RunError: if the run cannot be read, or a newer version wrote it.
-            ConfigError: if another framework turns out to log a run that is to be treated.
+            RunError: if the run cannot be read, or was written by a newer version.
+            ConfigError: if `apply` is not `none` and another framework logs the run.
         """
         poll = self._poll(final)
         self._take_manifest(poll)
@@ -122,27 +123,27 @@ class Session:
         changes = [change for record in poll.steps for change in self._observe(record)]
         for event in poll.events:
             self.examination.note(event)
-            self._journalled.add(_line(event))
+            self._journaled.add(_journal_key(event))
         self.doctor.hear(poll.events)
         if poll.steps and not poll.more and not self.examination.finished:
             self._treat()
         return Tick(
-            poll.restarted,
-            len(poll.steps),
-            tuple(changes),
-            tuple(poll.events),
-            poll.more,
-            poll.held,
+            restarted=poll.restarted,
+            steps=len(poll.steps),
+            changes=tuple(changes),
+            events=tuple(poll.events),
+            more=poll.more,
+            held=poll.held,
         )
 
     def _poll(self, final: bool) -> Poll:
-        """What is new; a path that did not exist may turn out to be another framework's log."""
+        """The new data; a path that did not exist before may hold the log of a framework."""
         if self.waiting and isinstance(self._follower, Follower):
             self._follower = self._follow()
         return self._follower.poll(final=final)
 
     def _note_reading(self, poll: Poll) -> None:
-        """What was decided about a foreign log, and what of it is not used."""
+        """Pass on how the log was read: the detected format, damaged lines, unused keys."""
         self.examination.notes += poll.notes
         self.examination.note_damage(poll.damage)
         if isinstance(self._follower, ForeignFollower) and self._follower.translator is not None:
@@ -151,23 +152,25 @@ class Session:
     def _observe(self, record: StepRecord) -> list[Change]:
         changes = self.examination.observe(record)
         if self.apply != "none":
-            self._unsent += [_journal_line(change, record.step) for change in changes]
+            self._unsent += [_journal_event(change, record.step) for change in changes]
         return changes
 
     def _treat(self) -> None:
-        """Ask of the run what the doctor wants, and have the findings written into its journal."""
+        """Send the doctor's requests to the run, and new findings to its journal."""
         engine = self.examination.engine
         requests = self.doctor.observe(engine.chart, engine.diagnosis().findings)
-        fresh = [event for event in self._unsent if _line(event) not in self._journalled]
-        notes = [note_request(event, "/".join(map(str, _line(event)))[:100]) for event in fresh]
-        self._journalled.update(map(_line, fresh))
+        fresh = [event for event in self._unsent if _journal_key(event) not in self._journaled]
+        notes = [
+            note_request(event, "/".join(map(str, _journal_key(event)))[:100]) for event in fresh
+        ]
+        self._journaled.update(map(_journal_key, fresh))
         self._unsent.clear()
         try:
             for request in (*notes, *requests):
                 self._mailbox.send(request)
-            self.trouble = ""
+            self.send_error = ""
         except RunError as error:
-            self.trouble = str(error)
+            self.send_error = str(error)
 
     def _take_manifest(self, poll: Poll) -> None:
         if poll.restarted or (poll.manifest is not None and not self.examination.steps):
@@ -176,7 +179,7 @@ class Session:
             self.examination.manifest = poll.manifest
 
     def read_all(self) -> None:
-        """Read all there is.
+        """Read everything that the run has written.
 
         Raises:
             RunError: if there is no run to read.
@@ -188,36 +191,38 @@ class Session:
             raise RunError(
                 "a single file cannot be followed",
                 where=str(self.run_dir),
-                remedy="give the directory of a run, or use check",
+                remedy="give the run directory, or use grpodoctor check",
             )
 
     def news(self, tick: Tick) -> list[dict[str, Any]]:
-        """What a tick brought, by step, as objects for programs.
+        """The events of a tick as JSON objects, ordered by step.
 
-        Findings are `finding-raised`, `-escalated` or `-resolved` with the `finding` as a report
-        has it; lines of the run's journal stand as they are; `restarted` comes first.
+        `finding-raised`, `finding-escalated` and `finding-resolved` hold the `finding` as in a
+        report. Lines of the run's journal are unchanged. `restarted` comes first.
         """
-        found = [self._finding_news(change) for change in tick.changes]
-        told = [
+        findings = [self._finding_news(change) for change in tick.changes]
+        journal = [
             {**event.body, "kind": event.kind, "step": event.step}
             for event in tick.events
             if event.kind in _NEWS or event.kind.startswith("treatment-")
         ]
-        news = sorted([*found, *told], key=lambda each: int(each["step"]))
+        news = sorted([*findings, *journal], key=lambda event: int(event["step"]))
         restart = {"kind": "restarted", "run": self.examination.facts().to_json()}
         return [restart, *news] if tick.restarted else news
 
     def _finding_news(self, change: Change) -> dict[str, Any]:
-        chart, framework = self.examination.engine.chart, self.examination.manifest.framework
-        finding = report_finding(change.finding, chart.knobs, framework)
+        knobs = self.examination.engine.chart.knobs
+        framework = self.examination.manifest.framework
+        remedies = change.finding.remedies
+        advice = {remedy: advice_for(remedy, knobs, framework) for remedy in remedies}
         return {
             "kind": f"finding-{change.kind}",
             "step": change.step,
-            "finding": finding.to_json(),
+            "finding": finding_to_json(change.finding, advice),
         }
 
     def snapshot(self) -> Snapshot:
-        """What a screen shows now."""
+        """The state that a screen shows now."""
         examination = self.examination
         report = examination.report()
         last_time = examination.last_time or self._written_at()
@@ -236,11 +241,11 @@ class Session:
             quiet=len(report.quiet),
             not_applicable=len(report.not_applicable),
             damage_total=report.damage_total,
-            trouble=self.trouble,
+            send_error=self.send_error,
         )
 
     def _written_at(self) -> float:
-        """When the log was written to last, for logs that do not say the time of their steps."""
+        """Time of the last write to the log, for logs that do not record the time of a step."""
         follower = self._follower
         return follower.written_at() if isinstance(follower, ForeignFollower) else 0.0
 
@@ -259,13 +264,13 @@ class Session:
         )
 
 
-def _line(event: Event) -> _Line:
-    """What tells one journal line about a finding from another."""
-    code, onset, severity = (str(event.body.get(key, "")) for key in _FINDING_KEYS)
+def _journal_key(event: Event) -> _JournalKey:
+    """The identity of a journal line about a finding."""
+    code, onset, severity = (str(event.body.get(key, "")) for key in _IDENTITY_KEYS)
     return event.kind, code, onset, severity
 
 
-def _journal_line(change: Change, step: int) -> Event:
+def _journal_event(change: Change, step: int) -> Event:
     finding = change.finding
     body = {
         "code": finding.code,
@@ -273,6 +278,6 @@ def _journal_line(change: Change, step: int) -> Event:
         "severity": finding.severity,
         "onset_step": finding.onset_step,
         "summary": finding.summary,
-        "evidence": [evidence_to_json(each) for each in finding.evidence],
+        "evidence": [evidence_to_json(evidence) for evidence in finding.evidence],
     }
     return Event(f"finding-{change.kind}", step, body)

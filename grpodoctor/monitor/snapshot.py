@@ -1,16 +1,13 @@
-"""What a live view shows at one moment."""
+"""The state that a live view shows at one moment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpodoctor.monitor.report import (
-    ReportedFinding,
-    RunFacts,
-    SkippedRule,
-    TreatmentEntry,
-)
+from grpodoctor.monitor.report import RunFacts, TreatmentEntry
 from grpodoctor.monitor.vitals import Vital
+from grpodoctor.rules.base import Finding
+from grpodoctor.rules.engine import Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +20,20 @@ class TreatmentState:
     waited: int
     """Steps since it was applied."""
     patience: int
-    """Steps until it is judged."""
+    """Steps from applying it to judging it."""
     metric: str
-    """The metric that must move."""
+    """The target metric."""
     before: float | None
     now: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of a run under observation; nothing in it changes any more."""
+    """An immutable copy of the state of a run that is being watched."""
 
     facts: RunFacts
     waiting: bool
-    """Nothing of the run is there yet."""
+    """Whether the run has not written anything yet."""
     finished: bool
     apply: str
     """Which remedies may be applied: `none`, `safe` or `unsafe`."""
@@ -44,13 +41,14 @@ class Snapshot:
     age: float | None = None
     """Seconds since the latest step; None if unknown."""
     vitals: tuple[Vital, ...] = ()
-    findings: tuple[ReportedFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     treatment: TreatmentState | None = None
     journal: tuple[TreatmentEntry, ...] = ()
-    """Journal lines about treatments, oldest first."""
-    skipped: tuple[SkippedRule, ...] = ()
+    """Lines of the treatment journal, oldest first."""
+    skipped: tuple[Skipped, ...] = ()
     quiet: int = 0
+    """Number of rules that ran and found nothing."""
     not_applicable: int = 0
     damage_total: int = 0
-    trouble: str = ""
+    send_error: str = ""
     """Why the latest request to the run could not be sent."""

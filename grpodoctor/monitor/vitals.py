@@ -1,4 +1,4 @@
-"""The vital signs: the few numbers one looks at first, beside the run's own start."""
+"""The vital signs: the few metrics to look at first, compared with their starting values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpodoctor.runs.chart import BASELINE, Chart
 from grpodoctor.vocabulary.values import NotApplicable
 
 HISTORY = 40
-"""Readings behind a sparkline."""
+"""Number of readings in a sparkline."""
 
 _TREND_READINGS = 5
 _SPREADS = 3.0
@@ -22,24 +22,24 @@ VITALS: tuple[tuple[str, str], ...] = (
     ("held-out accuracy", "accuracy/heldout"),
     ("entropy", "entropy/mean"),
     ("zero-variance groups", "groups/zero_variance_rate"),
-    ("mismatch, worst", "mismatch/prob_diff_max/worst_sequence"),
+    ("worst mismatch", "mismatch/prob_diff_max/worst_sequence"),
     ("length", "length/mean"),
     ("truncated", "length/truncated_rate"),
     ("gradient norm", "optimizer/grad_norm"),
-    ("mismatch, mean", "mismatch/prob_diff_mean"),
-    ("nll gap", "mismatch/nll_gap"),
+    ("mean mismatch", "mismatch/prob_diff_mean"),
+    ("NLL gap", "mismatch/nll_gap"),
     ("clipped low", "clip/low_rate"),
     ("clipped high", "clip/high_rate"),
-    ("length, correct", "length/correct"),
-    ("length, incorrect", "length/incorrect"),
-    ("KL, old policy", "kl/old_policy/k3"),
-    ("KL, reference", "kl/reference/k3"),
-    ("critic explains", "critic/explained_variance"),
+    ("length if correct", "length/correct"),
+    ("length if incorrect", "length/incorrect"),
+    ("KL to old policy", "kl/old_policy/k3"),
+    ("KL to reference", "kl/reference/k3"),
+    ("explained variance", "critic/explained_variance"),
     ("held-out reward", "reward/heldout"),
     ("learning rate", "optimizer/learning_rate"),
     ("seconds per step", "time/step"),
 )
-"""Label and metric, most telling first: a small screen shows the first ones."""
+"""Label and metric, most important first: a small screen shows only the first ones."""
 
 Trend = Literal["up", "down", "steady", "unknown"]
 
@@ -53,17 +53,17 @@ class Vital:
     history: tuple[float, ...]
     """The latest readings, oldest first."""
     now: float | None
-    """The reading of the current step, or the latest one where it is not read at every step."""
+    """The latest reading."""
     start: float | None
-    """Median of the run's first readings; None until there are enough."""
+    """Starting value: the median of the run's first readings; None until there are enough."""
     trend: Trend
-    """Where the latest readings lie against the start, beyond its own spread."""
+    """Direction in which the latest readings left the spread of the first readings."""
     why_not: str = ""
-    """Why it has no meaning in this run, if so."""
+    """Why the metric does not apply to this run; empty if it does."""
 
 
 def vital_signs(chart: Chart) -> list[Vital]:
-    """The vital signs that this run has, most telling first."""
+    """The vital signs of a run, most important first."""
     vitals = (_vital(chart, label, metric) for label, metric in VITALS)
     return [vital for vital in vitals if vital.history or vital.why_not]
 
@@ -92,8 +92,8 @@ def _trend(history: tuple[float, ...], level: float, spread: float) -> Trend:
     return "up" if latest > level else "down"
 
 
-def number(value: float | None) -> str:
-    """A number in at most eight characters; a dash for none."""
+def format_number(value: float | None) -> str:
+    """A number in at most eight characters; `-` for None and NaN."""
     if value is None or math.isnan(value):
         return "-"
     if value == 0 or 1e-3 <= abs(value) < 1e5:

@@ -66,7 +66,7 @@ def test_a_remedy_is_spelled_in_the_framework_asked_for():
 def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
     from grpodoctor.cli.commands import remedy as command
     from grpodoctor.cli.options import PageFormat
-    from grpodoctor.monitor.examination import _advice
+    from grpodoctor.monitor.advice import advice_for
     from grpodoctor.remedies.catalogue import remedy_of
 
     sampler = remedy_of("higher-precision-sampler")
@@ -74,10 +74,10 @@ def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
     assert "compressed-tensors checkpoints" in page
     assert "In verl:\n" in page
     assert "    actor_rollout_ref.rollout.quantization=null" in page
-    told = [each.line for each in _advice(sampler.id, {}, "verl").spelling]
+    told = [each.line for each in advice_for(sampler.id, {}, "verl").spelling]
     assert told[0] == sampler.how
     assert "actor_rollout_ref.rollout.quantization=null" in told
-    unknown = _advice(sampler.id, {}, "acme").spelling
+    unknown = advice_for(sampler.id, {}, "acme").spelling
     assert [each.line for each in unknown] == [sampler.how]
 
 

@@ -228,7 +228,7 @@ def test_a_reward_of_zero_throughout_is_named(logs: Path) -> None:
     report = checked(logs / "happynessi_grpo.csv")
     assert gravest(report) == {"GRP002": "critical"}
     assert report.findings[0].code == "GRP002"
-    assert report.findings[0].remedies[0].id == "recheck-reward"
+    assert report.findings[0].remedies[0] == "recheck-reward"
 
 
 def test_low_entropy_beside_success_is_no_collapse(logs: Path) -> None:

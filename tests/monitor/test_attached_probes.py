@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.monitor.attached_probes import Attached, AttachedProbe, attach, folder_of
+from grpodoctor.monitor.attached_probes import AttachedProbe, AttachedProbes, attach, folder_of
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.session import Session
 from grpodoctor.runs.records import STEPS, StepRecord
@@ -43,7 +43,7 @@ def test_rules_use_what_a_probe_has_measured(tmp_path: Path) -> None:
     report = replay(run).report
     (finding,) = [each for each in report.findings if each.code == "MIS001"]
     assert "differ by 0.100" in finding.summary
-    assert any("vllm:m against transformers:m): The engines differ" in n for n in report.notes)
+    assert any("sampler vllm:m, learner transformers:m: The engines differ" in n for n in report.notes)
 
 
 def test_a_live_run_takes_a_probe_that_is_attached_meanwhile(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_live_run_takes_a_probe_that_is_attached_meanwhile(tmp_path: Path) -> 
     session = Session(run)
     session.tick()
     attach(run, PROBE)
-    session.examination.attached._looked = -10.0  # a second later
+    session.examination.attached_probes._refreshed = -10.0  # a second later
     more = (StepRecord(step, {"reward/mean": Mean(5, 10)}) for step in range(12, 30))
     with (run / STEPS).open("ab") as file:
         file.writelines(record.to_line() for record in more)
@@ -62,9 +62,9 @@ def test_a_live_run_takes_a_probe_that_is_attached_meanwhile(tmp_path: Path) -> 
 
 def test_a_runs_own_readings_win(tmp_path: Path) -> None:
     attach(silent_run(tmp_path / "run"), PROBE)
-    attached = Attached(tmp_path / "run")
+    attached = AttachedProbes(tmp_path / "run")
     own = StepRecord(3, {MEAN: Mean(1, 1000)})
-    filled = attached.filled(own).values
+    filled = attached.add_readings(own).values
     assert filled[MEAN] == Mean(1, 1000)
     assert filled["mismatch/far_rate"] == Rate(3, 400)
     assert "reward/mean" not in filled, "a probe speaks of engines alone"
@@ -74,8 +74,8 @@ def test_the_latest_probe_counts(tmp_path: Path) -> None:
     run = silent_run(tmp_path / "run")
     attach(run, PROBE)
     attach(run, PROBE.model_copy(update={"created": "2026-11-22", "verdict": "agree"}))
-    attached = Attached(run)
-    attached.look()
+    attached = AttachedProbes(run)
+    attached.refresh()
     assert attached.probe is not None
     assert attached.probe.verdict == "agree"
 
@@ -95,7 +95,7 @@ def test_a_damaged_probe_is_told_and_left_out(tmp_path: Path, content: bytes) ->
     folder_of(run).mkdir()
     (folder_of(run) / "bad.json").write_bytes(content)
     report = replay(run).report
-    assert any("probe/bad.json is no probe" in note for note in report.notes)
+    assert any("probe/bad.json is not a probe result" in note for note in report.notes)
 
 
 def test_a_foreign_log_takes_a_probe_too(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_what_the_run_reads_itself_is_not_completed_by_half(tmp_path: Path) -> N
     worst = f"{MEAN}/worst_sequence"
     readings = {**PROBE.readings, worst: Max(0.5, "prompt-1/2")}
     attach(silent_run(tmp_path / "run"), PROBE.model_copy(update={"readings": readings}))
-    attached = Attached(tmp_path / "run")
-    assert attached.filled(StepRecord(3, {})).values[worst] == Max(0.5, "prompt-1/2")
-    own = attached.filled(StepRecord(3, {MEAN: Mean(1, 1000)})).values
+    attached = AttachedProbes(tmp_path / "run")
+    assert attached.add_readings(StepRecord(3, {})).values[worst] == Max(0.5, "prompt-1/2")
+    own = attached.add_readings(StepRecord(3, {MEAN: Mean(1, 1000)})).values
     assert worst not in own
     assert own[f"{MEAN}/probe"] == Mean(40, 400), "and beside it stands what the engines show"
 
@@ -162,5 +162,5 @@ def test_a_run_beyond_its_engines_is_told_apart_from_engines_that_differ(
     attach(run, PROBE.model_copy(update={"readings": readings}))
     (finding,) = [each for each in replay(run).report.findings if each.code == "MIS001"]
     assert words in finding.summary
-    assert finding.remedies[0].id == first
+    assert finding.remedies[0] == first
     assert f"{MEAN}/probe" in {each.metric for each in finding.evidence}

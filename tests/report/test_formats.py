@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from grpodoctor.monitor.replay import replay
-from grpodoctor.monitor.report_data import Beside
-from grpodoctor.monitor.sample_responses import Recorded, samples_of
+from grpodoctor.monitor.report_data import ComparisonRun
+from grpodoctor.monitor.sample_responses import RecordedResponses, sample_responses
 from grpodoctor.report.run import html, markdown, text
 from grpodoctor.runs.records import EVENTS, STEPS, Event
 from grpodoctor.support.safe_text import json_bytes
@@ -139,26 +139,32 @@ def test_remedies_are_spelled_for_the_framework_asked_for(sick):
     ours, theirs = (replay(sick, framework=name).report for name in (None, "verl"))
     assert [each.code for each in ours.findings] == [each.code for each in theirs.findings]
     spelled = {
-        line.key for finding in theirs.findings for r in finding.remedies for line in r.spelling
+        line.key
+        for finding in theirs.findings
+        for remedy in finding.remedies
+        for line in theirs.advice[remedy].spelling
     }
     assert any("actor" in key for key in spelled)
     assert spelled != {
-        line.key for finding in ours.findings for r in finding.remedies for line in r.spelling
+        line.key
+        for finding in ours.findings
+        for remedy in finding.remedies
+        for line in ours.advice[remedy].spelling
     }
 
 
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_every_format_tells_every_finding_with_its_remedies(render, sick):
-    dossier = replay(sick)
-    rendered = render(dossier)
-    assert len(dossier.report.findings) >= 3
-    for finding in dossier.report.findings:
+    data = replay(sick)
+    rendered = render(data)
+    assert len(data.report.findings) >= 3
+    for finding in data.report.findings:
         assert finding.code in rendered
         assert finding.name in rendered
         assert str(finding.onset_step) in rendered
-        assert all(advice.id in rendered for advice in finding.remedies)
+        assert all(remedy in rendered for remedy in finding.remedies)
         assert all(each.metric in rendered for each in finding.evidence)
-    for skipped in dossier.report.skipped:
+    for skipped in data.report.skipped:
         assert skipped.code in rendered
 
 
@@ -187,10 +193,10 @@ def test_text_for_a_pipe_has_no_colour_and_fits(hostile):
 
 
 def test_text_for_a_terminal_is_the_same_in_colour(hostile):
-    dossier = replay(hostile)
-    coloured = text.render(dossier, width=80, colour=True)
+    data = replay(hostile)
+    coloured = text.render(data, width=80, colour=True)
     assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == text.render(dossier).split()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == text.render(data).split()
 
 
 def test_markdown_tables_keep_their_columns(hostile):
@@ -239,8 +245,8 @@ def test_pictures_are_drawn_of_what_was_measured(sick):
     source = html.render(replay(sick))
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", source)
     assert "Entropy" in captions
-    assert "Groups without signal" in captions
-    assert "Sampler against learner" in captions
+    assert "Groups without gradient" in captions
+    assert "Sampler-learner mismatch" in captions
     assert source.count('draw("picture-') == len(captions)
     assert "held-out" in source
 
@@ -259,17 +265,17 @@ def test_no_empty_picture_for_what_was_not_measured(tmp_path, sick):
 def test_the_html_shows_responses(sick):
     shown = "".join(Page(html.render(replay(sick))).shown)
     assert "7*3=21 #1$" in shown
-    assert "widest gap between sampler and learner" in shown
+    assert "largest log-probability gap between sampler and learner" in shown
 
 
 def test_a_broken_rollouts_file_costs_the_responses_only(tmp_path, sick):
     shutil.copytree(sick, tmp_path / "run")
     for file in (tmp_path / "run" / "rollouts").iterdir():
         file.write_bytes(b"PAR1 not really")
-    dossier = replay(tmp_path / "run")
-    assert dossier.report.findings
-    assert samples_of(dossier.report, Recorded(tmp_path / "run")) == ()
-    assert "Responses" not in Page(html.render(dossier)).shown
+    data = replay(tmp_path / "run")
+    assert data.report.findings
+    assert sample_responses(data.report, RecordedResponses(tmp_path / "run")) == ()
+    assert "Responses" not in Page(html.render(data)).shown
 
 
 def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
@@ -288,8 +294,8 @@ def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
 
 def test_a_second_run_is_drawn_beside(sick, well):
     twin = replay(well)
-    beside = Beside("left <b>alone", twin.tracks, "The treated one is better off. <b>")
-    source = html.render(replay(sick).with_beside(beside))
+    comparison = ComparisonRun("left <b>alone", twin.series, "The treated one is better off. <b>")
+    source = html.render(replay(sick).with_comparison(comparison))
     shown = "".join(Page(source).shown)
     assert "The treated one is better off. <b>" in shown
     script = Page(source).scripts[1]

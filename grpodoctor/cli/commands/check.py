@@ -34,7 +34,7 @@ from grpodoctor.cli.output import write_report
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
-    from grpodoctor.monitor.report_data import Dossier
+    from grpodoctor.monitor.report_data import ReportData
     from grpodoctor.runs.records import StepRecord
 
 _PATIENCE_SECONDS = 2.0
@@ -77,12 +77,12 @@ def check(
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
     """
-    from grpodoctor.monitor.replay import Origin, replay
+    from grpodoctor.monitor.replay import RemoteOrigin, replay
     from grpodoctor.runs.reading.remote import brought
     from grpodoctor.support.remote_stores import is_remote
 
     with _download_shown() as told, brought(path, told) as run:
-        dossier = replay(
+        data = replay(
             run.path,
             select=split_codes(select),
             ignore=split_codes(ignore),
@@ -91,16 +91,16 @@ def check(
                 read_options(log_format, run_config, mapping, ray), elsewhere=run.elsewhere
             ),
             watch_steps=_with_progress,
-            origin=Origin(path, run.notes) if is_remote(path) else None,
+            origin=RemoteOrigin(path, run.notes) if is_remote(path) else None,
         )
-        _mention_damage(dossier)
+        _mention_damage(data)
         chosen = ReportFormat.json if as_json else output_format or _format_of(output)
-        rendered = _render(dossier, chosen, to_file=output is not None)
+        rendered = _render(data, chosen, to_file=output is not None)
     if output is None:
         sys.stdout.write(rendered)
     else:
         write_report(output, rendered)
-    if fails(dossier.report.reaches, fail_on, exit_zero):
+    if fails(data.report.reaches, fail_on, exit_zero):
         raise typer.Exit(1)
 
 
@@ -134,31 +134,31 @@ def _format_of(output: Path | None) -> ReportFormat:
     return _SUFFIXES.get(suffix, ReportFormat.text)
 
 
-def _render(dossier: Dossier, output_format: ReportFormat, *, to_file: bool) -> str:
+def _render(data: ReportData, output_format: ReportFormat, *, to_file: bool) -> str:
     if output_format is ReportFormat.text:
         from grpodoctor.cli.terminal import colour_wanted, columns
         from grpodoctor.report.run import text
 
         if to_file:
-            return text.render(dossier)
-        return text.render(dossier, width=columns(), colour=colour_wanted())
+            return text.render(data)
+        return text.render(data, width=columns(), colour=colour_wanted())
     if output_format is ReportFormat.markdown:
         from grpodoctor.report.run import markdown
 
-        return markdown.render(dossier)
+        return markdown.render(data)
     if output_format is ReportFormat.html:
         from grpodoctor.report.run import html
 
-        return html.render(dossier)
-    return json_text(dossier.report.to_json()) + "\n"
+        return html.render(data)
+    return json_text(data.report.to_json()) + "\n"
 
 
-def _mention_damage(dossier: Dossier) -> None:
-    if dossier.report.damage_total:
+def _mention_damage(data: ReportData) -> None:
+    if data.report.damage_total:
         from grpodoctor.report.run.phrases import damage_line
         from grpodoctor.support.safe_text import plain
 
-        print(f"warning: {plain(damage_line(dossier.report))}", file=sys.stderr)
+        print(f"warning: {plain(damage_line(data.report))}", file=sys.stderr)
 
 
 def _with_progress(steps: Iterable[StepRecord]) -> Iterator[StepRecord]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from grpodoctor.monitor.downsampled_series import Tracks
+from grpodoctor.monitor.chart_specs import CHARTS, ChartSpec, Color, Curve
+from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report
 from grpodoctor.support.safe_text import html
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-BLUE, GREEN, RED, VIOLET, AMBER, GREY = (
-    "#3f83d6",
-    "#2e9e6b",
-    "#d9534f",
-    "#8e6bd1",
-    "#c98a1b",
-    "#8a8f98",
-)
+COLORS: dict[Color, str] = {
+    "blue": "#3f83d6",
+    "green": "#2e9e6b",
+    "red": "#d9534f",
+    "violet": "#8e6bd1",
+    "amber": "#c98a1b",
+    "gray": "#8a8f98",
+}
+BLUE, GREEN, RED, VIOLET, AMBER, GREY = COLORS.values()
 SEVERITY_COLOURS = {"critical": RED, "warning": AMBER, "info": BLUE}
 
 _LABEL_ROWS = 6
@@ -36,123 +38,6 @@ _GRID = "rgba(128,128,128,0.22)"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """One line of a picture."""
-
-    label: str
-    metric: str
-    colour: str
-    dash: str = "solid"
-    compared: bool = True
-    """Whether it is drawn for a second run too, where there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One chart over training steps."""
-
-    title: str
-    unit: str
-    curves: tuple[Curve, ...]
-    stacked: bool = False
-    """Areas on top of each other: the curves are parts of one whole."""
-    instead: tuple[Curve, ...] = field(default=())
-    """Drawn where none of the curves was measured."""
-
-
-PICTURES: tuple[Picture, ...] = (
-    Picture(
-        "Reward",
-        "reward",
-        (
-            Curve("training", "reward/mean", BLUE),
-            Curve("held-out", "reward/heldout", VIOLET, "dot"),
-        ),
-    ),
-    Picture(
-        "Accuracy",
-        "share of responses",
-        (
-            Curve("training", "accuracy/train", BLUE),
-            Curve("held-out", "accuracy/heldout", VIOLET, "dot"),
-        ),
-    ),
-    Picture(
-        "Entropy",
-        "nats per token",
-        (
-            Curve("all", "entropy/mean", BLUE),
-            Curve("correct", "entropy/correct", GREEN, compared=False),
-            Curve("incorrect", "entropy/incorrect", RED, compared=False),
-        ),
-    ),
-    Picture(
-        "Response length",
-        "tokens",
-        (
-            Curve("all", "length/mean", BLUE),
-            Curve("correct", "length/correct", GREEN, compared=False),
-            Curve("incorrect", "length/incorrect", RED, compared=False),
-        ),
-    ),
-    Picture(
-        "Groups without signal",
-        "share of groups",
-        (
-            Curve("all correct", "groups/all_correct_rate", GREEN),
-            Curve("all incorrect", "groups/all_incorrect_rate", RED),
-            Curve("cancelled", "groups/cancelled_rate", AMBER),
-        ),
-        stacked=True,
-        instead=(Curve("zero variance", "groups/zero_variance_rate", GREY),),
-    ),
-    Picture(
-        "Clipped",
-        "share of loss tokens",
-        (
-            Curve("low side", "clip/low_rate", RED, compared=False),
-            Curve("high side", "clip/high_rate", GREEN, compared=False),
-            Curve("dual", "clip/dual_rate", AMBER, compared=False),
-        ),
-    ),
-    Picture(
-        "Sampler against learner",
-        "|Δ probability|",
-        (
-            Curve("mean over tokens", "mismatch/prob_diff_mean", BLUE),
-            Curve("maximum, mean over responses", "mismatch/prob_diff_max", AMBER, compared=False),
-            Curve(
-                "maximum, worst response",
-                "mismatch/prob_diff_max/worst_sequence",
-                RED,
-                compared=False,
-            ),
-        ),
-    ),
-    Picture(
-        "Samples that are not the learner's",
-        "nats per token",
-        (Curve("nll gap", "mismatch/nll_gap", BLUE),),
-    ),
-    Picture("Truncated", "share of responses", (Curve("cut", "length/truncated_rate", AMBER),)),
-    Picture(
-        "KL divergence",
-        "nats per token (k3)",
-        (
-            Curve("from the reference", "kl/reference/k3", VIOLET),
-            Curve("within a batch", "kl/old_policy/k3", BLUE),
-        ),
-    ),
-    Picture("Gradient norm", "before clipping", (Curve("norm", "optimizer/grad_norm", BLUE),)),
-)
-
-PICTURED = tuple(
-    curve.metric for picture in PICTURES for curve in (*picture.curves, *picture.instead)
-)
-"""The metrics whose whole course is kept for the pictures."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Marker:
     step: int
     label: str
@@ -163,19 +48,19 @@ class _Marker:
 
 
 def figures(
-    report: Report, tracks: Tracks, beside: tuple[str, Tracks] | None = None
+    report: Report, series: SeriesByMetric, beside: tuple[str, SeriesByMetric] | None = None
 ) -> list[tuple[str, Figure]]:
     """Title and figure of every picture that has something to show.
 
     Args:
         report: its findings and treatments are marked.
-        tracks: the courses to draw.
+        series: the courses to draw.
         beside: label and courses of a second run, drawn in grey.
     """
     markers = _markers(report)
     drawn = []
-    for picture in PICTURES:
-        courses = _courses(picture.curves, tracks) or _courses(picture.instead, tracks)
+    for picture in CHARTS:
+        courses = _courses(picture.curves, series) or _courses(picture.fallback, series)
         if courses:
             others = _others(picture, beside)
             drawn.append((picture.title, _figure(picture, courses + others, markers)))
@@ -185,31 +70,31 @@ def figures(
 _Course = tuple[Curve, list[int], list[float]]
 
 
-def _courses(curves: Sequence[Curve], tracks: Tracks) -> list[_Course]:
+def _courses(curves: Sequence[Curve], series: SeriesByMetric) -> list[_Course]:
     courses = []
     for curve in curves:
-        points = [point for point in tracks.points(curve.metric) if math.isfinite(point[1])]
+        points = [point for point in series.points(curve.metric) if math.isfinite(point[1])]
         if points:
             courses.append((curve, [step for step, _ in points], [value for _, value in points]))
     return courses
 
 
-def _others(picture: Picture, beside: tuple[str, Tracks] | None) -> list[_Course]:
+def _others(picture: ChartSpec, beside: tuple[str, SeriesByMetric] | None) -> list[_Course]:
     """The curves of a second run, in grey; a stack cannot be compared in one picture."""
     if beside is None or picture.stacked:
         return []
-    label, tracks = beside
+    label, series = beside
     curves = [
         replace(
             curve,
             label=f"{curve.label}, {html(label, limit=40)}",
-            colour=GREY,
+            color="gray",
             dash="dash" if curve.dash == "solid" else curve.dash,
         )
         for curve in picture.curves
         if curve.compared
     ]
-    return _courses(curves, tracks)
+    return _courses(curves, series)
 
 
 def _markers(report: Report) -> list[_Marker]:
@@ -231,7 +116,7 @@ def _markers(report: Report) -> list[_Marker]:
     return sorted(onsets + acts, key=lambda marker: marker.step)
 
 
-def _figure(picture: Picture, courses: list[_Course], markers: list[_Marker]) -> Figure:
+def _figure(picture: ChartSpec, courses: list[_Course], markers: list[_Marker]) -> Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -297,14 +182,14 @@ def _trace(curve: Curve, steps: list[int], values: list[float], *, stacked: bool
         y=values,
         name=curve.label,
         mode="lines+markers" if sparse and not stacked else "lines",
-        marker={"size": 4, "color": curve.colour},
-        line={"color": curve.colour, "dash": curve.dash, "width": 0.6 if stacked else 1.8},
+        marker={"size": 4, "color": COLORS[curve.color]},
+        line={"color": COLORS[curve.color], "dash": curve.dash, "width": 0.6 if stacked else 1.8},
         stackgroup="parts" if stacked else None,
         hovertemplate="step %{x}: %{y:.4g}<extra>" + curve.label + "</extra>",
     )
 
 
-def _layout(picture: Picture, courses: list[_Course], *, label_rows: int) -> dict[str, Any]:
+def _layout(picture: ChartSpec, courses: list[_Course], *, label_rows: int) -> dict[str, Any]:
     values = [value for _, _, course in courses for value in course]
     wide = min(values) > 0 and max(values) / min(values) > _LOG_RATIO and not picture.stacked
     clear = "rgba(0,0,0,0)"

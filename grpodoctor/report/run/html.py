@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from grpodoctor.monitor.report import Advice, Report, ReportedFinding
-from grpodoctor.monitor.report_data import Dossier
-from grpodoctor.monitor.sample_responses import samples_of
-from grpodoctor.monitor.vitals import Vital, number
+from collections.abc import Mapping
+
+from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.report import Report
+from grpodoctor.monitor.report_data import ReportData
+from grpodoctor.monitor.vitals import Vital, format_number
 from grpodoctor.report.html_page import Pictures, document, table
 from grpodoctor.report.run.charts import figures
 from grpodoctor.report.run.phrases import (
@@ -17,18 +19,20 @@ from grpodoctor.report.run.phrases import (
     setting_line,
     tally,
 )
-from grpodoctor.rules.base import Evidence
+from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.support.safe_text import html as safe
 
 
-def render(dossier: Dossier) -> str:
+def render(dossier: ReportData) -> str:
     """The report as an HTML document."""
     pictures, scripts = _pictures(dossier)
     report = dossier.report
     body = "".join(
         (
             _header(report),
-            f"<p class='sentence'>{safe(dossier.beside.sentence)}</p>" if dossier.beside else "",
+            f"<p class='sentence'>{safe(dossier.comparison.summary)}</p>"
+            if dossier.comparison
+            else "",
             _overview(report),
             pictures,
             _findings(report),
@@ -41,11 +45,11 @@ def render(dossier: Dossier) -> str:
     return document(f"Training health of {report.run.path}", body, scripts)
 
 
-def _pictures(dossier: Dossier) -> tuple[str, list[str]]:
-    other = dossier.beside
-    beside = (other.label, other.tracks) if other else None
+def _pictures(dossier: ReportData) -> tuple[str, list[str]]:
+    other = dossier.comparison
+    beside = (other.label, other.series) if other else None
     pictures = Pictures()
-    places = pictures.place(figures(dossier.report, dossier.tracks, beside))
+    places = pictures.place(figures(dossier.report, dossier.series, beside))
     section = f"<section><h2>Course</h2>{places}</section>" if places else ""
     return section, pictures.scripts()
 
@@ -72,14 +76,16 @@ def _overview(report: Report) -> str:
 
 
 def _findings(report: Report) -> str:
-    cards = "".join(_finding(index, finding) for index, finding in enumerate(report.findings))
+    cards = "".join(
+        _finding(index, finding, report.advice) for index, finding in enumerate(report.findings)
+    )
     return f"<section><h2>Findings</h2>{cards}</section>" if cards else ""
 
 
-def _finding(index: int, finding: ReportedFinding) -> str:
+def _finding(index: int, finding: Finding, resolved: Mapping[str, Advice]) -> str:
     state = "active" if finding.active else "resolved"
     references = "".join(f"<li>{safe(each)}</li>" for each in finding.references)
-    advice = "".join(_advice(each) for each in finding.remedies)
+    advice = "".join(_advice(resolved[remedy]) for remedy in finding.remedies)
     return (
         f'<article class="finding {finding.severity} {state}" id="finding-{index}">'
         f'<h3><span class="badge">{finding.severity}</span> <code>{safe(finding.code)}</code> '
@@ -97,8 +103,8 @@ def _evidence(evidence: tuple[Evidence, ...]) -> str:
         [
             f"<code>{safe(each.metric)}</code>" + _cause(each),
             str(each.step),
-            number(each.value),
-            number(each.baseline) if each.baseline is not None else "",
+            format_number(each.value),
+            format_number(each.baseline) if each.baseline is not None else "",
         ]
         for each in evidence
     ]
@@ -126,8 +132,8 @@ def _vitals(vitals: tuple[Vital, ...]) -> str:
         [
             safe(vital.label),
             f"<code>{safe(vital.metric)}</code>",
-            "n/a" if vital.why_not else number(vital.now),
-            "" if vital.why_not else number(vital.start),
+            "n/a" if vital.why_not else format_number(vital.now),
+            "" if vital.why_not else format_number(vital.start),
             safe(vital.why_not) or TREND_ARROWS[vital.trend],
         ]
         for vital in vitals
@@ -147,14 +153,14 @@ def _treatments(report: Report) -> str:
     return f"<section><h2>Treatments</h2>{listed}</section>"
 
 
-def _samples(dossier: Dossier) -> str:
-    samples = samples_of(dossier.report, dossier.rollouts) if dossier.rollouts else ()
+def _samples(dossier: ReportData) -> str:
+    samples = dossier.sample_responses()
     if not samples:
         return ""
     cards = "".join(
         f'<article class="sample"><h3><code>{safe(sample.sequence_id, limit=80)}</code> '
         f"<small>step {sample.step} · {safe(sample.facts)}</small></h3>"
-        f"<p>{safe(sample.why)}</p>"
+        f"<p>{safe(sample.reason)}</p>"
         f'<pre class="prompt">{safe(sample.prompt, limit=2000, lines=True)}</pre>'
         f"<pre>{safe(sample.text, limit=6000, lines=True)}</pre></article>"
         for sample in samples

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grpodoctor.frameworks.spelling import Spelled
-from grpodoctor.monitor.report import Report, ReportedFinding
-from grpodoctor.monitor.report_data import Dossier
-from grpodoctor.monitor.vitals import Vital, number
+from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.report import Report
+from grpodoctor.monitor.report_data import ReportData
+from grpodoctor.monitor.vitals import Vital, format_number
 from grpodoctor.report.run.phrases import (
     NOTHING_TO_CHANGE,
     TREND_ARROWS,
@@ -15,10 +18,11 @@ from grpodoctor.report.run.phrases import (
     setting_line,
     tally,
 )
+from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import code_span, markdown
 
 
-def render(dossier: Dossier) -> str:
+def render(dossier: ReportData) -> str:
     """The report as Markdown."""
     report = dossier.report
     lines = [
@@ -30,25 +34,26 @@ def render(dossier: Dossier) -> str:
     if report.damage_total:
         lines += ["", f"> {markdown(damage_line(report))}"]
     for finding in report.findings:
-        lines += ["", *_finding(finding)]
+        lines += ["", *_finding(finding, report.advice)]
     if dossier.vitals:
         lines += ["", "## Vitals", "", *_vitals(dossier.vitals)]
     lines += _treatments(report) + _unseen(report)
     return "\n".join(lines) + "\n"
 
 
-def _finding(finding: ReportedFinding) -> list[str]:
+def _finding(finding: Finding, resolved: Mapping[str, Advice]) -> list[str]:
     title = f"## {finding.severity}: {finding.code} {markdown(finding.name)}, {lasting(finding)}"
     lines = [title, "", markdown(finding.summary)]
     if finding.evidence:
         lines += ["", "| evidence | step | value | against | where |", "|---|---:|---:|---:|---|"]
     for each in finding.evidence:
-        baseline = number(each.baseline) if each.baseline is not None else ""
-        cells = [code_span(each.metric), str(each.step), number(each.value), baseline]
+        baseline = format_number(each.baseline) if each.baseline is not None else ""
+        cells = [code_span(each.metric), str(each.step), format_number(each.value), baseline]
         lines.append(_row([*cells, code_span(each.where or "", limit=80)]))
     if finding.remedies:
         lines += ["", "Remedies:", ""]
-    for advice in finding.remedies:
+    for remedy in finding.remedies:
+        advice = resolved[remedy]
         lines.append(
             f"- **{markdown(advice.id)}** ({advice.applicability}): {markdown(advice.title)}"
         )
@@ -71,7 +76,14 @@ def _vitals(vitals: tuple[Vital, ...]) -> list[str]:
     rows = [
         _row([vital.label, "n/a", "", markdown(vital.why_not)])
         if vital.why_not
-        else _row([vital.label, number(vital.now), number(vital.start), TREND_ARROWS[vital.trend]])
+        else _row(
+            [
+                vital.label,
+                format_number(vital.now),
+                format_number(vital.start),
+                TREND_ARROWS[vital.trend],
+            ]
+        )
         for vital in vitals
     ]
     return ["| | now | start | |", "|---|---:|---:|---|", *rows]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpodoctor.frameworks.spelling import Spelled
-from grpodoctor.monitor.report import Report, ReportedFinding, RunFacts
+from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
-from grpodoctor.rules.base import Severity
+from grpodoctor.rules.base import Finding, Severity
 from grpodoctor.support.safe_text import plain
 
 SEVERITY_STYLES: dict[Severity, str] = {
@@ -35,7 +35,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def lasting(finding: ReportedFinding) -> str:
+def lasting(finding: Finding) -> str:
     """How long a finding has been there."""
     if finding.active:
         return f"since step {finding.onset_step}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from grpodoctor.frameworks.spelling import Spelled
-from grpodoctor.monitor.report import Advice, Report, ReportedFinding, TreatmentEntry
-from grpodoctor.monitor.report_data import Dossier
-from grpodoctor.monitor.vitals import Vital, number
+from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.report import Report, TreatmentEntry
+from grpodoctor.monitor.report_data import ReportData
+from grpodoctor.monitor.vitals import Vital, format_number
 from grpodoctor.report.console import indented, printed
 from grpodoctor.report.run.phrases import (
     NOTHING_TO_CHANGE,
@@ -22,13 +25,13 @@ from grpodoctor.report.run.phrases import (
     setting_line,
     tally,
 )
-from grpodoctor.rules.base import Evidence
+from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.support.safe_text import plain
 
 _ID_WIDTH = 40
 
 
-def render(dossier: Dossier, *, width: int = 80, colour: bool = False) -> str:
+def render(dossier: ReportData, *, width: int = 80, colour: bool = False) -> str:
     """The report as text.
 
     Args:
@@ -39,7 +42,7 @@ def render(dossier: Dossier, *, width: int = 80, colour: bool = False) -> str:
     return printed(_parts(dossier), width=width, colour=colour)
 
 
-def summary_lines(dossier: Dossier) -> list[str]:
+def summary_lines(dossier: ReportData) -> list[str]:
     """The outcome in a line per finding and per verdict on a treatment, without markup."""
     report = dossier.report
     findings = [
@@ -50,7 +53,7 @@ def summary_lines(dossier: Dossier) -> list[str]:
     return [plain(facts_line(report.run)), *findings, *treatments, tally(report)]
 
 
-def _parts(dossier: Dossier) -> list[RenderableType]:
+def _parts(dossier: ReportData) -> list[RenderableType]:
     report = dossier.report
     parts: list[RenderableType] = [
         Text(plain(report.run.path), style="bold", no_wrap=True),
@@ -60,7 +63,7 @@ def _parts(dossier: Dossier) -> list[RenderableType]:
         parts.append(Text(plain(damage_line(report)), style="yellow"))
     explained: set[str] = set()
     for finding in report.findings:
-        parts += ["", *_finding(finding, explained)]
+        parts += ["", *_finding(finding, report.advice, explained)]
     if dossier.vitals:
         parts += ["", _heading("Vitals"), _vitals(dossier.vitals)]
     parts += _treatments(report) + _unseen(report)
@@ -72,7 +75,9 @@ def _heading(title: str) -> Text:
     return Text(title, style="bold underline")
 
 
-def _finding(finding: ReportedFinding, explained: set[str]) -> list[RenderableType]:
+def _finding(
+    finding: Finding, resolved: Mapping[str, Advice], explained: set[str]
+) -> list[RenderableType]:
     style = SEVERITY_STYLES[finding.severity]
     title = Text.assemble(
         (finding.severity.upper(), style), "  ", (f"{finding.code} {finding.name}", "bold")
@@ -81,8 +86,8 @@ def _finding(finding: ReportedFinding, explained: set[str]) -> list[RenderableTy
     parts: list[RenderableType] = [title, indented(plain(finding.summary))]
     if finding.evidence:
         parts.append(Padding(_evidence(finding.evidence), (0, 0, 0, 2)))
-    for advice in finding.remedies:
-        parts += _advice(advice, explained)
+    for remedy in finding.remedies:
+        parts += _advice(resolved[remedy], explained)
     parts += [indented(f"see: {plain(each)}", "dim") for each in finding.references]
     return parts
 
@@ -97,8 +102,8 @@ def _evidence(evidence: tuple[Evidence, ...]) -> Table:
         table.add_row(
             Text(plain(each.metric)),
             str(each.step),
-            number(each.value),
-            number(each.baseline) if each.baseline is not None else "",
+            format_number(each.value),
+            format_number(each.baseline) if each.baseline is not None else "",
             Text(plain(each.where or "", limit=_ID_WIDTH)),
         )
     return table
@@ -129,8 +134,10 @@ def _vitals(vitals: tuple[Vital, ...]) -> Table:
     for vital in vitals:
         note = Text(plain(vital.why_not), style="dim")
         arrow = TREND_ARROWS[vital.trend]
-        now = "n/a" if vital.why_not else number(vital.now)
-        table.add_row(vital.label, now, number(vital.start), note if vital.why_not else arrow)
+        now = "n/a" if vital.why_not else format_number(vital.now)
+        table.add_row(
+            vital.label, now, format_number(vital.start), note if vital.why_not else arrow
+        )
     return table
 
 

@@ -272,7 +272,7 @@ def test_the_worst_response_is_found_in_the_dump(tmp_path: Path) -> None:
 def test_a_dump_that_is_gone_when_it_is_to_be_shown_costs_nothing_else(tmp_path: Path) -> None:
     log(tmp_path)
     verl(tmp_path)
-    dossier = replay(tmp_path)
+    data = replay(tmp_path)
     for path in (tmp_path / "rollouts").iterdir():
         path.unlink()
-    assert "<h2>" in html.render(dossier)
+    assert "<h2>" in html.render(data)

@@ -1,0 +1,65 @@
+"""Remedies resolved for a run: the change under its current settings, in its framework's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grpodoctor.frameworks.spelling import Spelled, spell
+from grpodoctor.remedies.base import Remedy
+from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.vocabulary.knobs import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A remedy for a finding, with the change that it makes to the run's settings."""
+
+    id: str
+    title: str
+    applicability: str
+    change: Mapping[str, Setting]
+    """Knob to new setting; empty if a person has to act, or if there is nothing to change."""
+    spelling: tuple[Spelled, ...]
+    """The change in the framework's own keys, or instructions for a person."""
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of a finding's `remedies`."""
+        return {
+            "id": self.id,
+            "applicability": self.applicability,
+            "change": dict(self.change),
+            "spelling": [
+                {"key": setting.key, "value": setting.value, "note": setting.note}
+                for setting in self.spelling
+            ],
+        }
+
+
+def advice_for(remedy_id: str, knobs: Mapping[str, Setting], framework: str) -> Advice:
+    """A remedy resolved for a run.
+
+    Args:
+        remedy_id: id of the remedy.
+        knobs: the run's current settings, as far as they are known.
+        framework: framework whose keys the change is written in.
+    """
+    remedy = remedy_of(remedy_id)
+    change = remedy.change(knobs)
+    return Advice(
+        id=remedy.id,
+        title=remedy.title,
+        applicability=remedy.applicability,
+        change=change,
+        spelling=_spelling(remedy, change, knobs, framework),
+    )
+
+
+def _spelling(
+    remedy: Remedy, change: Mapping[str, Setting], knobs: Mapping[str, Setting], framework: str
+) -> tuple[Spelled, ...]:
+    if not change and remedy.how:
+        settings = spell(remedy.restart_with, framework)
+        return (Spelled("", "", remedy.how), *(setting for setting in settings if setting.key))
+    return tuple(spell(change, framework, knobs))
