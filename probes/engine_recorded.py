@@ -39,7 +39,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Sequences,
 )
 from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named, dumps_among
-from grpodoctor.runs.rollout_dumps.plan import plan
+from grpodoctor.runs.rollout_dumps.shards import plan
 from grpodoctor.support.directory_walk import files_below
 
 _SIDES = ("sampler", "learner")

@@ -11,8 +11,8 @@ from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.rules import catalogue
 from grpodoctor.runs.reading.framework_follower import ReadOptions
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
-from grpodoctor.runs.reading.read_notes import told_short
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.records import StepRecord
 
 
@@ -63,10 +63,10 @@ def replay(
     for event in run.events:
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
-    if not isinstance(run, ForeignRun):
+    if not isinstance(run, FrameworkRun):
         return report_data(examination, framework)
     readings = len(examination.engine.chart.series("reward/mean"))
-    too_short = told_short(readings, examination.steps)
+    too_short = short_run_note(readings, examination.steps)
     examination.notes += [*run.notes, too_short] if too_short else run.notes
     examination.note_gaps(run.gaps)
     return report_data(examination, framework, run.follower.rollouts)

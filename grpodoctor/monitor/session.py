@@ -17,9 +17,9 @@ from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
-from grpodoctor.runs.reading.follower import Follower, Poll
-from grpodoctor.runs.reading.framework_follower import ForeignFollower, ReadOptions
-from grpodoctor.runs.reading.opening import Followed, follow, open_run
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
+from grpodoctor.runs.reading.native_run import NativeFollower, Poll
+from grpodoctor.runs.reading.opening import RunFollower, follow, open_run
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
 from grpodoctor.treatment.mailbox import Mailbox
@@ -95,9 +95,9 @@ class Session:
         self._unsent: list[Event] = []
         self._journaled: set[_JournalKey] = set()
 
-    def _follow(self) -> Followed:
+    def _follow(self) -> RunFollower:
         follower = follow(self.run_dir, self._options)
-        if self.apply != "none" and isinstance(follower, ForeignFollower):
+        if self.apply != "none" and isinstance(follower, FrameworkFollower):
             raise ConfigError(
                 "cannot apply remedies: this run has only a log and accepts no requests",
                 where=str(self.run_dir)[:200],
@@ -138,7 +138,7 @@ class Session:
 
     def _poll(self, final: bool) -> Poll:
         """The new data; a path that did not exist before may hold the log of a framework."""
-        if self.waiting and isinstance(self._follower, Follower):
+        if self.waiting and isinstance(self._follower, NativeFollower):
             self._follower = self._follow()
         return self._follower.poll(final=final)
 
@@ -146,7 +146,7 @@ class Session:
         """Pass on how the log was read: the detected format, damaged lines, unused keys."""
         self.examination.notes += poll.notes
         self.examination.note_damage(poll.damage)
-        if isinstance(self._follower, ForeignFollower) and self._follower.translator is not None:
+        if isinstance(self._follower, FrameworkFollower) and self._follower.translator is not None:
             self.examination.note_gaps(self._follower.translator.gaps)
 
     def _observe(self, record: StepRecord) -> list[Change]:
@@ -247,7 +247,7 @@ class Session:
     def _written_at(self) -> float:
         """Time of the last write to the log, for logs that do not record the time of a step."""
         follower = self._follower
-        return follower.written_at() if isinstance(follower, ForeignFollower) else 0.0
+        return follower.written_at() if isinstance(follower, FrameworkFollower) else 0.0
 
     def _treatment_state(self) -> TreatmentState | None:
         progress = self.doctor.progress(self.examination.engine.chart)

@@ -31,7 +31,7 @@ EVENTS = "events.jsonl"
 ROLLOUTS = "rollouts"
 MAILBOX = "mailbox"
 WRITER_LOCK = "writer.lock"
-SCRIBE_LOCK = "scribe.lock"
+WRITER_PROCESS_LOCK = "scribe.lock"
 _JSON_INTEGER_BITS = 64
 _JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 

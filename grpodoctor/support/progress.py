@@ -107,8 +107,9 @@ class _Bar:
     def update(
         self, completed: float, *, total: float | None = None, detail: str | None = None
     ) -> None:
-        fields = {} if detail is None else {"detail": plain(detail, limit=_DETAIL_WIDTH)}
-        self._progress.update(self._task, completed=completed, total=total, **fields)
+        if detail is not None:
+            self._progress.update(self._task, detail=plain(detail, limit=_DETAIL_WIDTH))
+        self._progress.update(self._task, completed=completed, total=total)
 
     def start(self) -> None:
         """Show the bar, unless the work has ended; called by the timer's thread."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.vocabulary.values import Rate, merge
 
 _LAST_EVALUATIONS = 3

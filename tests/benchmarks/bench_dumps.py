@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollouts import write_rollouts
 from grpodoctor.support.directory_walk import files_below
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.vocabulary.values import scalar

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 
 STEPS = 40
 

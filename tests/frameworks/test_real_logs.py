@@ -19,7 +19,7 @@ from grpodoctor.errors import GrpodoctorError
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
 from grpodoctor.runs.reading.framework_follower import ReadOptions
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import scalar
 
@@ -111,9 +111,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @functools.cache
-def read(path: Path) -> tuple[ForeignRun, list[StepRecord]]:
+def read(path: Path) -> tuple[FrameworkRun, list[StepRecord]]:
     run = open_run(path)
-    assert isinstance(run, ForeignRun)
+    assert isinstance(run, FrameworkRun)
     return run, list(run.steps)
 
 
@@ -312,7 +312,7 @@ def test_of_many_checkpoints_the_newest_state_is_read(logs: Path, tmp_path: Path
         (place / "trainer_state.json").write_text(text)
     run = open_run(tmp_path)
     assert [each.step for each in run.steps] == list(range(10, 251, 10))
-    assert isinstance(run, ForeignRun)
+    assert isinstance(run, FrameworkRun)
     assert not any("differ" in note or "again" in note for note in run.notes)
 
 

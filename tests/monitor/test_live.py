@@ -15,7 +15,7 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.monitor.session import Session
 from grpodoctor.runs.log_formats.jsonl import JsonLines
-from grpodoctor.runs.reading.framework_follower import ForeignFollower
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 
 INTERVAL = 0.5
 """As `watch` has it."""
@@ -309,7 +309,7 @@ def test_what_was_read_is_not_read_again(home: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(JsonLines, "read", counted)
     write = jsonl(home)
-    follower = ForeignFollower(home)
+    follower = FrameworkFollower(home)
     for step in range(1, 200):
         write(step)
         follower.poll()

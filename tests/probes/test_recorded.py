@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.vocabulary.values import scalar

@@ -17,11 +17,11 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
-from grpodoctor.runs.reading.framework_follower import ForeignFollower, ReadOptions
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support import packed_files as packed
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.packed_files import Unpacked
@@ -77,7 +77,7 @@ def test_packed_dumps_beside_a_packed_log(tmp_path: Path, suffix: str) -> None:
         {**each.values, "length/max": 0} for each in plain
     ]
     assert len(found) == 3
-    assert isinstance(run, ForeignRun)
+    assert isinstance(run, FrameworkRun)
     assert len(list(run.rollouts(2))) == 16
 
 
@@ -148,7 +148,7 @@ def test_a_bomb_is_refused(
         (tmp_path / "good.jsonl").write_bytes(start)
         run = open_run(tmp_path)
         assert len(list(run.steps)) == 1
-        assert isinstance(run, ForeignRun)
+        assert isinstance(run, FrameworkRun)
         assert any("bytes come out of it" in note for note in run.notes)
     else:
         reader = DumpReader(dumps_among([path]), runner=runners.here)
@@ -165,7 +165,7 @@ def test_a_log_that_is_rotated_and_packed_while_it_is_followed_is_not_read_twice
 
     log = tmp_path / "metrics.jsonl"
     log.write_bytes(line(1) + line(2))
-    follower, given = ForeignFollower(tmp_path), list[int]()
+    follower, given = FrameworkFollower(tmp_path), list[int]()
     ends = time.monotonic() + 10
     while given != [1, 2] and time.monotonic() < ends:
         given += [each.step for each in follower.poll().steps]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.treatment.mailbox import Mailbox, Request

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, MissingExtraError, RankError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.tasks.base import Rewards

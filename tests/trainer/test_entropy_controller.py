@@ -11,7 +11,7 @@ import torch
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.measure.logits import token_logprobs
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.entropy.adaptive import adaptive
 from grpodoctor.trainer.algorithms.entropy.bonus import bonus
 from grpodoctor.trainer.config.loss_settings import PpoClip

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import centre
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
 from grpodoctor.trainer.algorithms.registry import kl_of, names

@@ -11,7 +11,7 @@ import torch
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.bundled.knobs import KEYS
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import Event
 from grpodoctor.trainer.config.knobs import apply_change, knobs_of
 from grpodoctor.trainer.config.train_config import known_keys, load_config

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grpodoctor.errors import DataError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config

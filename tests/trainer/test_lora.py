@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from grpodoctor.cli.main import app
 from grpodoctor.errors import ConfigError, MissingExtraError, ModelError, RunError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from grpodoctor.errors import OutOfMemoryError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config

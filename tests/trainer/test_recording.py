@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grpodoctor.errors import DataError, RunError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.rollouts import read_rollouts
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer

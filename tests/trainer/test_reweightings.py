@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.losses.base import LossInputs

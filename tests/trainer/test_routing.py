@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.measure.experts import replay_readings
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config

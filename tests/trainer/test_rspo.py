@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, ModelError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.algorithms.losses.gmpo import gmpo

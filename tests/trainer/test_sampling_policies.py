@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, of_kept
 from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS
 from grpodoctor.trainer.algorithms.filters.duplicates import duplicates

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, coarsened
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines.sampler import Samples, concatenate, sample

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from grpodoctor.errors import DataError, EngineError
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines.vllm_engine import _asks, _within, open_vllm
 from grpodoctor.trainer.engines.vllm_server import serve_command

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import torch
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task

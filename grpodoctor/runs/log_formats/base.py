@@ -1,4 +1,4 @@
-"""What every carrier gives: the rows of a log, as they stand there."""
+"""What every reader gives: the rows of a log, as they stand there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpodoctor.support.growing_files import Chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     """One row of a foreign log: some numbers of one step, under the framework's own keys."""
 
     step: int | None
@@ -24,14 +24,14 @@ class Row:
     """What is no number: names, versions, settings."""
 
 
-class Carrier(Protocol):
+class LogReader(Protocol):
     """A log in one file format, read once or again and again while it grows."""
 
     path: Path
     name: str
     """Of the format: `jsonl`, `csv`, `console` …"""
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The rows of the next block.
 
         Raises:

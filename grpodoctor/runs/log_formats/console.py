@@ -10,8 +10,8 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats import console_lines as lines
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 
 _MOST_WRAPPED = 200
@@ -62,7 +62,7 @@ class Console:
         """Whether the file was removed, replaced or cut short."""
         return self._tail.was_replaced()
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The rows of the next block of text."""
         chunk = self._tail.read()
         rows = [row for line in chunk.records for row in self._line(line)]
@@ -71,11 +71,11 @@ class Console:
         rows, notes = self._bars.numbered(rows)
         return Chunk(rows, chunk.damage, chunk.size, chunk.more, notes)
 
-    def _line(self, line: str) -> Iterator[Row]:
+    def _line(self, line: str) -> Iterator[LogRow]:
         for segment in lines.cleaned(line):
             yield from self._segment(segment)
 
-    def _segment(self, text: str) -> Iterator[Row]:
+    def _segment(self, text: str) -> Iterator[LogRow]:
         if self._open:
             if self._goes_on(text):
                 return
@@ -102,12 +102,12 @@ class Console:
         self._depth += text.count("{") - text.count("}")
         return True
 
-    def _close(self) -> Iterator[Row]:
+    def _close(self) -> Iterator[LogRow]:
         text = ("" if self._closes == "-" else "\n").join(self._open)
         self._open, self._closes = [], ""
         yield from self._said(text)
 
-    def _said(self, text: str) -> Iterator[Row]:
+    def _said(self, text: str) -> Iterator[LogRow]:
         self._since_heading += 1
         said = lines.dashed(text) or lines.piped(text)
         if said is None:
@@ -120,7 +120,7 @@ class Console:
         else:
             yield from self._whole(said)
 
-    def _whole(self, said: lines.Said) -> Iterator[Row]:
+    def _whole(self, said: lines.Said) -> Iterator[LogRow]:
         if len(said.pairs) <= MOST_KEYS:
             yield from self._end_block()
             yield self._row(said.pairs, said.step)
@@ -141,11 +141,11 @@ class Console:
         if lines.is_settings(found) and len(self.config) + len(found) <= MOST_KEYS:
             self.config = {**found, **self.config}
 
-    def _of_block(self, text: str) -> Iterator[Row]:
+    def _of_block(self, text: str) -> Iterator[LogRow]:
         said = lines.labelled(text)
         if said is not None:
             values = {key: value for key, value in said.pairs.items() if key not in _LINE_STEPS}
-            yield Row(said.step, values)
+            yield LogRow(said.step, values)
             return
         said = lines.bullet(text) or lines.cells(text)
         if said is not None:
@@ -160,24 +160,24 @@ class Console:
                 yield from self._end_block()
             self._block_step, self._since_heading = step, 0
 
-    def _end_block(self) -> Iterator[Row]:
+    def _end_block(self) -> Iterator[LogRow]:
         if len(self._block) > 1:
             yield self._row(self._block, self._block_step)
         self._block = {}
 
-    def _finish(self) -> list[Row]:
+    def _finish(self) -> list[LogRow]:
         """What is whole at the end of the text, as far as it is written."""
         rows = list(self._close()) if self._closes == "-" else []
         if self._closes == "}" and self._depth <= 0:
             rows += self._close()
         return rows + list(self._end_block())
 
-    def _row(self, pairs: Mapping[str, float], step: int | None) -> Row:
+    def _row(self, pairs: Mapping[str, float], step: int | None) -> LogRow:
         own = next((pairs[key] for key in self._keys.step if key in pairs), None)
         if step is None and own is not None and abs(own) < 2**53 and own == int(own):
             step = int(own)
         values = {key: value for key, value in pairs.items() if key not in self._keys.step}
-        row = Row(step, values)
+        row = LogRow(step, values)
         return row if step is not None else self._bars.placed(row)
 
 
@@ -196,7 +196,7 @@ class _Bars:
 
     def __init__(self) -> None:
         self._bar: lines.Bar | None = None
-        self._placed: list[tuple[Row, int | None]] = []
+        self._placed: list[tuple[LogRow, int | None]] = []
         """Rows of this block without a step of their own, and the bar before each."""
         self._trusted = True
         self._last_bar: int | None = None
@@ -213,12 +213,12 @@ class _Bars:
     def _latest_drawn_twice(self) -> int | None:
         return self._drawn_twice[-1] if self._drawn_twice else None
 
-    def placed(self, row: Row) -> Row:
+    def placed(self, row: LogRow) -> LogRow:
         """Remember where a row stood, to be numbered when the block is read."""
         self._placed.append((row, self._bar.done if self._bar else None))
         return row
 
-    def numbered(self, rows: list[Row]) -> tuple[list[Row], list[str]]:
+    def numbered(self, rows: list[LogRow]) -> tuple[list[LogRow], list[str]]:
         """The rows of a block with their steps, and what had to be decided for it."""
         placed, self._placed = self._placed, []
         notes = self._judge([bar for row, bar in placed if _is_of_step(row)])
@@ -243,7 +243,7 @@ class _Bars:
             by = f"are counted by rows{each}"
         return [f"the progress bars do not stand beside the rows that they belong to: steps {by}"]
 
-    def _step_of(self, row: Row, bar: int | None) -> int | None:
+    def _step_of(self, row: LogRow, bar: int | None) -> int | None:
         if self._trusted:
             if bar is not None:
                 self._step = bar
@@ -260,7 +260,7 @@ class _Bars:
         return self._step + self._stride
 
 
-def _is_of_step(row: Row) -> bool:
+def _is_of_step(row: LogRow) -> bool:
     return any(key in row.values for key in _EVERY_LOG)
 
 
@@ -297,4 +297,4 @@ def _looks_like_one(head: bytes) -> bool:
     return any(each(text) is not None for text in texts for each in said)
 
 
-FORMAT = Format("console", 90, _claims, Console)
+FORMAT = LogFormat("console", 90, _claims, Console)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.support.growing_files import Chunk, Tail
 
@@ -37,7 +37,7 @@ class CommaSeparated:
         self._header: list[str] = []
         self._columns: list[str] = []
         self._delimiter = ","
-        self._tail: Tail[Row | None] = Tail(path, self._parse)
+        self._tail: Tail[LogRow | None] = Tail(path, self._parse)
 
     def rewind(self) -> None:
         """Start over at the header."""
@@ -48,13 +48,13 @@ class CommaSeparated:
         """Whether the file was removed, replaced or cut short."""
         return self._tail.was_replaced()
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The rows of the next block."""
         chunk = self._tail.read()
         rows = [row for row in chunk.records if row is not None]
         return Chunk(rows, chunk.damage, chunk.size, chunk.more)
 
-    def _parse(self, line: bytes) -> Row | None:
+    def _parse(self, line: bytes) -> LogRow | None:
         text = line.decode("utf-8-sig", "replace")
         if not self._header:
             if text.startswith("#"):
@@ -106,4 +106,4 @@ def _claims(path: Path, head: bytes) -> bool:
     return 1 <= header.count(delimiter_of(header)) < MOST_KEYS
 
 
-FORMAT = Format("csv", 40, _claims, CommaSeparated)
+FORMAT = LogFormat("csv", 40, _claims, CommaSeparated)

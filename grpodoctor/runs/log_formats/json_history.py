@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.numbers import parse_number
 
@@ -80,4 +80,4 @@ def _claims(path: Path, head: bytes) -> bool:
     )
 
 
-FORMAT = Format("json", 30, _claims, JsonHistory)
+FORMAT = LogFormat("json", 30, _claims, JsonHistory)

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 from grpodoctor.support.numbers import parse_number
 
@@ -33,9 +33,9 @@ class JsonLines:
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
-        self._tail: Tail[Row] = Tail(path, self._parse)
+        self._tail: Tail[LogRow] = Tail(path, self._parse)
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The rows of the next block."""
         return self._tail.read()
 
@@ -47,7 +47,7 @@ class JsonLines:
         """Start over at the first line."""
         self._tail.rewind()
 
-    def _parse(self, line: bytes) -> Row:
+    def _parse(self, line: bytes) -> LogRow:
         data = loads(line)
         if not isinstance(data, dict):
             raise ValueError("not an object")  # noqa: TRY004 - a tail asks for one kind of error
@@ -72,7 +72,7 @@ def loads(text: bytes) -> Any:
         raise ValueError(f"not JSON: {error}") from None
 
 
-def row_of(data: Mapping[str, Any], keys: RowKeys) -> Row:
+def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
     """The row that an object of keys and values is.
 
     Raises:
@@ -90,7 +90,7 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> Row:
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
     beside = {*keys.step, *keys.time}
     values = {key: value for key, value in numbers.items() if key not in beside}
-    return Row(step, values, time, texts)
+    return LogRow(step, values, time, texts)
 
 
 def _step(value: object) -> int | None:
@@ -113,4 +113,4 @@ def _claims(path: Path, head: bytes) -> bool:
         return False
 
 
-FORMAT = Format("jsonl", 50, _claims, JsonLines)
+FORMAT = LogFormat("jsonl", 50, _claims, JsonLines)

@@ -19,8 +19,8 @@ import numpy as np
 import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, sound_frames
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
@@ -88,10 +88,10 @@ class TensorBoard:
         """Whether the file was removed, replaced or cut short."""
         return self._tail.was_replaced()
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The steps of the next block."""
         raw = self._tail.read()
-        chunk = Chunk[Row](damage=raw.damage, size=raw.size, more=raw.more)
+        chunk = Chunk[LogRow](damage=raw.damage, size=raw.size, more=raw.more)
         for message in raw.records:
             try:
                 event = _event_of(message)
@@ -106,7 +106,7 @@ class TensorBoard:
             self._open = None
         return chunk
 
-    def _join(self, event: _Event) -> list[Row]:
+    def _join(self, event: _Event) -> list[LogRow]:
         """Add an event to the step that is being read; the step before it, if that is over."""
         self._note_settings(event.texts)
         if not event.values:
@@ -127,8 +127,8 @@ class TensorBoard:
                 self.config = {**self.config, **inside}
 
 
-def _row(event: _Event) -> Row:
-    return Row(event.step, event.values, event.time, event.texts)
+def _row(event: _Event) -> LogRow:
+    return LogRow(event.step, event.values, event.time, event.texts)
 
 
 def _settings_in(text: str) -> dict[str, Any]:
@@ -297,4 +297,4 @@ def _part_of(path: Path) -> tuple[str, str]:
     return str(home), f"{began[1]:0>20}" if began else path.name
 
 
-FORMAT = Format("tensorboard", 5, _claims, TensorBoard, _part_of)
+FORMAT = LogFormat("tensorboard", 5, _claims, TensorBoard, _part_of)

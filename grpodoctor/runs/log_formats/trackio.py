@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.wandb import of_any_logger
 from grpodoctor.support.damage import Damage
@@ -73,7 +73,7 @@ class Trackio:
             return True
         return self._identity != (found.st_dev, found.st_ino)
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The next rows of the run."""
         if not self.path.is_file():
             return Chunk()
@@ -88,8 +88,8 @@ class Trackio:
                 return Chunk()  # the job is writing; the next look finds it done
             return Chunk(damage=[Damage(self.path.name, 0, reason)])
 
-    def _read_rows(self, database: sqlite3.Connection) -> Chunk[Row]:
-        chunk = Chunk[Row]()
+    def _read_rows(self, database: sqlite3.Connection) -> Chunk[LogRow]:
+        chunk = Chunk[LogRow]()
         if self._run is None and not self._choose(database, chunk):
             return chunk
         self._look_for_newer(database)
@@ -108,7 +108,7 @@ class Trackio:
         chunk.more = len(rows) == _ROWS
         return chunk
 
-    def _choose(self, database: sqlite3.Connection, chunk: Chunk[Row]) -> bool:
+    def _choose(self, database: sqlite3.Connection, chunk: Chunk[LogRow]) -> bool:
         """Take the run that was begun last; whether there is one."""
         columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
         tables = {row[0] for row in database.execute(_TABLES)}
@@ -156,7 +156,7 @@ class Trackio:
             return {}
         return config if isinstance(config, dict) else {}
 
-    def _row(self, step: object, stamp: object, text: object) -> Row:
+    def _row(self, step: object, stamp: object, text: object) -> LogRow:
         if not isinstance(text, str | bytes):
             raise ValueError("metrics that are no text")  # noqa: TRY004 - counted like other damage
         data = orjson.loads(text)
@@ -192,4 +192,4 @@ def _claims(path: Path, head: bytes) -> bool:  # noqa: ARG001 - its first bytes 
     return head.startswith(_MAGIC)
 
 
-FORMAT = Format("trackio", 6, _claims, Trackio)
+FORMAT = LogFormat("trackio", 6, _claims, Trackio)

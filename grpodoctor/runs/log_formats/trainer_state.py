@@ -9,8 +9,8 @@ from typing import Any
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import loads, row_of
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
@@ -59,7 +59,7 @@ class TrainerState:
         """Whether the history is gone, or another run's: it only ever grows."""
         return self._seen is not None and not self.path.is_file()
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The entries that were not there before."""
         if not self.path.is_file():
             return Chunk()
@@ -76,7 +76,7 @@ class TrainerState:
         self._seen = seen
         return chunk
 
-    def _parse(self, text: bytes) -> Chunk[Row]:
+    def _parse(self, text: bytes) -> Chunk[LogRow]:
         try:
             state = loads(text)
         except ValueError as error:
@@ -85,7 +85,7 @@ class TrainerState:
         history = self.history_of(state)
         if history is None:
             return Chunk(damage=[Damage(self.path.name, 0, "no history of steps in it")])
-        chunk = Chunk[Row](size=len(text))
+        chunk = Chunk[LogRow](size=len(text))
         fresh, self._given = history[self._given :], max(self._given, len(history))
         for number, entry in enumerate(fresh, start=1):
             if isinstance(entry, dict):
@@ -111,4 +111,4 @@ def _claims(path: Path, head: bytes) -> bool:
     )
 
 
-FORMAT = Format(TRAINER_STATE, 10, _claims, TrainerState)
+FORMAT = LogFormat(TRAINER_STATE, 10, _claims, TrainerState)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import Format
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
@@ -75,10 +75,10 @@ class Wandb:
         """Whether the file was removed, replaced or cut short."""
         return self._tail.was_replaced()
 
-    def read(self) -> Chunk[Row]:
+    def read(self) -> Chunk[LogRow]:
         """The steps of the next block."""
         raw = self._tail.read()
-        chunk = Chunk[Row](damage=raw.damage, size=raw.size, more=raw.more)
+        chunk = Chunk[LogRow](damage=raw.damage, size=raw.size, more=raw.more)
         for message in raw.records:
             try:
                 chunk.records += self._rows(message)
@@ -86,7 +86,7 @@ class Wandb:
                 chunk.damage.append(Damage(self.path.name, 0, f"no record: {error}"[:160]))
         return chunk
 
-    def _rows(self, message: bytes) -> Iterator[Row]:
+    def _rows(self, message: bytes) -> Iterator[LogRow]:
         for number, value in fields(message):
             if not isinstance(value, bytes):
                 continue
@@ -99,7 +99,7 @@ class Wandb:
                     if key == 4 and isinstance(part, bytes):
                         self._note_settings(part)
 
-    def _row(self, history: bytes) -> Row:
+    def _row(self, history: bytes) -> LogRow:
         data: dict[str, Any] = {}
         for number, value in fields(history):
             if number == 1 and isinstance(value, bytes):
@@ -221,4 +221,4 @@ def _part_of(path: Path) -> tuple[str, str]:
     return (str(path.parent.parent), began[1]) if began else (str(path), "")
 
 
-FORMAT = Format("wandb", 5, _claims, Wandb, _part_of)
+FORMAT = LogFormat("wandb", 5, _claims, Wandb, _part_of)

@@ -21,26 +21,26 @@ from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import knobs_from, read_settings
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import format_named
-from grpodoctor.runs.reading.assembly import Assembly
-from grpodoctor.runs.reading.follower import Poll
-from grpodoctor.runs.reading.log_files import LogFile, Logs
-from grpodoctor.runs.reading.mixed_runs import refuse_several_runs, rows_per_step, told_rows
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import log_format_named
+from grpodoctor.runs.reading.log_files import LogFile, LogFiles
+from grpodoctor.runs.reading.mixed_runs import refuse_mixed_runs, rows_per_step, rows_per_step_notes
+from grpodoctor.runs.reading.native_run import Poll
 from grpodoctor.runs.reading.read_notes import (
-    Zeros,
-    told_borrowed,
-    told_conflicts,
-    told_guesses,
-    told_held,
-    told_named,
-    told_rewinds,
-    told_settings,
+    ZeroColumns,
+    borrowed_keys_note,
+    conflict_note,
+    guess_notes,
+    named_framework_note,
+    repeated_values_note,
+    rewind_note,
+    settings_notes,
 )
-from grpodoctor.runs.reading.repeated_values import Held
+from grpodoctor.runs.reading.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.step_assembly import StepAssembly
 from grpodoctor.runs.records import Manifest, StepRecord
-from grpodoctor.runs.rollout_dumps.dump_follower import Dumps
-from grpodoctor.runs.rollout_dumps.texts import DumpedResponses
+from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
+from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading
 
@@ -70,7 +70,7 @@ class ReadOptions:
     """Rollout dumps that lie in a store, and are read there."""
 
 
-class ForeignFollower:
+class FrameworkFollower:
     """Reads the logs of another framework, to the end or again and again.
 
     Args:
@@ -93,14 +93,14 @@ class ForeignFollower:
     def _begin(self) -> None:
         self._framework = self._named
         keys = self._named.row_keys if self._named else RowKeys()
-        self._dumps = Dumps(self.options.ray, self.options.elsewhere)
-        self._logs = Logs(self.path, self._carrier_name, keys, self._dumps)
-        self._waiting: list[tuple[LogFile, Row]] = []
-        self._assembly = Assembly()
+        self._dumps = DumpFollower(self.options.ray, self.options.elsewhere)
+        self._logs = LogFiles(self.path, self._carrier_name, keys, self._dumps)
+        self._waiting: list[tuple[LogFile, LogRow]] = []
+        self._assembly = StepAssembly()
         self._translator: Translator | None = None
         self._counted: dict[Path, int] = {}
-        self._held: dict[Path, Held] = {}
-        self._zeros = Zeros()
+        self._held: dict[Path, RepeatedValues] = {}
+        self._zeros = ZeroColumns()
         self._told: dict[str, str] = {}
         self._grew_at = 0.0
         self._restarted = False
@@ -108,7 +108,7 @@ class ForeignFollower:
         self._notes: list[str] = []
 
     def _decide_format(self, name: str) -> None:
-        if format_named(name) is not None:
+        if log_format_named(name) is not None:
             self._carrier_name = name
         else:
             self._named = framework_named(name)
@@ -189,11 +189,11 @@ class ForeignFollower:
         """
         held = [each for each in self._held.values() if each.periods]
         said = {
-            "rewinds": told_rewinds(self._assembly),
-            "conflicts": told_conflicts(self._assembly),
-            "held": told_held(held),
+            "rewinds": rewind_note(self._assembly),
+            "conflicts": conflict_note(self._assembly),
+            "held": repeated_values_note(held),
             "zeros": self._zeros.told(),
-            "borrowed": told_borrowed(self._translator),
+            "borrowed": borrowed_keys_note(self._translator),
         }
         for key, text in said.items():
             before = self._told.get(key)
@@ -226,7 +226,7 @@ class ForeignFollower:
 
     def _read(self, file: LogFile, news: Poll) -> bool:
         """Read a block; whether there is more of it."""
-        chunk = file.carrier.read()
+        chunk = file.reader.read()
         news.damage += chunk.damage
         self._notes += chunk.notes
         news.more |= chunk.more
@@ -240,14 +240,14 @@ class ForeignFollower:
         return chunk.more
 
     def _take(
-        self, file: LogFile, row: Row, translator: Translator, *, learnt: bool = False
+        self, file: LogFile, row: LogRow, translator: Translator, *, learnt: bool = False
     ) -> list[StepRecord]:
         readings = translator.readings(row.values)
         if not readings:
             return []
         self._zeros.take(row.values)
-        path = file.carrier.path
-        held = self._held.setdefault(path, Held())
+        path = file.reader.path
+        held = self._held.setdefault(path, RepeatedValues())
         if not learnt:
             held.learn(readings)
         if file.begun_anew:
@@ -265,7 +265,7 @@ class ForeignFollower:
         if step < self._assembly.last_of(file.log):
             self._restarted = True
             return False
-        self._notes.append(f"{file.carrier.path.name} was begun anew and goes on at step {step}")
+        self._notes.append(f"{file.reader.path.name} was begun anew and goes on at step {step}")
         return True
 
     def _seen_enough(self) -> bool:
@@ -281,7 +281,7 @@ class ForeignFollower:
             if self._framework is None:
                 return
         else:
-            self._notes.append(told_named(self._framework, self._formats()))
+            self._notes.append(named_framework_note(self._framework, self._formats()))
         settings = self._settings(self._framework)
         settings = {**self._hints(self._framework), **settings}
         version = str(settings.get(self._framework.version_key, ""))
@@ -295,30 +295,30 @@ class ForeignFollower:
         )
         waiting, self._waiting = self._waiting, []
         self._learn(waiting, self._translator)
-        self._notes += told_settings(self._translator, news.manifest.knobs)
+        self._notes += settings_notes(self._translator, news.manifest.knobs)
         for file, row in waiting:
             news.steps += self._take(file, row, self._translator, learnt=True)
 
-    def _learn(self, waiting: list[tuple[LogFile, Row]], translator: Translator) -> None:
+    def _learn(self, waiting: list[tuple[LogFile, LogRow]], translator: Translator) -> None:
         """See what is usual in each log, and that all are of one run, before any row is taken."""
-        rows: dict[Path, list[Row]] = {}
+        rows: dict[Path, list[LogRow]] = {}
         read: list[tuple[LogFile, int, Mapping[str, Reading]]] = []
         for file, row in waiting:
             readings = translator.readings(row.values)
             if not readings:
                 continue
-            path = file.carrier.path
-            self._held.setdefault(path, Held()).learn(readings)
+            path = file.reader.path
+            self._held.setdefault(path, RepeatedValues()).learn(readings)
             rows.setdefault(path, []).append(row)
             step = row.step if row.step is not None else len(rows[path])
             read.append((file, step, readings))
-        refuse_several_runs(self.path, read)
+        refuse_mixed_runs(self.path, read)
         counts = {path: rows_per_step(each) for path, each in rows.items()}
         several = {path: count for path, count in counts.items() if count > 1}
         self._assembly.of_several_rows |= {
-            file.log for file, _ in waiting if file.carrier.path in several
+            file.log for file, _ in waiting if file.reader.path in several
         }
-        self._notes += told_rows(several)
+        self._notes += rows_per_step_notes(several)
 
     def _hints(self, framework: Framework) -> Mapping[str, Setting]:
         """Settings that the numbers themselves give away."""
@@ -345,7 +345,7 @@ class ForeignFollower:
             return plain_names()
         if not found:
             raise self._unknown(keys)
-        self._notes += told_guesses(found, self._formats())
+        self._notes += guess_notes(found, self._formats())
         return found[0].framework
 
     def _unknown(self, keys: set[str]) -> RunError:
@@ -362,10 +362,10 @@ class ForeignFollower:
         return RunError(f"{kind} no numbers of a training", where=where, remedy=remedy)
 
     def _formats(self) -> list[str]:
-        return [file.carrier.name for file, _ in self._waiting]
+        return [file.reader.name for file, _ in self._waiting]
 
     def _settings(self, framework: Framework) -> dict[str, Any]:
-        carriers = self._logs.carriers
-        inside = [carrier.config for carrier in carriers if carrier.config]
-        paths = [carrier.path for carrier in carriers]
+        readers = self._logs.readers
+        inside = [reader.config for reader in readers if reader.config]
+        paths = [reader.path for reader in readers]
         return read_settings(self.path, framework, inside, self.options.run_config, paths)

@@ -14,10 +14,10 @@ from pathlib import Path
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import is_checkpoint
-from grpodoctor.runs.log_formats.base import Carrier
-from grpodoctor.runs.log_formats.catalogue import format_named, is_log, open_carrier
+from grpodoctor.runs.log_formats.base import LogReader
+from grpodoctor.runs.log_formats.catalogue import is_log, log_format_named, open_log
 from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STATE_FILE, progress_of
-from grpodoctor.runs.rollout_dumps.dump_follower import Dumps
+from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.packed_files import is_packed, packed_head, plain_name, unpack
 
@@ -35,7 +35,7 @@ _HEAD = 64 * 1024
 class LogFile:
     """An open file, and its place among the others."""
 
-    carrier: Carrier
+    reader: LogReader
     log: str
     """What it is a part of: each launch of a job may write a file of its own."""
     place: str
@@ -44,7 +44,7 @@ class LogFile:
     """Whether its beginning is another one than it was: it was replaced or cut short."""
 
 
-class Logs:
+class LogFiles:
     """What there is to read under a path.
 
     Args:
@@ -55,7 +55,7 @@ class Logs:
     """
 
     def __init__(
-        self, path: Path, format_name: str | None, keys: RowKeys, dumps: Dumps | None = None
+        self, path: Path, format_name: str | None, keys: RowKeys, dumps: DumpFollower | None = None
     ) -> None:
         self._path, self._format, self._keys = path, format_name, keys
         self._dumps = dumps
@@ -71,9 +71,9 @@ class Logs:
         """What could not be unpacked."""
 
     @property
-    def carriers(self) -> list[Carrier]:
+    def readers(self) -> list[LogReader]:
         """What is open."""
-        return [each.carrier for each in self._files.values()]
+        return [each.reader for each in self._files.values()]
 
     def in_order(self) -> list[LogFile]:
         """What is open, the parts of a log in the order in which they were written."""
@@ -115,8 +115,8 @@ class Logs:
 
     def _notice_replaced(self) -> None:
         for file in self._files.values():
-            if file.carrier.was_replaced():
-                file.carrier.rewind()
+            if file.reader.was_replaced():
+                file.reader.rewind()
                 file.begun_anew = True
 
     def _candidates(self) -> Iterator[tuple[Path, int]]:
@@ -137,24 +137,24 @@ class Logs:
         passed = self._passed.get(path)
         if path in self._files or (passed is not None and (size == passed or passed >= _HEAD)):
             return
-        carrier = self._open_packed(path) if is_packed(path) else self._open(path)
-        if carrier is None:
+        reader = self._open_packed(path) if is_packed(path) else self._open(path)
+        if reader is None:
             self._passed[path] = size
             return
-        found = format_named(carrier.name)
+        found = log_format_named(reader.name)
         log, place = found.part_of(plain_name(path)) if found else (str(path), "")
-        self._files[path] = LogFile(carrier, log, place)
+        self._files[path] = LogFile(reader, log, place)
         if path.name == SUMMARY:
             self.notes.append(
                 f"{SUMMARY} holds nothing but the last value of each key: one step; the history is"
                 " in run-*.wandb beside it, or in what W&B exports"
             )
 
-    def _open(self, path: Path) -> Carrier | None:
+    def _open(self, path: Path) -> LogReader | None:
         if self._format is None and self._claimed(path):
             return None
         try:
-            return open_carrier(path, self._keys, self._format)
+            return open_log(path, self._keys, self._format)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -165,8 +165,8 @@ class Logs:
         named = self._path in (path, path.parent)
         return self._dumps is not None and self._dumps.claim(path, named=named)
 
-    def _open_packed(self, path: Path) -> Carrier | None:
-        """The carrier of what is packed in a file, unpacked aside.
+    def _open_packed(self, path: Path) -> LogReader | None:
+        """The reader of what is packed in a file, unpacked aside.
 
         What appears while a run is followed is what was read already, rotated away.
         """
@@ -188,12 +188,12 @@ class Logs:
                 raise
             self.notes.append(f"not read: {error}")
             return None
-        return open_carrier(target, self._keys, self._format)
+        return open_log(target, self._keys, self._format)
 
     def _close_older_checkpoints(self) -> None:
         """Of the states of one run only the newest is read: it holds all that the others do."""
         newest: dict[Path, Path] = {}
-        states = [path for path, each in self._files.items() if each.carrier.name == TRAINER_STATE]
+        states = [path for path, each in self._files.items() if each.reader.name == TRAINER_STATE]
         for path in states:
             run = path.parent.parent if is_checkpoint(path.parent) else path.parent
             newest[run] = max(path, newest.get(run, path), key=progress_of)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.reading.assembly import differ
+from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.reading.log_files import LogFile
+from grpodoctor.runs.reading.step_assembly import readings_differ
 from grpodoctor.vocabulary.values import Reading, scalar
 
 _FEWEST_STEPS = 5
@@ -40,14 +40,14 @@ class _Difference(NamedTuple):
     values: tuple[float, float]
 
 
-def rows_per_step(rows: Sequence[Row]) -> int:
+def rows_per_step(rows: Sequence[LogRow]) -> int:
     """How many rows a log has for each step, all with the same keys; 1 where it has one.
 
     A script that logs each micro-batch or each prompt does so at nearly every step; a job that was
     restarted writes a step again here and there.
     """
     counts: list[int] = []
-    before: Row | None = None
+    before: LogRow | None = None
     for row in rows:
         again = before is not None and row.step is not None and row.step == before.step
         if again and before is not None and row.values.keys() == before.values.keys():
@@ -62,7 +62,7 @@ def rows_per_step(rows: Sequence[Row]) -> int:
     return several[len(several) // 2]
 
 
-def told_rows(counts: Mapping[Path, int]) -> list[str]:
+def rows_per_step_notes(counts: Mapping[Path, int]) -> list[str]:
     """That the rows of a step were put together."""
     return [
         f"{path.name} has {count} rows for each step: the step is their mean"
@@ -70,7 +70,7 @@ def told_rows(counts: Mapping[Path, int]) -> list[str]:
     ]
 
 
-def refuse_several_runs(
+def refuse_mixed_runs(
     path: Path, rows: Sequence[tuple[LogFile, int, Mapping[str, Reading]]]
 ) -> None:
     """See whether the logs of a directory are of one run.
@@ -102,7 +102,7 @@ def refuse_several_runs(
 
 def _apart(one: _Sample, other: _Sample) -> _Difference | None:
     """Where two logs differ as two runs do."""
-    if one.file.carrier.name != other.file.carrier.name:
+    if one.file.reader.name != other.file.reader.name:
         return None
     shared = sorted(one.steps.keys() & other.steps.keys())
     begun = shared[:_FEWEST_STEPS]
@@ -112,7 +112,7 @@ def _apart(one: _Sample, other: _Sample) -> _Difference | None:
     if begun[-1] not in sorted(other.steps)[: 2 * _FEWEST_STEPS]:
         return None  # a job that was resumed does a few steps again
     pairs = list(_pairs(one, other, shared))
-    apart = [pair for pair in pairs if differ(*pair[2])]
+    apart = [pair for pair in pairs if readings_differ(*pair[2])]
     if len(pairs) < _FEWEST_VALUES or len(apart) <= _TWO_RUNS * len(pairs):
         return None
     step, metric, (left, right) = apart[0]
@@ -130,7 +130,7 @@ def _pairs(
 
 
 def _several(path: Path, files: Sequence[LogFile], shown: _Difference) -> RunError:
-    paths = [each.carrier.path for each in files]
+    paths = [each.reader.path for each in files]
     newest = max(paths, key=_written_at)
     names = [_name(each, path) for each in sorted(paths)]
     return RunError(

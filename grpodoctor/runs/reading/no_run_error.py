@@ -22,7 +22,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _REMEDY = "give a training log or the directory of one; name its format with --format"
 
 
-def nothing_found(path: Path, damage: list[Damage]) -> RunError:
+def no_run_error(path: Path, damage: list[Damage]) -> RunError:
     """The error that says why there is no run under a path.
 
     Args:

@@ -9,18 +9,18 @@ from typing import Protocol
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.translation import Gaps
-from grpodoctor.runs.reading.follower import DamageLog, Follower, Poll, read_run
-from grpodoctor.runs.reading.framework_follower import ForeignFollower, ReadOptions
-from grpodoctor.runs.reading.no_run_error import nothing_found
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
+from grpodoctor.runs.reading.native_run import DamageLog, NativeFollower, Poll, read_run
+from grpodoctor.runs.reading.no_run_error import no_run_error
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
+from grpodoctor.runs.rollout_dumps.dumped_responses import ResponseRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
-from grpodoctor.runs.rollout_dumps.texts import Row
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.growing_files import Tail
 
 
-class Followed(Protocol):
+class RunFollower(Protocol):
     """A run that may still grow, in whatever format."""
 
     path: Path
@@ -29,7 +29,7 @@ class Followed(Protocol):
         """What is new since the poll before; at once if nobody writes any more."""
 
 
-class ReadRun(Protocol):
+class OpenedRun(Protocol):
     """A run on disk, in whatever format."""
 
     path: Path
@@ -50,12 +50,12 @@ class ReadRun(Protocol):
 
 
 @dataclass
-class ForeignRun:
+class FrameworkRun:
     """A run that another framework logged, read once from its beginning to its end."""
 
     path: Path
     manifest: Manifest
-    follower: ForeignFollower
+    follower: FrameworkFollower
     events: list[Event] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was decided about the log, and why."""
@@ -89,7 +89,7 @@ class ForeignRun:
         """How many there are in all."""
         return self._damage.count
 
-    def rollouts(self, step: int) -> Iterator[Row]:
+    def rollouts(self, step: int) -> Iterator[ResponseRecord]:
         """The responses that were dumped at a step, once the steps were read.
 
         Read anew from the dump, one at a time; of a very large step, only a part.
@@ -103,7 +103,7 @@ class ForeignRun:
         return translator.gaps if translator else Gaps()
 
 
-def is_own(path: Path) -> bool:
+def is_native(path: Path) -> bool:
     """Whether our own recorder wrote it."""
     if path.is_dir():
         return (path / STEPS).exists() or _is_own_manifest(path / MANIFEST)
@@ -122,19 +122,19 @@ def _own_records(path: Path) -> list[StepRecord]:
     return Tail(path, StepRecord.from_line).read().records if path.is_file() else []
 
 
-def follow(path: Path, options: ReadOptions | None = None) -> Followed:
+def follow(path: Path, options: ReadOptions | None = None) -> RunFollower:
     """What follows a run; one that is not there yet is taken for our own recorder's."""
     named = options is not None and options.format is not None
-    if not named and (not path.exists() or is_own(path) or not any(_files(path))):
-        return Follower(path)
-    return ForeignFollower(path, options)
+    if not named and (not path.exists() or is_native(path) or not any(_files(path))):
+        return NativeFollower(path)
+    return FrameworkFollower(path, options)
 
 
 def _files(path: Path) -> Iterator[Path]:
     return iter([path]) if path.is_file() else files_below(path)
 
 
-def open_run(path: Path, options: ReadOptions | None = None) -> ReadRun:
+def open_run(path: Path, options: ReadOptions | None = None) -> OpenedRun:
     """Open a run for reading, whoever wrote it.
 
     Raises:
@@ -144,15 +144,15 @@ def open_run(path: Path, options: ReadOptions | None = None) -> ReadRun:
     options = options or ReadOptions()
     if not path.exists():
         raise RunError("no such file or directory", where=str(path), remedy="check the path")
-    if options.format is None and is_own(path):
+    if options.format is None and is_native(path):
         run = read_run(path)
         run.check = SelfCheck(run.path)
         return run
     return _open_foreign(path, options)
 
 
-def _open_foreign(path: Path, options: ReadOptions) -> ForeignRun:
-    run = ForeignRun(path, Manifest(framework="unknown"), ForeignFollower(path, options))
+def _open_foreign(path: Path, options: ReadOptions) -> FrameworkRun:
+    run = FrameworkRun(path, Manifest(framework="unknown"), FrameworkFollower(path, options))
     settled, more = False, True
     while not settled and more:
         poll = run.follower.poll(final=True)
@@ -162,7 +162,7 @@ def _open_foreign(path: Path, options: ReadOptions) -> ForeignRun:
             run.manifest, settled = poll.manifest, True
         more = poll.more
     if not settled:
-        raise nothing_found(path, run.damage)
+        raise no_run_error(path, run.damage)
     unread = run.follower.unread
     if unread and not (more or run._first or run.follower.translator):  # noqa: SLF001 - the same
         raise RunError(

@@ -10,8 +10,8 @@ from grpodoctor.errors import name_some
 from grpodoctor.frameworks.catalogue import Guess
 from grpodoctor.frameworks.log_keys import Framework
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.reading.assembly import Assembly
-from grpodoctor.runs.reading.repeated_values import Held
+from grpodoctor.runs.reading.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.step_assembly import StepAssembly
 from grpodoctor.vocabulary.knobs import Setting
 
 FEWEST_READINGS = 20
@@ -28,7 +28,7 @@ _NEVER_ZERO = re.compile(
 new policy is not among them: with one update per batch it is zero by construction."""
 
 
-def told_guesses(found: Sequence[Guess], formats: Sequence[str]) -> list[str]:
+def guess_notes(found: Sequence[Guess], formats: Sequence[str]) -> list[str]:
     """Which framework a log was taken for, and which others it could be of.
 
     Args:
@@ -45,7 +45,7 @@ def told_guesses(found: Sequence[Guess], formats: Sequence[str]) -> list[str]:
     return notes
 
 
-def told_named(framework: Framework, formats: Sequence[str]) -> str:
+def named_framework_note(framework: Framework, formats: Sequence[str]) -> str:
     """That the user said what the log is."""
     return f"read as {framework.title}{_from(formats)}: --format says so"
 
@@ -54,7 +54,7 @@ def _from(formats: Sequence[str]) -> str:
     return f" from {' and '.join(sorted(set(formats)))}" if formats else ""
 
 
-def told_settings(translator: Translator, knobs: Mapping[str, Setting]) -> list[str]:
+def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list[str]:
     """Which version and which settings the rows are read by, as far as they bear on anything."""
     notes = [f"version {translator.told_version}"] if translator.told_version else []
     framework = translator.framework
@@ -69,7 +69,7 @@ def told_settings(translator: Translator, knobs: Mapping[str, Setting]) -> list[
     return notes
 
 
-def told_rewinds(assembly: Assembly) -> str:
+def rewind_note(assembly: StepAssembly) -> str:
     """That a log goes back: a job was resumed or started anew."""
     parts = []
     if assembly.rewind_count:
@@ -82,7 +82,7 @@ def told_rewinds(assembly: Assembly) -> str:
     return f"the log {' and '.join(parts)}: a job that was restarted; the last writing counts"
 
 
-def told_conflicts(assembly: Assembly) -> str:
+def conflict_note(assembly: StepAssembly) -> str:
     """That two logs give one number differently."""
     if not assembly.conflict_count:
         return ""
@@ -97,7 +97,7 @@ def told_conflicts(assembly: Assembly) -> str:
     )
 
 
-def told_held(logs: Sequence[Held]) -> str:
+def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
     """That a log repeats its values until the next measurement."""
     for each in logs:
         longest = max(each.periods.values())
@@ -109,7 +109,7 @@ def told_held(logs: Sequence[Held]) -> str:
     return ""
 
 
-def told_borrowed(translator: Translator | None) -> str:
+def borrowed_keys_note(translator: Translator | None) -> str:
     """That keys were read by their plain names."""
     borrowed: Mapping[str, str] = translator.gaps.borrowed if translator else {}
     if not borrowed or translator is None:
@@ -118,7 +118,7 @@ def told_borrowed(translator: Translator | None) -> str:
     return f"no keys of {translator.framework.title}, read by their plain names: {pairs}"
 
 
-class Zeros:
+class ZeroColumns:
     """Finds quantities that are zero in every row, because nobody computes them."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def told_short(readings: int, steps: int) -> str:
+def short_run_note(readings: int, steps: int) -> str:
     """That there is too little to judge by: most rules compare with the run's own start."""
     if readings >= FEWEST_READINGS:
         return ""

@@ -56,7 +56,7 @@ class RemoteFile:
 
 
 @dataclass
-class Fetched:
+class LocalRun:
     """What was brought here."""
 
     path: Path
@@ -68,7 +68,7 @@ class Fetched:
 
 
 @contextmanager
-def fetched(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> Iterator[Fetched]:
+def fetch_run(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> Iterator[LocalRun]:
     """Bring a run here for as long as the block lasts.
 
     Args:
@@ -95,7 +95,7 @@ def fetched(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> It
         with explained(url):
             _bring(store, chosen, home, most, told)
         single = len(files) == 1 and files[0].path.rstrip("/") == root.rstrip("/")
-        found = Fetched(home / chosen[0].name if single and chosen else home)
+        found = LocalRun(home / chosen[0].name if single and chosen else home)
         found.elsewhere = tuple(elsewhere)
         if elsewhere:
             size = sum(source.length for _, source in elsewhere) / 1e6
@@ -112,16 +112,16 @@ def fetched(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> It
 
 
 @contextmanager
-def brought(path: str, told: Told | None = None) -> Iterator[Fetched]:
+def brought(path: str, told: Told | None = None) -> Iterator[LocalRun]:
     """A run where it can be read: a local path as it is, any other for as long as the block lasts.
 
     Raises:
-        GrpodoctorError: as `fetched` does.
+        GrpodoctorError: as `fetch_run` does.
     """
     if not is_remote(path):
-        yield Fetched(Path(path))
+        yield LocalRun(Path(path))
         return
-    with fetched(path, told=told) as found:
+    with fetch_run(path, told=told) as found:
         yield found
 
 

@@ -49,7 +49,7 @@ class _Course:
         self.last, self.run, self.begun = reading, 1, row
 
 
-class Held:
+class RepeatedValues:
     """Takes the repetitions out of one log."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from grpodoctor.runs.records import (
     MAILBOX,
     MANIFEST,
     ROLLOUTS,
-    SCRIBE_LOCK,
     STEPS,
     WRITER_LOCK,
+    WRITER_PROCESS_LOCK,
     Event,
     Manifest,
     StepRecord,
@@ -28,7 +28,7 @@ from grpodoctor.support.locks import Lock, LockHeldError
 from grpodoctor.vocabulary.knobs import Setting
 
 _FAMILIAR = {
-    *(MANIFEST, STEPS, EVENTS, ROLLOUTS, MAILBOX, WRITER_LOCK, SCRIBE_LOCK),
+    *(MANIFEST, STEPS, EVENTS, ROLLOUTS, MAILBOX, WRITER_LOCK, WRITER_PROCESS_LOCK),
     *("checkpoints", "config.toml"),  # a trainer may have put these there before
 }
 
@@ -37,7 +37,7 @@ SCRIBE_PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedDirectory:
     """A run directory that is ours to write to."""
 
     lock: Lock
@@ -50,7 +50,7 @@ class Opened:
     """Knobs in force that `run.json` does not say, since the run was resumed with others."""
 
 
-def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> Opened:
+def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> OpenedDirectory:
     """Make the directory a run's own: lock, manifest, empty or mended files, first event.
 
     Raises:
@@ -58,7 +58,7 @@ def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> Open
             be resumed.
         OSError: if it cannot be written.
     """
-    refuse_foreign(directory)
+    refuse_other_content(directory)
     directory.mkdir(parents=True, exist_ok=True)
     lock = _writer_lock(directory)
     try:
@@ -71,7 +71,7 @@ def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> Open
     except BaseException:
         lock.release()
         raise
-    return Opened(lock, scribe_lock, step, knobs)
+    return OpenedDirectory(lock, scribe_lock, step, knobs)
 
 
 def _writer_lock(directory: Path) -> Lock:
@@ -87,7 +87,7 @@ def _writer_lock(directory: Path) -> Lock:
 
 def _scribe_lock(directory: Path) -> Lock:
     try:
-        return Lock.take(directory / SCRIBE_LOCK, SCRIBE_PATIENCE)
+        return Lock.take(directory / WRITER_PROCESS_LOCK, SCRIBE_PATIENCE)
     except LockHeldError as holder:
         raise RunError(
             f"{holder} is still writing what a run that was killed has left",
@@ -119,7 +119,7 @@ def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, d
     return step, dict(manifest.knobs) if holds_steps else {}
 
 
-def refuse_foreign(directory: Path) -> None:
+def refuse_other_content(directory: Path) -> None:
     """Refuse a path at which something stands that is not a run.
 
     Raises:

@@ -27,9 +27,9 @@ from typing import Self
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
-from grpodoctor.runs.recording.directory import Opened, open_directory
+from grpodoctor.runs.recording.directory import OpenedDirectory, open_directory
 from grpodoctor.runs.recording.jobs import EventJob, Job, StepJob, reason_of
-from grpodoctor.runs.recording.writer_client import ScribeError, ScribeProcess
+from grpodoctor.runs.recording.writer_client import WriterError, WriterProcess
 from grpodoctor.runs.records import ROLLOUTS, Event, Manifest
 from grpodoctor.runs.rollouts import Depth, prepare_rollouts
 from grpodoctor.vocabulary.knobs import Setting
@@ -65,7 +65,7 @@ class Recorder:
     """
 
     def __init__(
-        self, directory: Path, opened: Opened | None, depth: Depth, worst: int, rank: int
+        self, directory: Path, opened: OpenedDirectory | None, depth: Depth, worst: int, rank: int
     ) -> None:
         self.failure: str | None = None
         """Why recording ended early; None while all is well."""
@@ -83,18 +83,18 @@ class Recorder:
         self._pid = os.getpid()
         self._close_at_exit = partial(self.close, finished=False)
         atexit.register(self._close_at_exit)
-        self._scribe: ScribeProcess | None = None
+        self._scribe: WriterProcess | None = None
         with self._boundary():
             self._scribe = self._start_scribe()
         self._thread = threading.Thread(target=self._work, name="grpodoctor-recorder", daemon=True)
         self._thread.start()
 
-    def _start_scribe(self) -> ScribeProcess | None:
+    def _start_scribe(self) -> WriterProcess | None:
         lock = self._opened.scribe_lock if self._opened else None
         if lock is None and self._depth == "off":
             return None
         try:
-            return ScribeProcess(self._directory, lock, self._depth, self._worst, self._rank)
+            return WriterProcess(self._directory, lock, self._depth, self._worst, self._rank)
         finally:
             if lock:
                 lock.forget()  # from here on it lives and dies with the scribe
@@ -265,7 +265,7 @@ class Recorder:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, ScribeError) else reason_of(error)
+        reason = str(error) if isinstance(error, WriterError) else reason_of(error)
         if not self._directory.exists():
             reason = "the run directory was removed"
         with self._changed:

@@ -19,11 +19,11 @@ _REAPING_PATIENCE = 1.0
 """Seconds that a process which has closed its end may take to be gone."""
 
 
-class ScribeError(Exception):
+class WriterError(Exception):
     """The scribe could not write, or is no more; the message says why."""
 
 
-class ScribeProcess:
+class WriterProcess:
     """A running scribe.
 
     It is a program of its own rather than a child of multiprocessing: a fork copies a trainer with
@@ -73,7 +73,7 @@ class ScribeProcess:
             line_written: called when its line is on disk, before its rollouts are.
 
         Raises:
-            ScribeError: if it was not done.
+            WriterError: if it was not done.
             pickle.PicklingError, TypeError, AttributeError: if it cannot be handed over.
         """
         try:
@@ -88,9 +88,9 @@ class ScribeProcess:
         try:
             reply = self._wire.receive()
         except EOFError:
-            raise ScribeError(self._how_it_ended()) from lost
+            raise WriterError(self._how_it_ended()) from lost
         if isinstance(reply, jobs.JobFailed):
-            raise ScribeError(reply.why)
+            raise WriterError(reply.why)
 
     def _how_it_ended(self) -> str:
         try:

@@ -23,7 +23,7 @@ from typing import cast
 from grpodoctor.runs.recording.directory import append_line
 from grpodoctor.runs.recording.jobs import Job, JobDone, JobFailed, LineWritten, Reply, reason_of
 from grpodoctor.runs.recording.wire import Wire
-from grpodoctor.runs.records import SCRIBE_LOCK
+from grpodoctor.runs.records import WRITER_PROCESS_LOCK
 from grpodoctor.runs.rollouts import Depth, load_parquet, write_rollouts
 from grpodoctor.support.locks import Lock
 
@@ -31,7 +31,7 @@ NICENESS = 5
 """Where processors are scarce the training goes first."""
 
 
-class Scribe:
+class RunWriter:
     """Writes the jobs that come over a wire, in order.
 
     Args:
@@ -102,10 +102,10 @@ def main() -> None:
     directory, lock_fd, depth, worst, rank = sys.argv[1:]
     lock = None
     if lock_fd != "-":
-        lock = Lock(Path(directory, SCRIBE_LOCK), int(lock_fd))
+        lock = Lock(Path(directory, WRITER_PROCESS_LOCK), int(lock_fd))
         lock.sign()
     wire = Wire(socket.socket(fileno=sys.stdin.fileno()))
-    Scribe(Path(directory), lock, cast("Depth", depth), int(worst), int(rank)).serve(wire)
+    RunWriter(Path(directory), lock, cast("Depth", depth), int(worst), int(rank)).serve(wire)
 
 
 if __name__ == "__main__":

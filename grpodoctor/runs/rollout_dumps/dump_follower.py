@@ -24,11 +24,11 @@ from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_of
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.runs.rollout_dumps.fold import Fold, PromptRate
-from grpodoctor.runs.rollout_dumps.plan import SHARD_BYTES, Shard, piece_of
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
-from grpodoctor.runs.rollout_dumps.runners import Outcome, attempt
-from grpodoctor.runs.rollout_dumps.texts import DumpedResponses
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
+from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
+from grpodoctor.runs.rollout_dumps.runners import ShardResult, attempt
+from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, Shard, piece_of
+from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading
@@ -65,7 +65,7 @@ class _File:
             return None
 
 
-class Dumps:
+class DumpFollower:
     """The dumps of a run, once or while they are written.
 
     Args:
@@ -81,7 +81,7 @@ class Dumps:
         self._of_step: defaultdict[int | None, list[_File]] = defaultdict(list)
         """The same by the step that their names tell."""
         self._ready: dict[int, dict[str, Reading]] = {}
-        self._fold = Fold([])
+        self._fold = StepMerger([])
         self._joined = -1
         self._held: deque[StepRecord] = deque()
         """Steps of the log that wait for their dumps."""
@@ -203,7 +203,7 @@ class Dumps:
         file.broken = not cuts
         return cuts
 
-    def _take(self, outcome: Outcome, shard: Shard) -> None:
+    def _take(self, outcome: ShardResult, shard: Shard) -> None:
         if outcome.summary is None:
             self.notes.append(f"incomplete: not read: {shard.name}: {outcome.why}")
             return

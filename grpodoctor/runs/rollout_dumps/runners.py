@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import grpodoctor.frameworks.rollout_formats as rollout_formats
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
-from grpodoctor.runs.rollout_dumps.plan import Shard
-from grpodoctor.runs.rollout_dumps.summarise import Summary, summarise_shard
+from grpodoctor.runs.rollout_dumps.shards import Shard
+from grpodoctor.runs.rollout_dumps.summarize import Summary, summarize_shard
 from grpodoctor.support.discovery import module_paths
 
 _FOLDER = Path(__file__).parent
@@ -39,7 +39,7 @@ _OF_READERS = [
 _EXPECTED = (GrpodoctorError, OSError, ValueError, ArithmeticError, LookupError, MemoryError)
 
 
-class Outcome(NamedTuple):
+class ShardResult(NamedTuple):
     """What became of a shard."""
 
     shard: Shard
@@ -48,17 +48,17 @@ class Outcome(NamedTuple):
     """Why there is no summary."""
 
 
-Runner = Callable[[Sequence[Shard]], Iterator[list[Outcome]]]
+Runner = Callable[[Sequence[Shard]], Iterator[list[ShardResult]]]
 """For each shard in order: one outcome, or one for each of its files where they were tried apart.
 """
 
 
-def attempt(shard: Shard, *, ahead: bool = False) -> Outcome:
+def attempt(shard: Shard, *, ahead: bool = False) -> ShardResult:
     """Summarise a shard; what a file may do to its reader becomes words."""
     try:
-        return Outcome(shard, summarise_shard(shard, ahead=ahead))
+        return ShardResult(shard, summarize_shard(shard, ahead=ahead))
     except _EXPECTED as error:
-        return Outcome(shard, None, f"{type(error).__name__}: {error}"[:300])
+        return ShardResult(shard, None, f"{type(error).__name__}: {error}"[:300])
 
 
 def apart(shard: Shard) -> list[Shard]:
@@ -66,7 +66,7 @@ def apart(shard: Shard) -> list[Shard]:
     return [shard._replace(pieces=(piece,)) for piece in shard.pieces]
 
 
-def here(shards: Sequence[Shard]) -> Iterator[list[Outcome]]:
+def here(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
     """In this process, one after another."""
     for shard in shards:
         outcome = attempt(shard, ahead=True)
@@ -77,7 +77,7 @@ def pooled(workers: int | None = None) -> Runner:
     """In as many processes as there are processors, or as many as given."""
     count = max(1, min(workers or len(os.sched_getaffinity(0)), _MOST_WORKERS))
 
-    def run(shards: Sequence[Shard]) -> Iterator[list[Outcome]]:
+    def run(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
         pool = _Pool(count)
         try:
             yield from _in_order(shards, count * _AHEAD, pool.submit, pool.result)
@@ -91,8 +91,8 @@ def _in_order(
     shards: Sequence[Shard],
     ahead: int,
     submit: Callable[[Shard], Any],
-    result: Callable[[Any, Shard], Outcome],
-) -> Iterator[list[Outcome]]:
+    result: Callable[[Any, Shard], ShardResult],
+) -> Iterator[list[ShardResult]]:
     """Keep some shards under way; their outcomes in order, second tries at their turn."""
     waiting: deque[tuple[Shard, Any]] = deque()
     queue = iter(shards)
@@ -136,14 +136,14 @@ class _Pool:
             workers, context, initializer=_take_environment, initargs=(dict(os.environ),)
         )
 
-    def submit(self, shard: Shard) -> Future[Outcome] | None:
+    def submit(self, shard: Shard) -> Future[ShardResult] | None:
         """Put a shard under way; None if the pool has just died, which its turn will show."""
         try:
             return self._pool.submit(attempt, shard)
         except BrokenProcessPool:
             return None
 
-    def result(self, ticket: Future[Outcome] | None, shard: Shard) -> Outcome:
+    def result(self, ticket: Future[ShardResult] | None, shard: Shard) -> ShardResult:
         """The outcome of a shard, alone in a pool of one if the pool died under it."""
         if ticket is not None:
             try:
@@ -155,7 +155,9 @@ class _Pool:
         try:
             return alone.submit(attempt, shard).result()
         except BrokenProcessPool:
-            return Outcome(shard, None, "the process that read it died: memory, or a broken file")
+            return ShardResult(
+                shard, None, "the process that read it died: memory, or a broken file"
+            )
         finally:
             alone.shutdown()
             self._pool = self._make(self._workers)
@@ -171,7 +173,7 @@ def on_ray(address: str) -> Runner:
     Every node must see the dump under the same path.
     """
 
-    def run(shards: Sequence[Shard]) -> Iterator[list[Outcome]]:
+    def run(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
         ray = _ray()
         started = _join_cluster(ray, address)
         try:
@@ -244,11 +246,11 @@ def _no_cluster(address: str, why: str) -> ConfigError:
     )
 
 
-def _ray_outcome(ray: Any, ticket: Any, shard: Shard) -> Outcome:
+def _ray_outcome(ray: Any, ticket: Any, shard: Shard) -> ShardResult:
     try:
-        outcome: Outcome = ray.get(ticket)
+        outcome: ShardResult = ray.get(ticket)
     except ray.exceptions.RayError as error:
-        return Outcome(shard, None, f"on the cluster: {str(error).splitlines()[-1][:200]}")
+        return ShardResult(shard, None, f"on the cluster: {str(error).splitlines()[-1][:200]}")
     return outcome
 
 

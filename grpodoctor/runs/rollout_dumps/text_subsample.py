@@ -73,7 +73,7 @@ class _Draw:
         self.size = 0
 
 
-class Looks:
+class TextSubsample:
     """Takes the responses of a shard batch by batch, and gives the figures of those drawn."""
 
     def __init__(self) -> None:

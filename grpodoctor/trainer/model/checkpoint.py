@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, RunError
-from grpodoctor.runs.recording.directory import refuse_foreign
+from grpodoctor.runs.recording.directory import refuse_other_content
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
@@ -86,7 +86,7 @@ def refuse_used(run_dir: Path) -> None:
         RunError: if it holds a run, with or without records, or something else.
     """
     try:
-        refuse_foreign(run_dir)
+        refuse_other_content(run_dir)
         steps = run_dir / STEPS
         used = bool(checkpoints(run_dir)) or (steps.exists() and steps.stat().st_size > 0)
     except OSError as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import format_of
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import log_format_of
 from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar
@@ -18,22 +18,22 @@ from grpodoctor.vocabulary.values import scalar
 VERL = "step:{step} - actor/entropy:0.31 - actor/pg_loss:-0.002 - critic/score/mean:{reward}"
 
 
-def rows_of(text: str, directory: Path, keys: RowKeys | None = None) -> list[Row]:
+def rows_of(text: str, directory: Path, keys: RowKeys | None = None) -> list[LogRow]:
     path = directory / "train.log"
     path.write_text(text, encoding="utf-8", newline="")
-    carrier = Console(path, keys or RowKeys())
-    return [*carrier.read().records, *carrier.read().records]
+    reader = Console(path, keys or RowKeys())
+    return [*reader.read().records, *reader.read().records]
 
 
 def settings_of(text: str, directory: Path) -> Mapping[str, object]:
     path = directory / "train.log"
     path.write_text(text, encoding="utf-8")
-    carrier = Console(path, RowKeys())
-    carrier.read()
-    return carrier.config
+    reader = Console(path, RowKeys())
+    reader.read()
+    return reader.config
 
 
-def seen(rows: list[Row]) -> list[tuple[int | None, dict[str, float]]]:
+def seen(rows: list[LogRow]) -> list[tuple[int | None, dict[str, float]]]:
     return [(row.step, dict(row.values)) for row in rows]
 
 
@@ -141,11 +141,11 @@ def test_bars_that_are_drawn_anew_by_a_row_tell_its_step(tmp_path: Path) -> None
 def test_bars_that_stop_are_noticed_in_a_log_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")
-    carrier = Console(path, RowKeys())
-    assert [row.step for row in carrier.read().records] == [1]
+    reader = Console(path, RowKeys())
+    assert [row.step for row in reader.read().records] == [1]
     with path.open("a") as file:
         file.write("{'loss': 2.0, 'reward': 0.5}\n{'loss': 3.0, 'reward': 0.5}\n")
-    chunk = carrier.read()
+    chunk = reader.read()
     assert [row.step for row in chunk.records] == [2, 3]
     assert "counted by rows" in chunk.notes[0]
 
@@ -378,11 +378,11 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     line = VERL.format(step=1, reward=0.5)
     path.write_text(line[:40])
-    carrier = Console(path, RowKeys())
-    assert carrier.read().records == []
+    reader = Console(path, RowKeys())
+    assert reader.read().records == []
     with path.open("a") as file:
         file.write(line[40:] + "\n")
-    (row,) = carrier.read().records
+    (row,) = reader.read().records
     assert row.values["critic/score/mean"] == 0.5
 
 
@@ -409,9 +409,9 @@ def test_a_last_line_without_an_end_is_read(tmp_path: Path) -> None:
 def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "hostile.log"
     path.write_bytes(text)
-    carrier = Console(path, RowKeys())
+    reader = Console(path, RowKeys())
     begun = time.process_time()
-    while carrier.read().more:
+    while reader.read().more:
         pass
     assert time.process_time() - begun < 3
 
@@ -419,6 +419,6 @@ def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
 def test_text_of_any_name_is_known_by_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "slurm-123.o456"
     path.write_text(f"hello\n{VERL.format(step=1, reward=0.5)}\n")
-    found = format_of(path)
+    found = log_format_of(path)
     assert found is not None
     assert found.name == "console"

@@ -8,7 +8,7 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
+from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.csv import CommaSeparated
 from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import open_run
@@ -21,7 +21,7 @@ def carrier_of(text: str, directory: Path) -> CommaSeparated:
     return CommaSeparated(path, RowKeys())
 
 
-def rows_of(text: str, directory: Path) -> list[Row]:
+def rows_of(text: str, directory: Path) -> list[LogRow]:
     return carrier_of(text, directory).read().records
 
 
@@ -58,13 +58,13 @@ def test_a_header_again_is_no_row_and_a_torn_row_is_damage(tmp_path: Path) -> No
 
 
 def test_a_growing_table_is_read_once(tmp_path: Path) -> None:
-    carrier = carrier_of("step,loss\n1,0.5\n2,0.", tmp_path)
-    assert carrier.read().records[0].step == 1
-    with carrier.path.open("a") as file:
+    reader = carrier_of("step,loss\n1,0.5\n2,0.", tmp_path)
+    assert reader.read().records[0].step == 1
+    with reader.path.open("a") as file:
         file.write("4\n3,0.3\n")
-    assert carrier.read().records[-1].step == 3
-    carrier.rewind()
-    assert [row.step for row in carrier.read().records] == [1, 2, 3]
+    assert reader.read().records[-1].step == 3
+    reader.rewind()
+    assert [row.step for row in reader.read().records] == [1, 2, 3]
 
 
 def test_underscored_keys_are_the_frameworks_own(tmp_path: Path) -> None:

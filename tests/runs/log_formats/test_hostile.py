@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.catalogue import Format, all_formats, format_named
+from grpodoctor.runs.log_formats.catalogue import LogFormat, all_log_formats, log_format_named
 from grpodoctor.runs.log_formats.crc32c import masked_crcs
 from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import open_run
@@ -33,7 +33,7 @@ SECONDS = 5.0
 MEGABYTES = 96.0
 DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "trainer_state"), 400.0
 """Read whole: an attempt takes a dozen times the file's size, which has a bound of its own."""
-FORMATS = [each.name for each in all_formats()]
+FORMATS = [each.name for each in all_log_formats()]
 
 
 def frame(message: bytes) -> bytes:
@@ -98,15 +98,15 @@ SOUND: dict[str, bytes] = {
 }  # fmt: skip
 
 
-def read_all(form: Format, data: bytes) -> int:
+def read_all(form: LogFormat, data: bytes) -> int:
     """Read a file as that format, to its end; how many rows it gave."""
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "log"
         path.write_bytes(data)
-        carrier = form.open(path, RowKeys())
+        reader = form.open(path, RowKeys())
         rows = looks = idle = 0
         while idle < 2:
-            chunk = carrier.read()
+            chunk = reader.read()
             rows += len(chunk.records)
             looks += 1
             idle = 0 if chunk.more or chunk.records else idle + 1
@@ -153,14 +153,14 @@ def test_every_format_has_a_sound_example() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_sound_example_is_read(name: str) -> None:
-    form = format_named(name)
+    form = log_format_named(name)
     assert form is not None
     assert read_all(form, SOUND[name]) >= 19
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_any_bytes(name: str) -> None:
-    form = format_named(name)
+    form = log_format_named(name)
     assert form is not None
 
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -173,7 +173,7 @@ def test_any_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_sound_file_that_was_damaged(name: str) -> None:
-    form = format_named(name)
+    form = log_format_named(name)
     assert form is not None
 
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -239,7 +239,7 @@ BAD: dict[str, Callable[[], bytes]] = {
 def test_bad_files_of_any_format(what: str, tmp_path: Path) -> None:
     data = bad(what)
     for name in FORMATS:
-        form = format_named(name)
+        form = log_format_named(name)
         assert form is not None
         bounded(lambda form=form: read_all(form, data))  # type: ignore[misc]
 

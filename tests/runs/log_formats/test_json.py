@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
+from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.runs.log_formats.jsonl import JsonLines
 from grpodoctor.runs.reading.opening import open_run
@@ -17,7 +17,7 @@ from grpodoctor.runs.reading.opening import open_run
 ROWS = [{"step": step, "reward_mean": step / 10, "loss": 0.1} for step in range(3)]
 
 
-def rows_of(data: Any, directory: Path) -> list[Row]:
+def rows_of(data: Any, directory: Path) -> list[LogRow]:
     path = directory / "history.json"
     path.write_text(json.dumps(data))
     return JsonHistory(path, RowKeys()).read().records

@@ -13,11 +13,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import format_of
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import log_format_of
 from grpodoctor.runs.log_formats.crc32c import masked_crcs, sound_frames
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
-from grpodoctor.runs.reading.framework_follower import ForeignFollower
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import scalar
@@ -25,10 +25,10 @@ from grpodoctor.vocabulary.values import scalar
 KEYS = ("train/loss", "train/reward", "train/reward_std", "train/kl", "train/completion_length")
 
 
-def rows_of(carrier: TensorBoard) -> tuple[list[Row], list[Damage]]:
-    rows, damage, more = list[Row](), list[Damage](), True
+def rows_of(reader: TensorBoard) -> tuple[list[LogRow], list[Damage]]:
+    rows, damage, more = list[LogRow](), list[Damage](), True
     while more:
-        chunk = carrier.read()
+        chunk = reader.read()
         rows += chunk.records
         damage += chunk.damage
         more = chunk.more
@@ -56,7 +56,7 @@ def test_scalars_stand_together_by_step(directory: Path) -> None:
         for step in range(1, 31):
             log_step(writer, step)
     path = only_file(directory)
-    assert format_of(path).name == "tensorboard"
+    assert log_format_of(path).name == "tensorboard"
     rows, damage = rows_of(TensorBoard(path, RowKeys()))
     assert not damage
     assert [row.step for row in rows] == list(range(1, 31))
@@ -146,9 +146,9 @@ def test_the_arguments_of_transformers_are_the_settings(directory: Path) -> None
         writer.add_text("model_config", json.dumps({"model_type": "qwen2"}))
         for step in range(1, 4):
             log_step(writer, step)
-    carrier = TensorBoard(only_file(directory), RowKeys())
-    rows_of(carrier)
-    assert carrier.config == {**arguments, "model_config": {"model_type": "qwen2"}}
+    reader = TensorBoard(only_file(directory), RowKeys())
+    rows_of(reader)
+    assert reader.config == {**arguments, "model_config": {"model_type": "qwen2"}}
     knobs = open_run(directory).manifest.knobs
     assert knobs["group_size"] == 8
     assert knobs["kl_coefficient"] == 0.04
@@ -157,11 +157,11 @@ def test_the_arguments_of_transformers_are_the_settings(directory: Path) -> None
 def test_steps_are_followed_while_they_are_written(directory: Path) -> None:
     writer = SummaryWriter(str(directory))
     writer.flush()
-    carrier = TensorBoard(only_file(directory), RowKeys())
+    reader = TensorBoard(only_file(directory), RowKeys())
     seen = list[int]()
     for step in range(1, 20):
         log_step(writer, step)
-        rows, damage = rows_of(carrier)
+        rows, damage = rows_of(reader)
         assert not damage
         seen += [row.step for row in rows if row.step is not None]
         assert seen[-1] == step, "the last step is given once a second look finds nothing more"
@@ -173,12 +173,12 @@ def test_no_byte_is_read_twice_but_those_of_a_torn_record(directory: Path) -> No
     writer = SummaryWriter(str(directory))
     writer.flush()
     path = only_file(directory)
-    carrier, read = TensorBoard(path, RowKeys()), 0
+    reader, read = TensorBoard(path, RowKeys()), 0
     for step in range(1, 50):
         log_step(writer, step)
         more = True
         while more:
-            chunk = carrier.read()
+            chunk = reader.read()
             read, more = read + chunk.size, chunk.more
     writer.close()
     assert read == path.stat().st_size
@@ -192,12 +192,12 @@ def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(directory: Path) ->
     torn = directory / "torn.tfevents.1"
     for cut in range(0, len(data), 7):
         torn.write_bytes(data[:cut])
-        carrier = TensorBoard(torn, RowKeys())
-        first, damage = rows_of(carrier)
+        reader = TensorBoard(torn, RowKeys())
+        first, damage = rows_of(reader)
         assert not damage
         with torn.open("ab") as file:
             file.write(data[cut:])
-        second, damage = rows_of(carrier)
+        second, damage = rows_of(reader)
         assert not damage
         values = [pair for row in first + second for pair in row.values.items()]
         assert len(values) == 3 * len(KEYS)
@@ -266,7 +266,7 @@ def test_launches_of_transformers_are_parts_of_one_log(directory: Path) -> None:
                 log_step(writer, step)
         path = only_file(directory / name)
         path.rename(path.with_name(f"events.out.tfevents.{stamp}.host.1.0"))
-    follower = ForeignFollower(directory)
+    follower = FrameworkFollower(directory)
     steps, more = [], True
     while more:
         poll = follower.poll(final=True)

@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import format_of
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import log_format_of
 from grpodoctor.runs.log_formats.trackio import Trackio
-from grpodoctor.runs.reading.framework_follower import ForeignFollower
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.support.damage import Damage
 
 Log = tuple[str, int, dict[str, object]]
 
 
-def rows_of(carrier: Trackio) -> tuple[list[Row], list[Damage], list[str]]:
-    rows, damage, notes, more = list[Row](), list[Damage](), list[str](), True
+def rows_of(reader: Trackio) -> tuple[list[LogRow], list[Damage], list[str]]:
+    rows, damage, notes, more = list[LogRow](), list[Damage](), list[str](), True
     while more:
-        chunk = carrier.read()
+        chunk = reader.read()
         rows += chunk.records
         damage += chunk.damage
         notes += chunk.notes
@@ -79,16 +79,16 @@ def test_rows_config_and_time(tmp_path: Path, with_ids: bool) -> None:
     marks = ", ".join("?" * len(values))
     database.execute(f"INSERT INTO configs ({names}) VALUES ({marks})", values)  # noqa: S608 - ours
     database.commit()
-    assert format_of(path).name == "trackio"
-    carrier = Trackio(path, RowKeys())
-    rows, damage, notes = rows_of(carrier)
+    assert log_format_of(path).name == "trackio"
+    reader = Trackio(path, RowKeys())
+    rows, damage, notes = rows_of(reader)
     assert not damage
     assert not notes
     assert [row.step for row in rows] == list(range(21))
     assert rows[8].values == {"reward": 1.0, "kl": 0.01, "reward_std": 0.2}
     assert rows[0].time == 1767225600
     assert rows[20].values["x"] == float("inf")
-    assert carrier.config == {"num_generations": 8}
+    assert reader.config == {"num_generations": 8}
 
 
 def test_of_several_runs_the_newest_is_read_and_the_others_are_named(tmp_path: Path) -> None:
@@ -110,21 +110,21 @@ def test_the_steps_of_the_trainer_go_before_those_of_the_logger(tmp_path: Path) 
 def test_rows_are_followed_while_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     database = tables(path)
-    carrier = Trackio(path, RowKeys())
-    assert rows_of(carrier)[0] == []
+    reader = Trackio(path, RowKeys())
+    assert rows_of(reader)[0] == []
     for step in range(5):
         write(database, some("a", range(step, step + 1)))
-        rows, damage, _ = rows_of(carrier)
+        rows, damage, _ = rows_of(reader)
         assert not damage
         assert [row.step for row in rows] == [step]
-    assert not carrier.was_replaced()
+    assert not reader.was_replaced()
 
 
 def test_a_newer_run_takes_the_place_of_the_one_that_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     database = tables(path)
     write(database, some("a", range(1, 6)))
-    follower = ForeignFollower(path)
+    follower = FrameworkFollower(path)
     steps = [record.step for _ in range(4) for record in follower.poll(final=True).steps]
     assert steps == [1, 2, 3, 4, 5]
     write(database, some("b", range(1, 4)))

@@ -19,15 +19,15 @@ def write(path: Path, steps: range) -> None:
 
 def test_each_entry_is_given_once(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
-    carrier = TrainerState(path, RowKeys())
-    assert carrier.read().records == []
+    reader = TrainerState(path, RowKeys())
+    assert reader.read().records == []
     write(path, range(1, 4))
-    assert [row.step for row in carrier.read().records] == [1, 2, 3]
-    assert carrier.read().records == []
+    assert [row.step for row in reader.read().records] == [1, 2, 3]
+    assert reader.read().records == []
     write(path, range(1, 7))
-    assert [row.step for row in carrier.read().records] == [4, 5, 6]
-    carrier.rewind()
-    assert len(carrier.read().records) == 6
+    assert [row.step for row in reader.read().records] == [4, 5, 6]
+    reader.rewind()
+    assert len(reader.read().records) == 6
 
 
 def test_half_a_state_is_damage_and_is_read_when_it_is_whole(tmp_path: Path) -> None:
@@ -35,10 +35,10 @@ def test_half_a_state_is_damage_and_is_read_when_it_is_whole(tmp_path: Path) -> 
     write(path, range(1, 4))
     text = path.read_text()
     path.write_text(text[:40])
-    carrier = TrainerState(path, RowKeys())
-    assert "not JSON" in carrier.read().damage[0].why
+    reader = TrainerState(path, RowKeys())
+    assert "not JSON" in reader.read().damage[0].why
     path.write_text(text)
-    assert len(carrier.read().records) == 3
+    assert len(reader.read().records) == 3
 
 
 def test_entries_that_are_none_are_damage(tmp_path: Path) -> None:

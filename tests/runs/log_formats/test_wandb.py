@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import Row
-from grpodoctor.runs.log_formats.catalogue import format_of
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.catalogue import log_format_of
 from grpodoctor.runs.log_formats.wandb import Wandb
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import scalar
 
@@ -41,10 +41,10 @@ run.finish()
 """
 
 
-def rows_of(carrier: Wandb) -> tuple[list[Row], list[Damage]]:
-    rows, damage, more = list[Row](), list[Damage](), True
+def rows_of(reader: Wandb) -> tuple[list[LogRow], list[Damage]]:
+    rows, damage, more = list[LogRow](), list[Damage](), True
     while more:
-        chunk = carrier.read()
+        chunk = reader.read()
         rows += chunk.records
         damage += chunk.damage
         more = chunk.more
@@ -70,7 +70,7 @@ def log(directory: Path) -> Path:
 
 
 def test_rows_are_those_that_were_logged(log: Path) -> None:
-    assert format_of(log).name == "wandb"
+    assert log_format_of(log).name == "wandb"
     rows, damage = rows_of(Wandb(log, RowKeys()))
     assert not damage
     trained = [row for row in rows if "train/reward" in row.values]
@@ -87,11 +87,11 @@ def test_rows_are_those_that_were_logged(log: Path) -> None:
 
 
 def test_the_configuration_stands_in_the_log(log: Path) -> None:
-    carrier = Wandb(log, RowKeys())
-    rows_of(carrier)
-    assert carrier.config["num_generations"] == 8
-    assert carrier.config["optimizer"] == {"name": "adamw"}
-    assert "_wandb" not in carrier.config
+    reader = Wandb(log, RowKeys())
+    rows_of(reader)
+    assert reader.config["num_generations"] == 8
+    assert reader.config["optimizer"] == {"name": "adamw"}
+    assert "_wandb" not in reader.config
 
 
 def test_the_directory_of_the_run_is_a_run(directory: Path) -> None:
@@ -118,12 +118,12 @@ def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(log: Path, tmp_path
     torn = tmp_path / "run-torn.wandb"
     for cut in range(8, len(data), 1009):
         torn.write_bytes(data[:cut])
-        carrier = Wandb(torn, RowKeys())
-        first, damage = rows_of(carrier)
+        reader = Wandb(torn, RowKeys())
+        first, damage = rows_of(reader)
         assert not damage
         with torn.open("ab") as file:
             file.write(data[cut:])
-        second, damage = rows_of(carrier)
+        second, damage = rows_of(reader)
         assert not damage
         assert [row.step for row in first + second] == [row.step for row in whole]
 
@@ -207,5 +207,5 @@ def test_a_summary_alone_is_one_step_and_says_where_the_history_is(tmp_path: Pat
     for path in (tmp_path, tmp_path / "files/wandb-summary.json"):
         run = open_run(path)
         assert [step.step for step in run.steps] == [120]
-        assert isinstance(run, ForeignRun)
+        assert isinstance(run, FrameworkRun)
         assert any("the history is in run-*.wandb" in note for note in run.notes)

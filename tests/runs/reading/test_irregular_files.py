@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.reading.follower import Follower, read_run
+from grpodoctor.runs.reading.native_run import NativeFollower, read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 
 
@@ -31,7 +31,7 @@ def test_nobody_waits_for_a_pipe_or_reads_a_device_for_ever(make, tmp_path: Path
     with pytest.raises(RunError, match=r"not a regular file .*steps\.jsonl"):
         list(read_run(tmp_path / "run").steps)
     with pytest.raises(RunError, match="not a regular file"):
-        Follower(tmp_path / "run").poll()
+        NativeFollower(tmp_path / "run").poll()
     (tmp_path / "run" / STEPS).unlink()
     (tmp_path / "run" / STEPS).write_bytes(StepRecord(1, {}).to_line())
     make(tmp_path / "run" / EVENTS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.vocabulary.values import scalar
 
 
@@ -37,7 +37,7 @@ def other(step: int) -> float:
 def notes_of(path: Path) -> list[str]:
     run = open_run(path)
     list(run.steps)
-    return run.notes if isinstance(run, ForeignRun) else []
+    return run.notes if isinstance(run, FrameworkRun) else []
 
 
 def test_two_runs_are_refused_by_name_and_the_latest_is_offered(tmp_path: Path) -> None:

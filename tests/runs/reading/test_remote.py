@@ -28,11 +28,11 @@ from grpodoctor.frameworks.rollout_formats.catalogue import all_dump_formats
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.reading import remote as places
 from grpodoctor.runs.reading.framework_follower import ReadOptions
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
-from grpodoctor.runs.reading.remote import _name_below, brought, fetched
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.remote import _name_below, brought, fetch_run
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps.plan import plan
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
+from grpodoctor.runs.rollout_dumps.shards import plan
 from grpodoctor.support import remote_stores as stores
 from grpodoctor.support.remote_stores import is_remote
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS
@@ -119,7 +119,7 @@ def test_a_run_in_an_object_store_is_checked_like_one_on_disk(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("credentials")
 def test_a_single_log_of_a_store(tmp_path: Path) -> None:
-    with fetched("s3://runs/one/metrics.jsonl") as found:
+    with fetch_run("s3://runs/one/metrics.jsonl") as found:
         assert found.path.name == "metrics.jsonl"
         assert found.path.read_text() == LOG
         kept = found.path
@@ -129,7 +129,7 @@ def test_a_single_log_of_a_store(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("credentials")
 def test_weights_are_never_brought_and_large_files_are_named() -> None:
     seen = list[tuple[int, int]]()
-    with fetched("s3://runs/one/", most=100_000, told=lambda *each: seen.append(each)) as found:
+    with fetch_run("s3://runs/one/", most=100_000, told=lambda *each: seen.append(each)) as found:
         names = {path.name for path in found.path.rglob("*") if path.is_file()}
     assert names == {"metrics.jsonl", "config.json"}
     assert found.notes == ["not brought here, larger than 100000 bytes in all: big.bin2"]
@@ -140,7 +140,7 @@ def test_weights_are_never_brought_and_large_files_are_named() -> None:
 @pytest.mark.parametrize("url", ["s3://no-such-bucket/x", "s3://runs/nothing/here"])
 def test_what_is_not_there_is_said(url: str) -> None:
     message = rf"no such bucket.*{re.escape(url)}.*check the address"
-    with pytest.raises(RunError, match=message), fetched(url):
+    with pytest.raises(RunError, match=message), fetch_run(url):
         pass
 
 
@@ -151,7 +151,7 @@ def test_without_credentials(store: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(RunError, match="no credentials"), fetched("s3://runs/one"):
+    with pytest.raises(RunError, match="no credentials"), fetch_run("s3://runs/one"):
         pass
 
 
@@ -160,7 +160,7 @@ def test_a_store_that_nobody_answers_for_ends_soon(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     began = time.monotonic()
-    with pytest.raises(RunError, match="cannot be read"), fetched("s3://runs/one"):
+    with pytest.raises(RunError, match="cannot be read"), fetch_run("s3://runs/one"):
         pass
     assert time.monotonic() - began < 60
 
@@ -197,7 +197,7 @@ def website(tmp_path: Path) -> Iterator[str]:
 
 def test_a_log_behind_a_web_server(website: str) -> None:
     url = f"{website}/metrics.jsonl?token=secret"
-    with fetched(url) as found:
+    with fetch_run(url) as found:
         assert found.path.name == "metrics.jsonl"
         assert found.path.read_text() == LOG
     code, text = checked(f"{website}/metrics.jsonl", "--output-format", "json")
@@ -206,20 +206,20 @@ def test_a_log_behind_a_web_server(website: str) -> None:
 
 
 def test_what_a_web_server_does_not_have(website: str) -> None:
-    with pytest.raises(RunError, match="no such bucket, file"), fetched(f"{website}/nothing"):
+    with pytest.raises(RunError, match="no such bucket, file"), fetch_run(f"{website}/nothing"):
         pass
 
 
 @pytest.mark.parametrize("url", ["ftp://host/run", "ssh://host/run", "file:///etc/passwd"])
 def test_other_kinds_of_places_are_named(url: str) -> None:
-    with pytest.raises(RunError, match="is no place that runs are read from"), fetched(url):
+    with pytest.raises(RunError, match="is no place that runs are read from"), fetch_run(url):
         pass
 
 
 def test_a_missing_package_is_one_friendly_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     message = r"pip install 'grpodoctor\[remote\]'"
-    with pytest.raises(MissingExtraError, match=message), fetched("s3://runs/one"):
+    with pytest.raises(MissingExtraError, match=message), fetch_run("s3://runs/one"):
         pass
 
 
@@ -293,14 +293,14 @@ def test_dumps_of_a_store_are_read_where_they_lie(
     for other in {"verl", "grpodoctor", "slime"} - {kind}:
         shutil.rmtree(dumped / other)
     local = {step.step: step.values for step in open_run(dumped / kind).steps}
-    with fetched(f"s3://runs/dumped/{kind}", most=1000) as found:
+    with fetch_run(f"s3://runs/dumped/{kind}", most=1000) as found:
         assert list(found.path.rglob("*.*")) == [], "nothing of them is copied"
         assert found.notes[0].startswith("read where they lie, a part at a time:")
         run = open_run(found.path, ReadOptions(elsewhere=found.elsewhere))
         assert {step.step: step.values for step in run.steps} == local
         assert len(local) == 3
         if kind == "verl":
-            assert isinstance(run, ForeignRun)
+            assert isinstance(run, FrameworkRun)
             assert next(iter(run.rollouts(3)))["prompt"].startswith("what is")
 
 
@@ -324,7 +324,7 @@ def test_a_worker_opens_its_own_part_of_a_file(
 ) -> None:
     """In processes of their own, each of which asks the store for its range."""
     monkeypatch.setattr(places, "COPIED", 1000)
-    with fetched("s3://runs/dumped/verl") as found:
+    with fetch_run("s3://runs/dumped/verl") as found:
         kept = [(form, source) for form, source in found.elsewhere]
         for runner, size in ((runners.pooled(2), 100_000), (runners.here, 1 << 30)):
             reader = DumpReader(kept, runner=runner, shard_bytes=size)
@@ -340,7 +340,7 @@ def test_a_dump_that_goes_from_the_store_is_named(
     dumped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "COPIED", 1000)
-    with fetched("s3://runs/dumped/verl") as found:
+    with fetch_run("s3://runs/dumped/verl") as found:
         gone = [(form, replace(source, origin=source.origin + ".gone"))
                 for form, source in found.elsewhere]  # fmt: skip
         reader = DumpReader(gone, runner=runners.here)

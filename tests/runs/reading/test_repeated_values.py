@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from grpodoctor.runs.reading.repeated_values import Held
+from grpodoctor.runs.reading.repeated_values import RepeatedValues
 from grpodoctor.vocabulary.values import Mean, Reading
 
 
-def counts(rows: int, curve: Callable[[int], dict[str, float]]) -> tuple[dict[str, int], Held]:
+def counts(
+    rows: int, curve: Callable[[int], dict[str, float]]
+) -> tuple[dict[str, int], RepeatedValues]:
     """How many readings of each metric are left of a log, learnt from fifty rows ahead."""
-    held, kept = Held(), dict[str, int]()
+    held, kept = RepeatedValues(), dict[str, int]()
     readings: list[dict[str, Reading]] = [
         {name: Mean.of([value]) for name, value in curve(row).items()} for row in range(rows)
     ]

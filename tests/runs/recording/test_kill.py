@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.recording.recorder import Recorder
-from grpodoctor.runs.records import MANIFEST, SCRIBE_LOCK, Manifest
+from grpodoctor.runs.records import MANIFEST, WRITER_PROCESS_LOCK, Manifest
 from grpodoctor.runs.rollouts import rollout_files
 from grpodoctor.support.locks import Lock
 from grpodoctor.vocabulary.values import Mean
@@ -45,8 +45,8 @@ def _kill_one(crowd: subprocess.Popen[str], directory: Path, acks: Path, moment:
     time.sleep(abs(moment))
     os.kill(pid, signal.SIGKILL)
     _wait_until(lambda: not _is_alive(pid))
-    if (directory / SCRIBE_LOCK).exists():
-        Lock.take(directory / SCRIBE_LOCK, 30).release()  # its scribe has ended too
+    if (directory / WRITER_PROCESS_LOCK).exists():
+        Lock.take(directory / WRITER_PROCESS_LOCK, 30).release()  # its scribe has ended too
 
 
 def _wait_until(true: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.recording.recorder import MOST_WAITING, PATIENCE, Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Manifest
 from grpodoctor.runs.rollouts import rollout_files

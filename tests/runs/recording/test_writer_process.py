@@ -19,7 +19,7 @@ import pytest
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.step import StepBatch, step_readings
-from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.recording import directory as opening
 from grpodoctor.runs.recording import recorder
 from grpodoctor.runs.recording.recorder import Recorder

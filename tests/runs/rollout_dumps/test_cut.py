@@ -13,9 +13,9 @@ from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps import text_subsample as looks
-from grpodoctor.runs.rollout_dumps.plan import Shard, plan
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Runner
+from grpodoctor.runs.rollout_dumps.shards import Shard, plan
 from grpodoctor.support.directory_walk import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
 
@@ -114,10 +114,10 @@ def test_a_shard_that_fails_once_is_read_the_second_time(tmp_path: Path) -> None
     shards = plan(dumps_among(files_below(tmp_path)), 1).shards[:3]
     tries: dict[str, int] = {}
 
-    def flaky(ticket: Shard, shard: Shard) -> runners.Outcome:
+    def flaky(ticket: Shard, shard: Shard) -> runners.ShardResult:
         tries[shard.name] = tries.get(shard.name, 0) + 1
         if tries[shard.name] == 1:
-            return runners.Outcome(shard, None, "a passing failure")
+            return runners.ShardResult(shard, None, "a passing failure")
         return runners.attempt(shard)
 
     found = list(runners._in_order(shards, 2, lambda shard: shard, flaky))
@@ -128,7 +128,7 @@ def test_a_shard_that_fails_once_is_read_the_second_time(tmp_path: Path) -> None
 class Deadly(runners._Pool):
     """A pool in which the first shard of step 2 kills the process that reads it."""
 
-    def submit(self, shard: Shard) -> Future[runners.Outcome] | None:
+    def submit(self, shard: Shard) -> Future[runners.ShardResult] | None:
         if is_deadly(shard):
             return self._pool.submit(os._exit, 1)
         return super().submit(shard)

@@ -9,12 +9,12 @@ import pytest
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
 from grpodoctor.monitor.replay import replay
 from grpodoctor.report.run import html
-from grpodoctor.runs.reading.framework_follower import ForeignFollower
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import dump_follower as beside
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, responses, verl
@@ -39,9 +39,9 @@ def log(root: Path, steps: tuple[int, ...] = STEPS, **values: float) -> None:
     lines(root / "metrics.jsonl", rows)
 
 
-def opened(root: Path) -> tuple[ForeignRun, list[StepRecord]]:
+def opened(root: Path) -> tuple[FrameworkRun, list[StepRecord]]:
     run = open_run(root)
-    assert isinstance(run, ForeignRun)
+    assert isinstance(run, FrameworkRun)
     return run, list(run.steps)
 
 
@@ -97,7 +97,7 @@ def test_one_file_is_a_run(tmp_path: Path) -> None:
     assert [record.step for record in records] == [2]
 
 
-def drained(follower: ForeignFollower, until: int) -> list[StepRecord]:
+def drained(follower: FrameworkFollower, until: int) -> list[StepRecord]:
     """Poll as a watcher does until that many steps were given."""
     found: list[StepRecord] = []
     ends = time.monotonic() + 10
@@ -112,7 +112,7 @@ def test_dumps_are_followed_while_they_are_written(tmp_path: Path) -> None:
     verl(whole)
     run = tmp_path / "run"
     run.mkdir()
-    follower = ForeignFollower(run)
+    follower = FrameworkFollower(run)
     given: list[StepRecord] = []
     for step in STEPS:
         data = (whole / f"rollouts/{step}.jsonl").read_bytes()
@@ -147,7 +147,7 @@ def test_a_step_waits_for_a_dump_that_is_written_after_its_line(tmp_path: Path) 
     whole, run = tmp_path / "whole", tmp_path / "run"
     verl(whole)
     (run / "rollouts").mkdir(parents=True)
-    follower, given = ForeignFollower(run), list[StepRecord]()
+    follower, given = FrameworkFollower(run), list[StepRecord]()
     for step in STEPS:
         data = (whole / f"rollouts/{step}.jsonl").read_bytes()
         if step == 1:
@@ -174,7 +174,7 @@ def test_a_backlog_is_joined_whole_however_long_its_dumps_take(
         line(tmp_path, step)
     monkeypatch.setattr(beside, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(beside, "_TURN_SECONDS", 0.0)
-    given = drained(ForeignFollower(tmp_path), 3)
+    given = drained(FrameworkFollower(tmp_path), 3)
     assert zero_variance(given) == list(STEPS)
 
 
@@ -184,7 +184,7 @@ def test_a_dump_that_comes_too_late_is_told_and_check_reads_it(tmp_path: Path) -
     (run / "rollouts").mkdir(parents=True)
     for step in STEPS:
         line(run, step)
-    follower = ForeignFollower(run)
+    follower = FrameworkFollower(run)
     assert zero_variance(drained(follower, 3)) == []
     for step in STEPS:
         data = (whole / f"rollouts/{step}.jsonl").read_bytes()
@@ -211,7 +211,7 @@ def test_a_parquet_file_that_never_gets_whole_holds_nothing_up(tmp_path: Path) -
                "completion_length": 9.0, "reward_std": 0.1, "learning_rate": 1e-6}  # fmt: skip
         with (tmp_path / "metrics.jsonl").open("ab") as file:
             file.write(orjson.dumps(row) + b"\n")
-    assert [each.step for each in drained(ForeignFollower(tmp_path), 2)] == [1, 2]
+    assert [each.step for each in drained(FrameworkFollower(tmp_path), 2)] == [1, 2]
 
 
 HOSTILE = "\x1b]0;title\x07<script>alert(1)</script>\u202e"

@@ -9,9 +9,9 @@ import pytest
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.catalogue import all_dump_formats, dumps_among
 from grpodoctor.measure.rollouts import rollout_readings
-from grpodoctor.runs.reading.opening import ForeignRun, open_run
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
@@ -188,7 +188,7 @@ def test_what_was_validated_is_not_taken_for_what_was_trained_on(tmp_path: Path)
     run = open_run(tmp_path)
     steps = list(run.steps)
     assert [scalar(step.values["reward/mean"]) for step in steps] == [6 / 16] * 3
-    assert isinstance(run, ForeignRun)
+    assert isinstance(run, FrameworkRun)
     assert "rollout dumps that are not read: of held-out prompts" in run.notes
     (only,) = list(open_run(tmp_path / "val_dump" / "2.jsonl").steps)
     assert scalar(only.values["reward/mean"]) == 0.0, "what the user points at is read"

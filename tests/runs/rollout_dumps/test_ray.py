@@ -17,7 +17,7 @@ from pathlib import Path
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 
 def read(root, runner):
     reader = DumpReader(dumps_among(files_below(root)), runner=runner, shard_bytes=4000)

@@ -15,7 +15,7 @@ from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.session import Session
-from grpodoctor.runs.reading.follower import Follower
+from grpodoctor.runs.reading.native_run import NativeFollower
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Event, Manifest, StepRecord
@@ -131,7 +131,7 @@ def test_the_newest_step_waits_for_its_rollouts_and_no_longer_than_a_moment(
     late = rollouts_file(tmp_path, 2, 0)
     aside = late.rename(tmp_path / "aside")
     monkeypatch.setattr(itself, "PATIENCE_SECONDS", 60.0)
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     poll = follower.poll()
     assert [each.step for each in poll.steps] == [0, 1]
     assert (poll.held, poll.events) == (True, [])
@@ -143,14 +143,14 @@ def test_the_newest_step_waits_for_its_rollouts_and_no_longer_than_a_moment(
     assert poll.events[-1].kind == "finished", "the end is told after the step before it"
     late.unlink()
     monkeypatch.setattr(itself, "PATIENCE_SECONDS", 0.05)
-    follower, found = Follower(tmp_path), list[StepRecord]()
+    follower, found = NativeFollower(tmp_path), list[StepRecord]()
     ends = time.monotonic() + 10
     while len(found) < 3 and time.monotonic() < ends:
         found += follower.poll().steps
         time.sleep(0.02)
     assert not recomputed(found[-1])
     monkeypatch.setattr(itself, "PATIENCE_SECONDS", 60.0)
-    assert len(Follower(tmp_path).poll(final=True).steps) == 3
+    assert len(NativeFollower(tmp_path).poll(final=True).steps) == 3
 
 
 def test_live_and_offline_agree(tmp_path: Path, make_batch: Make) -> None:
@@ -169,7 +169,7 @@ def test_a_long_run_is_checked_here_and_there() -> None:
 
 def test_events_are_not_lost(tmp_path: Path, make_batch: Make) -> None:
     record(tmp_path, make_batch, range(3))
-    follower, events = Follower(tmp_path), list[Event]()
+    follower, events = NativeFollower(tmp_path), list[Event]()
     for _ in range(3):
         events += follower.poll(final=True).events
     assert [each.kind for each in events] == ["started", "finished"]

@@ -15,7 +15,7 @@ from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
 from grpodoctor.measure.text import text_readings
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps.reading import DumpReader
+from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollouts import Depth, write_rollouts
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import merge_all, scalar

@@ -14,7 +14,7 @@ from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named
 from grpodoctor.frameworks.rollout_formats.columns import clean
 from grpodoctor.measure.ragged import gap_figures
 from grpodoctor.measure.response_table import Digest
-from grpodoctor.runs.rollout_dumps.plan import Shard
+from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.vocabulary.values import Max
 
 MOST_SHARDS = 16
@@ -22,7 +22,7 @@ MOST_SHARDS = 16
 LONGEST_TEXT = 100_000
 """Characters of a prompt or of a text that are given."""
 
-Row = dict[str, Any]
+ResponseRecord = dict[str, Any]
 
 
 class _Place(NamedTuple):
@@ -51,7 +51,7 @@ class DumpedResponses:
         """Those that have any."""
         return self._places.keys()
 
-    def rows(self, step: int, wanted: Collection[str] = ()) -> Iterator[Row]:
+    def rows(self, step: int, wanted: Collection[str] = ()) -> Iterator[ResponseRecord]:
         """The responses of a step that have a text, in bounded memory and time.
 
         Args:
@@ -71,14 +71,14 @@ class DumpedResponses:
                 continue  # it was read once, and is gone or another file by now
 
 
-def _rows_of(shard: Shard, step: int) -> Iterator[Row]:
+def _rows_of(shard: Shard, step: int) -> Iterator[ResponseRecord]:
     read = dump_format_named(shard.format).read
     for piece in shard.pieces:
         for responses in read(piece, Notes()):
             yield from _rows_in(responses, step)
 
 
-def _rows_in(responses: Responses, step: int) -> Iterator[Row]:
+def _rows_in(responses: Responses, step: int) -> Iterator[ResponseRecord]:
     texts, prompts = responses.texts, responses.prompts
     if texts is None:
         return

@@ -54,7 +54,7 @@ class Conflict:
     """Whose number was kept, and whose was not."""
 
 
-class Assembly:
+class StepAssembly:
     """Joins rows into steps.
 
     A log may write a step in several rows, and a directory may hold several logs of one run: a step
@@ -179,7 +179,7 @@ class Assembly:
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, log)
             if before is not None and origin != log:
-                if differ(before, reading):
+                if readings_differ(before, reading):
                     self._note(step, name, before, reading, (origin, log))
                 continue
             pending.values[name], pending.origins[name] = reading, log
@@ -220,7 +220,7 @@ class Assembly:
         return records
 
 
-def differ(left: Reading, right: Reading) -> bool:
+def readings_differ(left: Reading, right: Reading) -> bool:
     """Whether two logs give one number differently, beyond the digits that they print."""
     if isinstance(left, NotApplicable) or isinstance(right, NotApplicable):
         return False

@@ -109,7 +109,7 @@ class _ManifestFile:
         return manifest, []
 
 
-class Follower:
+class NativeFollower:
     """Reads a run that is being written, or is about to be.
 
     Args:

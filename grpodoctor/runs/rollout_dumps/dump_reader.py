@@ -8,10 +8,10 @@ from pathlib import Path
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.source import Source
-from grpodoctor.runs.rollout_dumps.fold import Fold, PromptRate
-from grpodoctor.runs.rollout_dumps.plan import SHARD_BYTES, Plan, plan
-from grpodoctor.runs.rollout_dumps.runners import Outcome, Runner, runner_for
-from grpodoctor.runs.rollout_dumps.texts import DumpedResponses
+from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
+from grpodoctor.runs.rollout_dumps.runners import Runner, ShardResult, runner_for
+from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, ShardPlan, plan
+from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import Reading
 
@@ -51,9 +51,9 @@ class DumpReader:
 
     def steps(self) -> Iterator[tuple[int, dict[str, Reading]]]:
         """The readings of every step, ascending where the files' names tell the steps."""
-        made: Plan = plan(self.files, self.shard_bytes)
+        made: ShardPlan = plan(self.files, self.shard_bytes)
         self.failed += made.refused
-        fold = Fold(made.shards)
+        fold = StepMerger(made.shards)
         size = sum(_size_of(given) for _, given in self.files)
         runner = self.runner or runner_for(size, self.ray)
         for index, outcomes in enumerate(runner(made.shards)):
@@ -65,7 +65,7 @@ class DumpReader:
         yield from fold.rest()
         self.pass_rates, self.late = fold.pass_rates(), fold.late
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: ShardResult) -> None:
         if outcome.summary is None:
             self.failed.append(f"{outcome.shard.name}: {outcome.why}")
             return

@@ -17,7 +17,7 @@ _NUMBERS = re.compile(r"(\d+)")
 
 
 class Shard(NamedTuple):
-    """What one call of `summarise_shard` reads: plain data, which any process can be sent."""
+    """What one call of `summarize_shard` reads: plain data, which any process can be sent."""
 
     format: str
     pieces: tuple[Piece, ...]
@@ -31,14 +31,14 @@ class Shard(NamedTuple):
         return f"{Path(first.path).name}{part}{others}"
 
 
-class Plan(NamedTuple):
+class ShardPlan(NamedTuple):
     """All shards in order, and what could not be cut."""
 
     shards: list[Shard]
     refused: list[str]
 
 
-def plan(files: Sequence[tuple[DumpFormat, Path | Source]], size: int = SHARD_BYTES) -> Plan:
+def plan(files: Sequence[tuple[DumpFormat, Path | Source]], size: int = SHARD_BYTES) -> ShardPlan:
     """Cut dumps into shards of about `size` bytes, by step and name.
 
     Small files share a shard; the responses of a step may be spread over several.
@@ -55,7 +55,7 @@ def plan(files: Sequence[tuple[DumpFormat, Path | Source]], size: int = SHARD_BY
             continue
         share = whole // max(len(cuts), 1)
         pieces += [(form.name, piece_of(source, cut, form), share) for cut in cuts]
-    return Plan(_bundled(pieces, size), refused)
+    return ShardPlan(_bundled(pieces, size), refused)
 
 
 def piece_of(source: Source, cut: tuple[int, int], form: DumpFormat) -> Piece:

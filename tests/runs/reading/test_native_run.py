@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.reading.follower import MOST_DAMAGE, POLL_RECORDS, Follower, Poll, read_run
+from grpodoctor.runs.reading.native_run import (
+    MOST_DAMAGE,
+    POLL_RECORDS,
+    NativeFollower,
+    Poll,
+    read_run,
+)
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.support.damage import Damage
@@ -30,7 +36,7 @@ def write_steps(directory: Path, *steps: int) -> None:
     (directory / STEPS).write_bytes(b"".join(record(step).to_line() for step in steps))
 
 
-def poll_all(follower: Follower) -> Poll:
+def poll_all(follower: NativeFollower) -> Poll:
     """All that one can get without waiting."""
     total = follower.poll()
     last = total
@@ -53,7 +59,7 @@ def test_following_a_live_writer_gives_exactly_what_is_read_afterwards(
     tmp_path: Path, writer_program: Path
 ) -> None:
     directory = tmp_path / "run"
-    follower = Follower(directory)
+    follower = NativeFollower(directory)
     assert follower.poll() == Poll()
     followed, events, polls_with_news = [], [], 0
     with subprocess.Popen(
@@ -122,7 +128,7 @@ def test_no_damage_costs_a_good_line(
         for number, line in enumerate(lines, 1)
         if line.strip(b" \t\r\0") and not is_good(line)
     ]
-    follower, seen = Follower(directory), Poll()
+    follower, seen = NativeFollower(directory), Poll()
     edges = sorted({0, len(content), *(min(cut, len(content)) for cut in cuts)})
     for start, end in pairwise(edges):
         with (directory / STEPS).open("ab") as file:
@@ -143,7 +149,7 @@ def test_no_damage_costs_a_good_line(
 
 def test_a_half_written_line_is_kept_for_later(tmp_path: Path) -> None:
     write_steps(tmp_path, 0)
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     assert steps_of(follower.poll()) == [0]
     line = record(1).to_line()
     for part, expected in ((line[:20], []), (line[20:-1], [1]), (b"\n", [])):
@@ -160,7 +166,7 @@ def test_a_gigantic_line_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
         for _ in range(8):
             file.write(b"x" * (LONGEST_LINE // 2))
         file.write(b"\n" + record(1).to_line())
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     tracemalloc.start()
     try:
         news = poll_all(follower)
@@ -182,7 +188,7 @@ def test_a_gigantic_line_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
 def test_a_poll_does_bounded_work(tmp_path: Path) -> None:
     count = 3 * POLL_RECORDS
     write_steps(tmp_path, *range(count))
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     first = follower.poll()
     assert first.more
     assert POLL_RECORDS <= len(first.steps) < 2 * POLL_RECORDS
@@ -214,7 +220,7 @@ def test_reading_steps_takes_no_more_memory_for_more_steps(tmp_path: Path) -> No
 def test_a_run_that_went_back_keeps_the_order_of_the_file(tmp_path: Path) -> None:
     write_steps(tmp_path, 0, 1, 2, 3, 2, 3, 4)
     assert [each.step for each in read_run(tmp_path).steps] == [0, 1, 2, 3, 2, 3, 4]
-    assert steps_of(Follower(tmp_path).poll()) == [0, 1, 2, 3, 2, 3, 4]
+    assert steps_of(NativeFollower(tmp_path).poll()) == [0, 1, 2, 3, 2, 3, 4]
 
 
 # Restarts
@@ -229,7 +235,7 @@ def record_run(directory: Path, *steps: int, resume: bool = False) -> None:
 def test_another_run_in_the_same_place_is_a_restart(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     record_run(directory, 0, 1, 2)
-    follower = Follower(directory)
+    follower = NativeFollower(directory)
     first = follower.poll()
     assert first.manifest is not None
     shutil.rmtree(directory)
@@ -246,7 +252,7 @@ def test_another_run_in_the_same_place_is_a_restart(tmp_path: Path) -> None:
 def test_a_run_that_vanishes_and_comes_back_is_a_restart(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     record_run(directory, 0, 1)
-    follower = Follower(directory)
+    follower = NativeFollower(directory)
     follower.poll()
     shutil.rmtree(directory)
     gone = follower.poll()
@@ -260,7 +266,7 @@ def test_a_run_that_vanishes_and_comes_back_is_a_restart(tmp_path: Path) -> None
 
 def test_a_file_cut_short_is_a_restart(tmp_path: Path) -> None:
     write_steps(tmp_path, 0, 1, 2)
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     follower.poll()
     with (tmp_path / STEPS).open("r+b") as file:
         file.truncate(len(record(0).to_line()))
@@ -272,7 +278,7 @@ def test_a_file_cut_short_is_a_restart(tmp_path: Path) -> None:
 def test_a_new_run_id_over_the_same_files_is_a_restart(tmp_path: Path) -> None:
     write_steps(tmp_path, 0)
     (tmp_path / MANIFEST).write_bytes(Manifest(run_id="a").to_json())
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     assert not follower.poll().restarted
     (tmp_path / MANIFEST).write_bytes(Manifest(run_id="bb").to_json())
     news = follower.poll()
@@ -282,7 +288,7 @@ def test_a_new_run_id_over_the_same_files_is_a_restart(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_no_restart(tmp_path: Path) -> None:
     record_run(tmp_path, 0, 1, 2)
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     follower.poll()
     record_run(tmp_path, 1, 2, resume=True)
     news = follower.poll()
@@ -341,7 +347,7 @@ def test_a_damaged_manifest_does_not_cost_the_steps(tmp_path: Path, text: bytes)
     assert [(each.file, each.line) for each in run.damage] == [(MANIFEST, 0)]
     assert "\n" not in run.damage[0].why
     assert len(run.damage[0].why) < 80
-    follower = Follower(tmp_path)
+    follower = NativeFollower(tmp_path)
     assert follower.poll().damage == run.damage
     assert follower.poll().damage == []
 
@@ -352,17 +358,17 @@ def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="a newer grpodoctor wrote the run: its format is 99"):
         read_run(tmp_path)
     with pytest.raises(RunError, match="upgrade grpodoctor"):
-        Follower(tmp_path).poll()
+        NativeFollower(tmp_path).poll()
 
 
 def test_steps_that_cannot_be_read_are_an_error_not_an_empty_run(tmp_path: Path) -> None:
     (tmp_path / STEPS).mkdir()
     with pytest.raises(RunError, match="cannot read the run"):
-        Follower(tmp_path).poll()
+        NativeFollower(tmp_path).poll()
 
 
 def test_a_path_that_the_system_refuses_is_an_error_in_one_line(tmp_path: Path) -> None:
-    for use in (read_run, lambda path: Follower(path).poll()):
+    for use in (read_run, lambda path: NativeFollower(path).poll()):
         with pytest.raises(RunError, match="cannot read the run: File name too long"):
             use(tmp_path / ("x" * 5000))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.runs.reading.assembly import Assembly
-from grpodoctor.runs.reading.read_notes import told_conflicts, told_rewinds
+from grpodoctor.runs.reading.read_notes import conflict_note, rewind_note
+from grpodoctor.runs.reading.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
@@ -21,8 +21,8 @@ def plain(records: list[StepRecord]) -> list[tuple[int, Mapping[str, float | Non
     ]
 
 
-def alone() -> Assembly:
-    assembly = Assembly()
+def alone() -> StepAssembly:
+    assembly = StepAssembly()
     assembly.open_log("a")
     return assembly
 
@@ -34,7 +34,7 @@ def test_a_step_of_several_rows_is_given_when_the_next_begins() -> None:
     found = assembly.add("a", 1, given(reward_mean=0.6))
     assert plain(found) == [(0, {"reward/mean": 0.5, "length/mean": 10})]
     assert plain(assembly.flush()) == [(1, {"reward/mean": 0.6})]
-    assert told_rewinds(assembly) == ""
+    assert rewind_note(assembly) == ""
 
 
 def test_a_resumed_job_writes_steps_again_and_the_last_writing_counts() -> None:
@@ -44,7 +44,7 @@ def test_a_resumed_job_writes_steps_again_and_the_last_writing_counts() -> None:
     records += assembly.flush()
     steps = [each.step for each in records]
     assert steps == [*range(1, 41), *range(21, 51)]
-    assert "goes back once, to step 21" in told_rewinds(assembly)
+    assert "goes back once, to step 21" in rewind_note(assembly)
 
 
 def test_a_step_that_is_written_again_replaces_all_of_the_first() -> None:
@@ -52,7 +52,7 @@ def test_a_step_that_is_written_again_replaces_all_of_the_first() -> None:
     assembly.add("a", 0, given(reward_mean=0.0, entropy_mean=1.0, length_mean=5))
     assembly.add("a", 0, given(reward_mean=0.1, length_mean=6))
     assert plain(assembly.flush()) == [(0, {"reward/mean": 0.1, "length/mean": 6})]
-    assert "writes a step again once" in told_rewinds(assembly)
+    assert "writes a step again once" in rewind_note(assembly)
 
 
 def test_logs_of_one_run_are_joined_and_conflicts_are_told() -> None:
@@ -64,7 +64,7 @@ def test_logs_of_one_run_are_joined_and_conflicts_are_told() -> None:
     found = assembly.add("b", 2, given(reward_mean=0.9))
     assert plain(found) == [(1, {"reward/mean": 0.5, "length/mean": 10, "entropy/mean": 0.3})]
     assert plain(assembly.flush()) == [(2, {"reward/mean": 0.6})]
-    assert "reward/mean at step 2 (0.6 in a, 0.9 in b)" in told_conflicts(assembly)
+    assert "reward/mean at step 2 (0.6 in a, 0.9 in b)" in conflict_note(assembly)
 
 
 def test_numbers_that_a_console_rounds_are_no_conflict() -> None:
@@ -99,7 +99,7 @@ def test_two_writers_of_one_file_are_no_restart() -> None:
         records += assembly.add("a", step, given(entropy_mean=step))
     records += assembly.flush()
     last = dict(plain(records))
-    assert told_rewinds(assembly) == ""
+    assert rewind_note(assembly) == ""
     assert last[10] == {"reward/mean": 10, "entropy/mean": 10}
     assert all(set(last[step]) == {"reward/mean", "entropy/mean"} for step in range(3, 30))
 

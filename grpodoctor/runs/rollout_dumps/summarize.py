@@ -23,8 +23,8 @@ from grpodoctor.measure.text import (
     may_loop,
     text_loops,
 )
-from grpodoctor.runs.rollout_dumps.plan import Shard
-from grpodoctor.runs.rollout_dumps.text_subsample import Looks
+from grpodoctor.runs.rollout_dumps.shards import Shard
+from grpodoctor.runs.rollout_dumps.text_subsample import TextSubsample
 from grpodoctor.support.safe_text import clean_text
 
 MOST_PROMPTS = 1000
@@ -47,7 +47,7 @@ class Summary:
     notes: Notes = field(default_factory=Notes)
 
 
-def summarise_shard(shard: Shard, *, ahead: bool = False) -> Summary:
+def summarize_shard(shard: Shard, *, ahead: bool = False) -> Summary:
     """Read a shard and keep a row of figures for each response.
 
     Args:
@@ -58,7 +58,7 @@ def summarise_shard(shard: Shard, *, ahead: bool = False) -> Summary:
         RunError: if a file cannot be used.
         OSError: if one cannot be read.
     """
-    notes, looks = Notes(), Looks()
+    notes, looks = Notes(), TextSubsample()
     prompts: dict[int, str] = {}
     digests = []
     batches = _responses(shard, notes)
@@ -106,7 +106,7 @@ def smallest(prompts: dict[int, str]) -> dict[int, str]:
     return {key: prompts[key] for key in sorted(prompts)[:MOST_PROMPTS]}
 
 
-def digest_of(responses: Responses, looks: Looks) -> Digest:
+def digest_of(responses: Responses, looks: TextSubsample) -> Digest:
     """A row of figures per response.
 
     Args:

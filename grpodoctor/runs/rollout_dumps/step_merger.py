@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from grpodoctor.measure.response_table import Digest, correctness, digest_readings, join
-from grpodoctor.runs.rollout_dumps.plan import Shard
-from grpodoctor.runs.rollout_dumps.summarise import MOST_PROMPTS, Summary, smallest
+from grpodoctor.runs.rollout_dumps.shards import Shard
+from grpodoctor.runs.rollout_dumps.summarize import MOST_PROMPTS, Summary, smallest
 from grpodoctor.vocabulary.values import Reading
 
 MOST_ROWS = 2_000_000
@@ -27,7 +27,7 @@ class PromptRate(NamedTuple):
 
 
 @dataclass
-class Fold:
+class StepMerger:
     """Takes summaries in the order of the plan, gives the readings of steps."""
 
     shards: list[Shard]
