@@ -9,10 +9,11 @@ import torch
 
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.tasks.base import Task
-from grpodoctor.trainer.distributed.divided_work import judge, sample_in_shares
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.sampler import Samples, sample
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.policy import Policy
+from grpodoctor.trainer.rollout import reward_on_ranks
+from grpodoctor.trainer.samples import Samples, sample_on_ranks
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 
@@ -21,7 +22,7 @@ def evaluate(
     policy: Policy,
     task: Task,
     generator: torch.Generator,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, Reading]:
     """Readings on the held-out prompts: reward, accuracy, and pass@k where k samples were drawn.
 
@@ -31,7 +32,7 @@ def evaluate(
     samples = config.evaluation.samples
     drawn = task.heldout(config.evaluation.prompts)
     problems = [problem for problem in drawn for _ in range(samples)]
-    prompts = [policy.codec.encode(problem.prompt) for problem in problems]
+    prompts = [policy.tokenizer.encode(problem.prompt) for problem in problems]
 
     def draw(rows: range) -> Samples:
         return sample(
@@ -39,15 +40,15 @@ def evaluate(
             prompts[rows.start : rows.stop],
             max_length=config.rollout.max_length,
             temperature=config.rollout.temperature,
-            codec=policy.codec,
+            tokenizer=policy.tokenizer,
             generator=generator,
             first=rows.start,
             total=len(prompts),
         )
 
-    responses = sample_in_shares(len(prompts), draw, policy.model.device, ranks)
-    texts = [policy.codec.decode(ids) for ids in responses.response_ids()]
-    rewards = judge(task, problems, texts, ranks)
+    responses = sample_on_ranks(len(prompts), draw, policy.model.device, ranks)
+    texts = [policy.tokenizer.decode(ids) for ids in responses.response_ids()]
+    rewards = reward_on_ranks(task, problems, texts, ranks)
     readings: dict[str, Reading] = {"reward/heldout": Mean.of(rewards.total)}
     if rewards.correct is not None:
         readings["accuracy/heldout"] = Rate.of(rewards.correct)

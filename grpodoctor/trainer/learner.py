@@ -12,34 +12,28 @@ from torch import Tensor
 
 from grpodoctor.measure.logits import token_logprobs
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, TopTokens
 from grpodoctor.trainer.algorithms.penalties import penalties
 from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
-from grpodoctor.trainer.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.config.loss_settings import LossConfig
 from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.adamw import build_adamw, take_step
 from grpodoctor.trainer.model.forward import recomputing, response_logits
 from grpodoctor.trainer.model.scoring import top_logprobs
-from grpodoctor.trainer.moe.routing import (
-    ReplayCounts,
-    Routers,
-    Tape,
-    replay_counts,
-    router_shift,
-    sum_counts,
-)
+from grpodoctor.trainer.moe.routers import Routers, RoutingRecord
+from grpodoctor.trainer.moe.routes import ReplayCounts, replay_counts, router_shift, sum_counts
+from grpodoctor.trainer.samples import Samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Look(NamedTuple):
+class ForwardOutput(NamedTuple):
     """What the current parameters say of some responses; with gradient unless it is switched off.
 
     Zeros outside the mask.
@@ -88,7 +82,7 @@ class Learner:
     """
 
     def __init__(
-        self, model: PreTrainedModel, config: OptimizerConfig, ranks: Ranks = ALONE
+        self, model: PreTrainedModel, config: OptimizerConfig, ranks: Ranks = SINGLE_PROCESS
     ) -> None:
         self.model, self._ranks = model, ranks
         self.routers: Routers | None = None
@@ -96,7 +90,7 @@ class Learner:
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         self.optimizer = build_adamw(self.parameters, config, config.learning_rate)
 
-    def look_ahead(self, samples: Samples, config: TrainConfig) -> Look | None:
+    def reusable_forward(self, samples: Samples, config: TrainConfig) -> ForwardOutput | None:
         """The forward pass of the only update that a batch will see; None if that is not known.
 
         It looks at the weights that score the batch: one pass serves both, its graph is kept.
@@ -114,7 +108,7 @@ class Learner:
         config: TrainConfig,
         learning_rate: float,
         chance: torch.Generator,
-        ahead: Look | None = None,
+        ahead: ForwardOutput | None = None,
     ) -> Update:
         """Take one optimizer step on some responses of a batch.
 
@@ -124,7 +118,7 @@ class Learner:
             config: in force.
             learning_rate: of this step.
             chance: for what a loss chooses among the tokens; the same on every rank.
-            ahead: what `look_ahead` gave for the batch.
+            ahead: what `reusable_forward` gave for the batch.
 
         The loss is divided by the whole step's denominators, and what a loss chooses among the
         step's tokens it chooses before the first micro-batch: splitting changes nothing. Each rank
@@ -150,7 +144,7 @@ class Learner:
         loss_sum = float(torch.stack([part.loss for part in parts]).sum())
         max_norm = config.optimizer.max_grad_norm
         grad_norm, applied = take_step(self.optimizer, loss_sum, max_norm, learning_rate)
-        turn_BT = batch.turn_BT
+        pass_mask_BT = batch.pass_mask_BT
         return Update(
             rows_M,
             torch.cat([part.new_logprobs_BT for part in parts]),
@@ -163,7 +157,7 @@ class Learner:
             applied,
             _positive_nll(parts, config.loss.positive_nll),
             replayed=sum_counts([part.replayed for part in parts]),
-            turn_MT=None if turn_BT is None else turn_BT[rows_M],
+            pass_mask_MT=None if pass_mask_BT is None else pass_mask_BT[rows_M],
             chosen_MT=chosen_MT,
         )
 
@@ -182,7 +176,7 @@ class Learner:
 
         def joined(pieces: Sequence[Tensor | None]) -> Tensor | None:
             own = _join(pieces)
-            return None if own is None else self._ranks.join(own.detach(), count)
+            return None if own is None else self._ranks.gather_rows(own.detach(), count)
 
         flags = ("clipped_low_BT", "clipped_high_BT", "gate_BT")
         terms: dict[str, Any] = {
@@ -191,12 +185,12 @@ class Learner:
         positives = [part.positive for part in parts if part.positive is not None]
         counts = sum_counts([part.replayed for part in parts])
         whole = _Part(
-            self._ranks.total(torch.stack([part.loss for part in parts]).sum()),
-            self._ranks.join(torch.cat([part.new_logprobs_BT for part in parts]), count),
+            self._ranks.sum(torch.stack([part.loss for part in parts]).sum()),
+            self._ranks.gather_rows(torch.cat([part.new_logprobs_BT for part in parts]), count),
             replace(parts[0].terms, **terms),
             joined([part.stale_B1 for part in parts]),
-            self._ranks.total(torch.stack(positives).sum()) if positives else None,
-            None if counts is None else ReplayCounts(*map(self._ranks.total, counts)),
+            self._ranks.sum(torch.stack(positives).sum()) if positives else None,
+            None if counts is None else ReplayCounts(*map(self._ranks.sum, counts)),
         )
         return [whole]
 
@@ -208,9 +202,9 @@ class Learner:
             mask_MT = mask_MT & (batch.corrected.weights_BT[rows_M] != 0)
         tokens = StepTokens(mask_MT, batch.group_ids_B[rows_M], config.rollout.max_length)
         weights_MT = token_weights(config.loss.aggregation, tokens).float()
-        if batch.turn_BT is None:
+        if batch.pass_mask_BT is None:
             return weights_MT
-        return torch.where(batch.turn_BT[rows_M], weights_MT, 0.0)
+        return torch.where(batch.pass_mask_BT[rows_M], weights_MT, 0.0)
 
     def _choose(
         self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, chance: torch.Generator
@@ -228,7 +222,7 @@ class Learner:
                 with self._watched(batch, rows_M[rows]):
                     looks.append(self._look(batch.samples.rows(rows_M[rows]), config))
         logprobs_MT = torch.cat([each.logprobs_BT for each in looks])
-        logprobs_MT = self._ranks.join(logprobs_MT, len(rows_M))
+        logprobs_MT = self._ranks.gather_rows(logprobs_MT, len(rows_M))
         return choose(_loss_inputs(batch, rows_M, logprobs_MT, config), chance)
 
     def _forward(
@@ -237,9 +231,9 @@ class Learner:
         rows_B: Tensor,
         weights_BT: Tensor,
         chosen_BT: Tensor | None,
-        tape: Tape | None,
+        tape: RoutingRecord | None,
         config: TrainConfig,
-        ahead: Look | None,
+        ahead: ForwardOutput | None,
     ) -> _Part:
         look = ahead or self._look(batch.samples.rows(rows_B), config)
         inputs = _loss_inputs(batch, rows_B, look.logprobs_BT, config)
@@ -264,14 +258,14 @@ class Learner:
 
     def _watched(
         self, batch: LearnBatch, rows_B: Tensor
-    ) -> AbstractContextManager[Tape | None, bool | None]:
+    ) -> AbstractContextManager[RoutingRecord | None, bool | None]:
         """Replay and record the routing of some responses, where the batch wants either."""
         if self.routers is None or (batch.replay_BLDK is None and batch.old_gates is None):
             return nullcontext()
         replay_BLDK = batch.replay_BLDK
         return self.routers.watched(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
 
-    def _look(self, samples: Samples, config: TrainConfig) -> Look:
+    def _look(self, samples: Samples, config: TrainConfig) -> ForwardOutput:
         mask_BT, temperature = samples.mask_BT, config.rollout.temperature
         with recomputing(self.model, enabled=config.model.gradient_checkpointing):
             logits_NV = response_logits(
@@ -284,7 +278,7 @@ class Learner:
             )
         )
         top = top_logprobs(samples, logits_NV, logprobs_BT, temperature)
-        return Look(
+        return ForwardOutput(
             torch.where(mask_BT, logprobs_BT, 0.0), torch.where(mask_BT, entropy_BT, 0.0), top
         )
 

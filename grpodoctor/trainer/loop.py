@@ -30,46 +30,41 @@ import torch
 
 from grpodoctor.errors import ConfigError, GrpodoctorError, RunError
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, TokenInputs, of_kept
+from grpodoctor.trainer.algorithms.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
 from grpodoctor.trainer.algorithms.passes import passes_over
 from grpodoctor.trainer.algorithms.positive_nll import refuse_unjudged
 from grpodoctor.trainer.algorithms.registry import advantage_of, correction_of, remembers_prompts
 from grpodoctor.trainer.algorithms.shaping.kl_in_reward import kl_in_reward
-from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.data.pass_rates import watched
 from grpodoctor.trainer.data.prompt_history import PromptHistory
-from grpodoctor.trainer.distributed.divided_work import score_shared
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.distributed.sharding import (
-    divide_weights,
-    gather_weights,
-    load_shared,
-    shard,
-)
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.distributed.sharding import gather_weights, scatter_weights, shard
 from grpodoctor.trainer.engines.rollout_engine import build_engine
-from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.evaluate import evaluate
-from grpodoctor.trainer.learner import Learner, Look
-from grpodoctor.trainer.model import checkpoint
-from grpodoctor.trainer.model.critic import ADVANTAGE, Critic, value_batch
-from grpodoctor.trainer.model.reference import Reference
-from grpodoctor.trainer.model.scoring import Scores
-from grpodoctor.trainer.moe.experts import (
+from grpodoctor.trainer.expert_readings import (
+    constant_expert_readings,
     experts_to_replay,
+    measure_experts,
     old_gates,
     replay_rates,
-    standing_readings,
-    steering_routers,
-    watch_experts,
+    routers_for_training,
 )
-from grpodoctor.trainer.out_of_memory import explaining_shortage
-from grpodoctor.trainer.recording import Journal
+from grpodoctor.trainer.learner import ForwardOutput, Learner
+from grpodoctor.trainer.model import checkpoint
+from grpodoctor.trainer.model.critic import ADVANTAGE, Critic, value_batch
+from grpodoctor.trainer.model.policy import load_policy_on_ranks
+from grpodoctor.trainer.model.reference import Reference
+from grpodoctor.trainer.model.scoring import Scores, score_on_ranks
+from grpodoctor.trainer.out_of_memory import explain_out_of_memory
+from grpodoctor.trainer.recording import RunRecording
 from grpodoctor.trainer.request_handler import answer
 from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
-from grpodoctor.trainer.step_record import StepFacts
+from grpodoctor.trainer.samples import Samples
+from grpodoctor.trainer.step_record import TrainingStep
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
@@ -120,38 +115,43 @@ class Trainer:
     """
 
     def __init__(
-        self, config: TrainConfig, run_dir: Path, *, resume: bool = False, ranks: Ranks = ALONE
+        self,
+        config: TrainConfig,
+        run_dir: Path,
+        *,
+        resume: bool = False,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         if config.threads:
             torch.set_num_threads(config.threads)
         if not resume:
-            ranks.first(lambda: checkpoint.refuse_used(run_dir))
+            ranks.run_first(lambda: checkpoint.refuse_existing_run(run_dir))
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
-        task = ranks.agree(lambda: build_task(config.task))
+        task = ranks.run_all(lambda: build_task(config.task))
         self.task = watched(task, config.difficulty)
-        self.policy = load_shared(config, task, ranks)
+        self.policy = load_policy_on_ranks(config, task, ranks)
         divided = shard(self.policy.model, ranks)
         self.learner = Learner(divided, config.optimizer, ranks)
         self.critic = (
             Critic(self.policy.model, config, ranks) if config.advantage.kind == ADVANTAGE else None
         )
-        self.engine = ranks.agree(lambda: build_engine(config, self.policy, ranks))
+        self.engine = ranks.run_all(lambda: build_engine(config, self.policy, ranks))
         self.entropy, self.history = EntropyController(), PromptHistory()
         self.done = 0
         """Steps taken."""
         if resume:
             self.done = checkpoint.restore(run_dir, self._parts, ranks)
-            divide_weights(self.policy.model, self.learner.model)
+            scatter_weights(self.policy.model, self.learner.model)
         else:
-            ranks.agree(lambda: self.engine.sync(1))
+            ranks.run_all(lambda: self.engine.sync(1))
         self.reference = Reference(
-            self.policy, lambda: load_shared(self.config, task, ranks), ranks
+            self.policy, lambda: load_policy_on_ranks(self.config, task, ranks), ranks
         )
         self._prepare(config)
-        self.journal = ranks.agree(
-            lambda: Journal(config, self.policy, run_dir, resume=resume, ranks=ranks)
+        self.recording = ranks.run_all(
+            lambda: RunRecording(config, self.policy, run_dir, resume=resume, ranks=ranks)
         )
-        self._standing = standing_readings(self.policy.model)
+        self._standing = constant_expert_readings(self.policy.model)
         self._stopping = False
         self._torn = False
         """Whether the weights are between two steps, of which no checkpoint may be written."""
@@ -180,14 +180,14 @@ class Trainer:
                     on_step(report)
             self._save()
         except GrpodoctorError as error:
-            if not self._torn and not self.ranks.lone(error):
+            if not self._torn and not self.ranks.is_local_error(error):
                 self._save()
-            self.journal.event("warning", self.done, {"message": f"training ended: {error}"})
+            self.recording.event("warning", self.done, {"message": f"training ended: {error}"})
             raise
         else:
-            self.journal.close(finished=True)
+            self.recording.close(finished=True)
         finally:
-            self.journal.close(finished=False)
+            self.recording.close(finished=False)
             self.engine.close()
 
     @property
@@ -203,7 +203,7 @@ class Trainer:
         """Sample one rollout batch and learn from it."""
         step, stream, entropy = self.done + 1, self.task.state(), self.entropy.state()
         try:
-            with explaining_shortage(self.config, step), self.ranks.watched():
+            with explain_out_of_memory(self.config, step), self.ranks.detecting_lost_ranks():
                 return self._take_step(step)
         except GrpodoctorError:
             if self.done < step:
@@ -218,22 +218,22 @@ class Trainer:
         began = time.perf_counter()
         changes = self._take_requests(step)
         config = self.config
-        self.ranks.agree(lambda: self.engine.maybe_sync(step))
+        self.ranks.run_all(lambda: self.engine.maybe_sync(step))
         rollouts = self._collect(step)
         sampled = time.perf_counter()
 
-        ahead = None if self._is_frozen else self.learner.look_ahead(rollouts.samples, config)
+        ahead = None if self._is_frozen else self.learner.reusable_forward(rollouts.samples, config)
         scores = self._score(rollouts.samples, ahead)
         config = self.entropy.in_force(config, _mean_entropy(rollouts, scores))
         batch = self._learn_batch(rollouts, scores)
-        watch = watch_experts(config, step, self.policy.model, rollouts.samples)
+        watch = measure_experts(config, step, self.policy.model, rollouts.samples)
         learning_rate = self._learning_rate(step)
         shuffle = self._generator(step, _Stream.SHUFFLING)
         parts = list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, config.optimizer, shuffle))
         passes = passes_over(batch, scores.entropy_BT, config.reweighting)
         chance, updates = self._generator(step, _Stream.CHOICE), []
         if not self._is_frozen:
-            self.journal.before_updates(self.policy.model, step, config.record.weights_every)
+            self.recording.before_updates(self.policy.model, step, config.record.weights_every)
             for each, rows in itertools.product(passes.batches, parts):
                 updates.append(
                     self.learner.update(each, rows, config, learning_rate, chance, ahead)
@@ -250,32 +250,33 @@ class Trainer:
         readings |= passes.readings
         readings |= values | self.task.readings() | self._standing | replay_rates(updates)
         if not parts:
-            self.journal.event("warning", step, {"message": _NOTHING_TO_LEARN})
+            self.recording.event("warning", step, {"message": _NOTHING_TO_LEARN})
         behind = self._policy_steps(step) - self._policy_steps(self.engine.synced_step)
         staleness = behind * config.optimizer.updates_per_batch * config.reweighting.passes
-        facts = StepFacts(
+        facts = TrainingStep(
             *(step, config, rollouts, batch, scores, updates, learning_rate, staleness),
             experts=None if watch is None else watch.after(updated=bool(updates)),
         )
         try:
             readings |= self._evaluate(step)
         finally:  # where the user's reward function fails now, the step was taken all the same
-            self.journal.step(facts, self.policy.model, readings, changes)
+            self.recording.step(facts, self.policy.model, readings, changes)
         return _report(facts, readings, times["step"])
 
     def _collect(self, step: int) -> Rollouts:
         rng = random.Random(self._seed(step, _Stream.PROMPTS))  # noqa: S311 - prompts, not secrets
         generator = self._generator(step, _Stream.SAMPLING)
         drawn = collect(
-            *(self.config, self.engine, self.task, self.policy.codec, rng, generator), self.ranks
+            *(self.config, self.engine, self.task, self.policy.tokenizer, rng, generator),
+            self.ranks,
         )
         refuse_unjudged(drawn.rewards, self.config.loss.positive_nll)
         return drawn
 
-    def _score(self, samples: Samples, ahead: Look | None) -> Scores:
+    def _score(self, samples: Samples, ahead: ForwardOutput | None) -> Scores:
         if ahead is not None:
             return Scores(ahead.logprobs_BT.detach(), ahead.entropy_BT.detach())
-        return score_shared(
+        return score_on_ranks(
             self.learner.model,
             samples,
             self.config.rollout.temperature,
@@ -395,11 +396,11 @@ class Trainer:
     def _take_requests(self, step: int) -> dict[str, Setting]:
         """Do what the mailbox asks for; returns the knobs that changed."""
         changed: dict[str, Setting] = {}
-        for request in self.ranks.first(self.journal.requests):
+        for request in self.ranks.run_first(self.recording.requests):
             given = answer(request, self.config, step, self._prepare)
             self.config = given.config
             changed |= given.changed
-            self.journal.event(given.event.kind, given.event.step, given.event.body)
+            self.recording.event(given.event.kind, given.event.step, given.event.body)
         return changed
 
     def _prepare(self, config: TrainConfig) -> None:
@@ -409,7 +410,7 @@ class Trainer:
             ConfigError: if it needs a critic and there is none, or the other way round.
             ModelError: if it needs routers and the model has none.
         """
-        routers = steering_routers(config, self.learner.model)
+        routers = routers_for_training(config, self.learner.model)
         if (config.advantage.kind == ADVANTAGE) != (self.critic is not None):
             raise ConfigError(
                 "a critic neither begins nor ends in flight",
@@ -418,12 +419,12 @@ class Trainer:
             )
         if config.loss.kl_coefficient > 0:
             self.reference.prepare()
-        self.ranks.agree(lambda: self.engine.set(config.engine, config.rollout.temperature))
+        self.ranks.run_all(lambda: self.engine.set(config.engine, config.rollout.temperature))
         self.learner.routers = routers
 
     @property
-    def _parts(self) -> checkpoint.Checkpointed:
-        return checkpoint.Checkpointed(
+    def _parts(self) -> checkpoint.TrainerState:
+        return checkpoint.TrainerState(
             *(self.policy.model, self.learner.optimizer, self.engine, self.task, self.entropy),
             *(self.history, self.critic),
         )
@@ -441,7 +442,7 @@ class Trainer:
         except RunError as error:
             if self.ranks.is_first and not self._save_failed:
                 _log.warning("%s", error)
-                self.journal.event("warning", self.done, {"message": str(error)})
+                self.recording.event("warning", self.done, {"message": str(error)})
             self._save_failed = True
 
     def _seed(self, step: int, stream: _Stream) -> int:
@@ -461,7 +462,7 @@ def _per_token(advantages: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
     return advantages if advantages.ndim == 2 else advantages[:, None].expand(mask_BT.shape)
 
 
-def _report(facts: StepFacts, readings: dict[str, Reading], seconds: float) -> StepReport:
+def _report(facts: TrainingStep, readings: dict[str, Reading], seconds: float) -> StepReport:
     rewards = facts.rollouts.rewards
     heldout = readings.get("accuracy/heldout", readings.get("reward/heldout"))
     return StepReport(

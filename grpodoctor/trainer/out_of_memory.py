@@ -16,7 +16,7 @@ _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "bad_al
 
 
 @contextmanager
-def explaining_shortage(config: TrainConfig, step: int) -> Iterator[None]:
+def explain_out_of_memory(config: TrainConfig, step: int) -> Iterator[None]:
     """Turn a failed allocation into an error that says what to lower.
 
     What torch raised holds all tensors of the frames that it passed through, also as the context of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from grpodoctor.measure.weights import WeightSnapshot
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.policy import Policy
-from grpodoctor.trainer.step_record import StepFacts, manifest, step_batch
+from grpodoctor.trainer.step_record import TrainingStep, manifest, step_batch
 from grpodoctor.treatment.mailbox import Inbox, Refused, Request
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Journal:
+class RunRecording:
     """Hands each step to the recorder and takes requests from the mailbox.
 
     Args:
@@ -42,7 +42,7 @@ class Journal:
         run_dir: Path,
         *,
         resume: bool,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self._recorder: Recorder | None = None
         self._inbox: Inbox | None = None
@@ -78,7 +78,7 @@ class Journal:
 
     def step(
         self,
-        facts: StepFacts,
+        facts: TrainingStep,
         model: PreTrainedModel,
         more: Mapping[str, Reading],
         changes: Mapping[str, Setting],

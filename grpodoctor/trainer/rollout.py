@@ -21,11 +21,10 @@ from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
 from grpodoctor.trainer.config.sections import RolloutConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, verdicts
-from grpodoctor.trainer.distributed.divided_work import join_rewards, judge
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.rollout_engine import Engine
-from grpodoctor.trainer.engines.sampler import Samples, concatenate
-from grpodoctor.trainer.model.tokenizer import Codec
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
+from grpodoctor.trainer.model.tokenizer import Tokenizer
+from grpodoctor.trainer.samples import Samples, concatenate
 
 _REFILLS: Mapping[str, Callable[[int, int], int]] = {
     "rounds": dynamic_sampling,
@@ -97,12 +96,12 @@ class Rollouts:
 
 def collect(
     config: TrainConfig,
-    engine: Engine,
+    engine: RolloutEngine,
     task: Task,
-    codec: Codec,
+    tokenizer: Tokenizer,
     rng: random.Random,
     generator: torch.Generator,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Rollouts:
     """Draw one rollout batch, resampled or filtered if the configuration asks for it.
 
@@ -111,13 +110,13 @@ def collect(
     """
     task.begin_step()
     settings, wanted = config.rollout, config.rollout.prompts_per_batch
-    rounds = [_draw(config, engine, task, codec, rng, generator, ranks, wanted)]
+    rounds = [_draw(config, engine, task, tokenizer, rng, generator, ranks, wanted)]
     if not settings.dynamic_sampling:
         return _filtered(rounds[0], settings) if settings.filter_groups else rounds[0]
     varied = int(rounds[0].varied(settings.variance_of).sum())
     while varied < wanted and len(rounds) < settings.resample_limit:
         count = _REFILLS[settings.refill](wanted, varied)
-        rounds.append(_draw(config, engine, task, codec, rng, generator, ranks, count))
+        rounds.append(_draw(config, engine, task, tokenizer, rng, generator, ranks, count))
         varied += int(rounds[-1].varied(settings.variance_of).sum())
     batch = rounds[0] if len(rounds) == 1 else _pick_varied(rounds, settings)
     return replace(batch, limit_hit=varied < wanted)
@@ -130,9 +129,9 @@ def _filtered(rollouts: Rollouts, settings: RolloutConfig) -> Rollouts:
 
 def _draw(
     config: TrainConfig,
-    engine: Engine,
+    engine: RolloutEngine,
     task: Task,
-    codec: Codec,
+    tokenizer: Tokenizer,
     rng: random.Random,
     generator: torch.Generator,
     ranks: Ranks,
@@ -140,11 +139,11 @@ def _draw(
 ) -> Rollouts:
     drawn = task.problems(rng, count)
     problems = [problem for problem in drawn for _ in range(config.rollout.group_size)]
-    encoded = [codec.encode(problem.prompt) for problem in drawn]
+    encoded = [tokenizer.encode(problem.prompt) for problem in drawn]
     prompts = [ids for ids in encoded for _ in range(config.rollout.group_size)]
     samples = engine.generate(prompts, generator, config.loss.sampler_top_tokens())
-    texts = [codec.decode(ids) for ids in samples.response_ids()]
-    rewards = judge(task, problems, texts, ranks)
+    texts = [tokenizer.decode(ids) for ids in samples.response_ids()]
+    rewards = reward_on_ranks(task, problems, texts, ranks)
     task.observe(problems, rewards)
     rewards = _shaped(rewards, samples, config)
     groups_G = torch.arange(len(drawn), device=samples.tokens_BL.device)
@@ -219,3 +218,35 @@ def _join(rounds: Sequence[Rollouts]) -> Rollouts:
         kept_B=torch.cat([each.kept_B for each in rounds]),
         generated_groups=sum(generated),
     )
+
+
+def reward_on_ranks(
+    task: Task, problems: Sequence[Problem], texts: Sequence[str], ranks: Ranks = SINGLE_PROCESS
+) -> Rewards:
+    """The rewards of all texts, each rank having asked about its own: each text is judged once.
+
+    Raises:
+        DataError: if a reward function of the user's own fails, on whichever rank.
+    """
+    rows = ranks.rows(len(texts))
+    own = slice(rows.start, rows.stop)
+    parts = ranks.gather(lambda: task.score(problems[own], texts[own]) if rows else None)
+    return join_rewards([part for part in parts if part is not None])
+
+
+def join_rewards(parts: Sequence[Rewards]) -> Rewards:
+    """The rewards of several lots of responses, at least one, as those of one lot."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part.components)
+    judged = [part.correct for part in parts if part.correct is not None]
+    return Rewards(
+        [reward for part in parts for reward in part.total],
+        {name: [value for part in parts for value in _component(part, name)] for name in names},
+        [flag for flags in judged for flag in flags] if len(judged) == len(parts) else None,
+    )
+
+
+def _component(rewards: Rewards, name: str) -> Sequence[float]:
+    """A component's values; zeros where a user's function left it out, as in the total."""
+    return rewards.components.get(name) or [0.0] * len(rewards.total)

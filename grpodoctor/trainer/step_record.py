@@ -16,7 +16,7 @@ from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.records import Manifest
-from grpodoctor.trainer.batches import LearnBatch, Update
+from grpodoctor.trainer.algorithms.batches import LearnBatch, Update
 from grpodoctor.trainer.config.knobs import knobs_of
 from grpodoctor.trainer.config.loss_settings import PpoClip
 from grpodoctor.trainer.config.train_config import TrainConfig
@@ -27,7 +27,7 @@ from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 
 @dataclass(frozen=True, slots=True)
-class StepFacts:
+class TrainingStep:
     """One training step, as the loop saw it. Nobody changes a tensor of it afterwards."""
 
     step: int
@@ -59,12 +59,12 @@ def manifest(config: TrainConfig, policy: Policy) -> Manifest:
         knobs=knobs_of(config),
         config=config.model_dump(mode="json"),
         seed=config.seed,
-        template_hash=policy.codec.template_hash,
+        template_hash=policy.tokenizer.template_hash,
         sampler_hash=hashlib.sha256(sampling).hexdigest()[:16],
     )
 
 
-def rollout_batch(facts: StepFacts) -> RolloutBatch:
+def rollout_batch(facts: TrainingStep) -> RolloutBatch:
     """The rollout batch as numpy arrays, which share memory with tensors on the CPU."""
     rollouts, batch, samples = facts.rollouts, facts.batch, facts.rollouts.samples
     size = facts.config.rollout.group_size
@@ -97,7 +97,7 @@ def rollout_batch(facts: StepFacts) -> RolloutBatch:
     )
 
 
-def step_batch(facts: StepFacts, more: Mapping[str, Reading]) -> StepBatch:
+def step_batch(facts: TrainingStep, more: Mapping[str, Reading]) -> StepBatch:
     """All that a step's record is made of.
 
     Args:
@@ -119,7 +119,7 @@ def step_batch(facts: StepFacts, more: Mapping[str, Reading]) -> StepBatch:
     )
 
 
-def _sampling_readings(facts: StepFacts) -> dict[str, Reading]:
+def _sampling_readings(facts: TrainingStep) -> dict[str, Reading]:
     """What of all that was generated is learnt from, and with which penalties."""
     rollouts, batch, loss = facts.rollouts, facts.batch, facts.config.loss
     kept = rollouts.kept_groups()
@@ -151,11 +151,11 @@ def _optimizer_readings(updates: Sequence[Update]) -> dict[str, Reading]:
     return readings
 
 
-def _update_batch(facts: StepFacts, rollouts: RolloutBatch, update: Update) -> UpdateBatch:
+def _update_batch(facts: TrainingStep, rollouts: RolloutBatch, update: Update) -> UpdateBatch:
     batch, loss, rows_M = facts.batch, facts.config.loss, _array(update.rows_M)
     mask_MT = _array(batch.loss_mask_BT)[rows_M]
-    if update.turn_MT is not None:
-        mask_MT = mask_MT & _array(update.turn_MT)
+    if update.pass_mask_MT is not None:
+        mask_MT = mask_MT & _array(update.pass_mask_MT)
     corrected, reference_BT = batch.corrected, batch.reference_logprobs_BT
     return UpdateBatch(
         sequence_ids=[rollouts.sequence_ids[row] for row in rows_M],

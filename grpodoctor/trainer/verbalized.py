@@ -46,7 +46,7 @@ import torch
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.policy import Policy
-from grpodoctor.trainer.model.tokenizer import Codec
+from grpodoctor.trainer.model.tokenizer import Tokenizer
 
 _LONGEST = 100_000
 """Characters of a reply that are looked at."""
@@ -222,17 +222,17 @@ def sample_rows(
     prompts = [verbalized_prompt(question, count) for question in questions]
     samples = sample(
         policy.model,
-        [policy.codec.encode(prompt) for prompt in prompts],
+        [policy.tokenizer.encode(prompt) for prompt in prompts],
         max_length=max_length,
         temperature=temperature,
-        codec=policy.codec,
+        tokenizer=policy.tokenizer,
         generator=generator,
     )
     rows: list[Row] = []
     for place, ids in enumerate(samples.response_ids()):
         logprobs = samples.logprobs_BT[place, : len(ids)].tolist()
-        reply = policy.codec.decode(ids)
-        ends = _ends(policy.codec, ids)
+        reply = policy.tokenizer.decode(ids)
+        ends = _ends(policy.tokenizer, ids)
         for each in parse(reply).candidates:
             scored = _logprob(logprobs, ends, each)
             asked = (questions[place], prompts[place], reply)
@@ -241,9 +241,9 @@ def sample_rows(
     return rows
 
 
-def _ends(codec: Codec, ids: Sequence[int]) -> list[int]:
+def _ends(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """Where each token's text ends in the reply, in characters."""
-    return [len(codec.decode(ids[: stop + 1])) for stop in range(len(ids))]
+    return [len(tokenizer.decode(ids[: stop + 1])) for stop in range(len(ids))]
 
 
 def _logprob(logprobs: Sequence[float], ends: Sequence[int], candidate: Candidate) -> float:

@@ -22,11 +22,11 @@ PROMPTS, GROUP, LENGTH, ROUNDS = 16, 8, 28, 8
 
 
 class Endless:
-    """The policy's codec with an end token that the model cannot write."""
+    """The policy's tokenizer with an end token that the model cannot write."""
 
     def __init__(self, policy: Policy) -> None:
-        self.pad_id = policy.codec.pad_id
-        self.end_ids = frozenset({policy.codec.vocab_size})
+        self.pad_id = policy.tokenizer.pad_id
+        self.end_ids = frozenset({policy.tokenizer.vocab_size})
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     config = load_config({"model": {"warm_start_steps": 0}})
     task = build_task(config.task)
     policy = load_policy(config, task)
-    prompts = [policy.codec.encode(each.prompt) for each in task.heldout(PROMPTS)]
+    prompts = [policy.tokenizer.encode(each.prompt) for each in task.heldout(PROMPTS)]
     rows = [prompt for prompt in prompts for _ in range(GROUP)]
     contenders = {"grpodoctor": ours(policy, rows), "model.generate": theirs(policy, rows)}
     best = dict.fromkeys(contenders, float("inf"))
@@ -62,7 +62,7 @@ def ours(policy: Policy, rows: list[list[int]]) -> Callable[[], int]:
             rows,
             max_length=LENGTH,
             temperature=1.0,
-            codec=Endless(policy),
+            tokenizer=Endless(policy),
             generator=torch.Generator().manual_seed(0),
         )
         return int(samples.mask_BT.sum())
@@ -75,7 +75,7 @@ def theirs(policy: Policy, rows: list[list[int]]) -> Callable[[], int]:
     width = max(map(len, rows))
     pads = [width - len(row) for row in rows]
     tokens = torch.tensor(
-        [[policy.codec.pad_id] * pad + row for pad, row in zip(pads, rows, strict=True)]
+        [[policy.tokenizer.pad_id] * pad + row for pad, row in zip(pads, rows, strict=True)]
     )
     attention = (torch.arange(width) >= torch.tensor(pads).unsqueeze(1)).long()
     settings = GenerationConfig(
@@ -83,8 +83,8 @@ def theirs(policy: Policy, rows: list[list[int]]) -> Callable[[], int]:
         top_k=0,
         max_new_tokens=LENGTH,
         min_new_tokens=LENGTH,
-        pad_token_id=policy.codec.pad_id,
-        eos_token_id=sorted(policy.codec.end_ids),
+        pad_token_id=policy.tokenizer.pad_id,
+        eos_token_id=sorted(policy.tokenizer.end_ids),
         return_dict_in_generate=True,
         output_scores=True,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.moe.routing import gate_weights
+from grpodoctor.trainer.moe.routers import gate_weights
 
 
 def _gates(trainer: Trainer) -> list[nn.Module]:

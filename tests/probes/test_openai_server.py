@@ -18,7 +18,7 @@ import pytest
 from tests.probes.models import messages, prompts_file, tokenizer
 from tests.probes.programs import VLLM_ENVIRONMENT, run, sample, score, vllm_python
 from tests.probes.servers import MODELS, QUICK, standing_in
-from tests.trainer.vllm_helpers import end, free_port, wait_for
+from tests.trainer.engines.vllm_helpers import end, free_port, wait_for
 
 PROMPTS = 6
 

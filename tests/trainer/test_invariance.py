@@ -21,18 +21,17 @@ from transformers import PreTrainedModel
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.passes import passes_over
 from grpodoctor.trainer.algorithms.registry import correction_of, names
-from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.config.loss_settings import SETTINGS
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import Ranks
-from grpodoctor.trainer.engines.sampler import Samples
-from grpodoctor.trainer.engines.top_tokens import TopK
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.scoring import Scores, score
+from grpodoctor.trainer.samples import Samples, TopK
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "record.enabled=false", "rollout.max_length=9"),

@@ -13,10 +13,10 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import centre
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
 from grpodoctor.trainer.algorithms.registry import kl_of, names
 from grpodoctor.trainer.algorithms.shaping.kl_in_reward import kl_in_reward
-from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
@@ -116,7 +116,7 @@ def strayed(config: TrainConfig, run_dir: Path) -> tuple[Trainer, Rollouts, Lear
             each.add_(torch.randn(each.shape, generator=generator) * 0.02)
     rollouts = trainer._collect(1)
     batch = trainer._learn_batch(rollouts, score(trainer.policy.model, rollouts.samples, 1.0))
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
     return trainer, rollouts, batch
 
 

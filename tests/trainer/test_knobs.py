@@ -160,7 +160,7 @@ def test_a_kl_penalty_in_flight_is_to_the_model_that_the_run_began_with(tmp_path
         each.model.state_dict() for each in (trainer.reference.loaded, fresh.policy)
     )
     assert all(torch.equal(reference[name], initial[name]) for name in initial)
-    fresh.journal.close(finished=False)
+    fresh.recording.close(finished=False)
 
 
 def test_tis_on_a_sick_engine_in_flight(tmp_path: Path) -> None:

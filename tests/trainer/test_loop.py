@@ -11,7 +11,7 @@ import torch
 
 from grpodoctor.errors import DataError
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.trainer.batches import LearnBatch, mini_batches
+from grpodoctor.trainer.algorithms.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
@@ -147,7 +147,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(tmp_path: Path) -> 
     assert all(torch.equal(before[name], each) for name, each in weights(trainer).items())
     healthy = trainer.learner.update(batch, torch.arange(16), trainer.config, 1e-3, chance())
     assert healthy.applied
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
 
 
 def test_an_infinite_reward_ends_in_skipped_updates_and_not_in_a_crash(
@@ -208,7 +208,7 @@ def test_an_overlong_mask_takes_truncated_responses_out_of_the_loss(tmp_path: Pa
     assert truncated_B.any()
     assert not batch.loss_mask_BT[truncated_B].any()
     assert torch.equal(batch.loss_mask_BT[~truncated_B], batch.samples.mask_BT[~truncated_B])
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
 
 
 def test_responses_too_far_off_policy_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_masking_a_batch_by_off_policy_limit_changes_its_gradient(tmp_path: Path
     split = gradient(
         trainer.learner, batch, small("loss.off_policy_limit=1e-6", "optimizer.micro_batch=3")
     )
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
     assert not torch.allclose(plain, masked)
     torch.testing.assert_close(split, masked, rtol=1e-4, atol=1e-7)
 

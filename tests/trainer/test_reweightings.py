@@ -14,6 +14,7 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
 from grpodoctor.trainer.algorithms.passes import passes_over
@@ -24,13 +25,12 @@ from grpodoctor.trainer.algorithms.registry import (
     reweighting_of,
 )
 from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
-from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.config.sections import AdvantageConfig, ReweightingConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.prompt_history import PromptHistory
-from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.values import scalar
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
@@ -136,8 +136,8 @@ def test_each_pass_of_lopti_has_the_tokens_of_its_turn() -> None:
     both = passes_over(batch, torch.zeros(2, 3), ReweightingConfig(lopti_threshold=0.45))
     for turn, name in zip(both.batches, ("low_first", "high_second"), strict=True):
         wanted = tensor(VECTORS["losses"][f"lopti_eta0.45_{name}_pass"]["token_mask"]).bool()
-        assert turn.turn_BT is not None
-        assert torch.equal(turn.turn_BT & batch.loss_mask_BT, wanted)
+        assert turn.pass_mask_BT is not None
+        assert torch.equal(turn.pass_mask_BT & batch.loss_mask_BT, wanted)
     assert scalar(both.readings["advantage/token_weight"]) == 1
 
 

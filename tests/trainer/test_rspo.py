@@ -20,7 +20,8 @@ from grpodoctor.trainer.config.loss_settings import Gmpo, Rspo
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.moe.routing import Gates, Tape, router_shift, routers_of
+from grpodoctor.trainer.moe.routers import RoutingRecord, routers_of
+from grpodoctor.trainer.moe.routes import Gates, router_shift
 from grpodoctor.vocabulary.values import scalar
 from tests.trainer.families import build, save
 
@@ -66,7 +67,7 @@ def test_the_shift_is_the_published_one() -> None:
     experts_BTDK = torch.arange(2).expand(old_BTDK.shape).short()
     rest_BTD1 = (1 - new_BTDK.sum(dim=-1, keepdim=True)).clamp(min=1e-9)
     logits_NDE = torch.cat([new_BTDK, rest_BTD1], dim=-1).log().flatten(0, 1)
-    tape = Tape(2, None)
+    tape = RoutingRecord(2, None)
     for layer in range(2):
         tape.note_logits(layer, logits_NDE[:, layer])
     shift_BT = router_shift(Gates(experts_BTDK, old_BTDK.log().float()), tape)

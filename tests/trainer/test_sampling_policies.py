@@ -17,10 +17,10 @@ from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, of_kept
 from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS
+from grpodoctor.trainer.algorithms.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.algorithms.filters.duplicates import duplicates
 from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
-from grpodoctor.trainer.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.sections import AdvantageConfig, OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
@@ -74,7 +74,7 @@ def trained(config: TrainConfig, run_dir: Path) -> Trainer:
 def drawn(trainer: Trainer) -> tuple[Rollouts, LearnBatch]:
     rollouts = trainer._collect(1)
     batch = trainer._learn_batch(rollouts, score(trainer.policy.model, rollouts.samples, 1.0))
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
     return rollouts, batch
 
 
@@ -196,9 +196,9 @@ def test_active_sampling_draws_what_is_missing_and_dynamic_sampling_whole_rounds
     trainer = Trainer(config, tmp_path / "run")
     counting = Counting(trainer)
     generator = torch.Generator().manual_seed(4)
-    rng, codec = random.Random(4), trainer.policy.codec
-    batch = collect(config, trainer.engine, counting, codec, rng, generator)  # type: ignore[arg-type]  # counts
-    trainer.journal.close(finished=False)
+    rng, tokenizer = random.Random(4), trainer.policy.tokenizer
+    batch = collect(config, trainer.engine, counting, tokenizer, rng, generator)  # type: ignore[arg-type]  # counts
+    trainer.recording.close(finished=False)
     assert batch.varied().tolist() == [True] * 6
     assert batch.generated_groups == sum(counting.asked)
     assert len(counting.asked) > 1

@@ -115,9 +115,9 @@ def reciting() -> Policy:
     """The built-in model, taught to answer one question's verbalized prompt with a list."""
     config = load_config(assignments=["model.warm_start_steps=0", "model.layers=1"])
     policy = load_policy(config, build_task(config.task))
-    codec = policy.codec
-    prompt, end = codec.encode(verbalized_prompt(QUESTION, 2)), min(codec.end_ids)
-    ids = torch.tensor([prompt + codec.encode(REPLY) + [end]])
+    tokenizer = policy.tokenizer
+    prompt, end = tokenizer.encode(verbalized_prompt(QUESTION, 2)), min(tokenizer.end_ids)
+    ids = torch.tensor([prompt + tokenizer.encode(REPLY) + [end]])
     labels = ids.clone()
     labels[:, : len(prompt)] = -100
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
@@ -146,14 +146,14 @@ def test_log_probabilities_are_those_under_the_prompt_really_used(reciting: Poli
     used = verbalized_prompt(QUESTION, 2)
     again = sample(
         reciting.model,
-        [reciting.codec.encode(used)] * 12,
+        [reciting.tokenizer.encode(used)] * 12,
         max_length=limit,
         temperature=temperature,
-        codec=reciting.codec,
+        tokenizer=reciting.tokenizer,
         generator=torch.Generator().manual_seed(1),
     )
     logprobs_BT = score(reciting.model, again, temperature).logprobs_BT
-    replies = [reciting.codec.decode(ids) for ids in again.response_ids()]
+    replies = [reciting.tokenizer.decode(ids) for ids in again.response_ids()]
     for row in rows:
         assert row.prompt == used
         assert row.temperature == temperature

@@ -58,9 +58,9 @@ def train(
     require_torch()
     from rich.console import Console
 
-    from grpodoctor.trainer.distributed.ranks import launched
+    from grpodoctor.trainer.distributed.ranks import ranks_from_environment
 
-    ranks = launched()
+    ranks = ranks_from_environment()
     assignments = list(settings or ())
     assignments += [f"steps={steps}"] if steps is not None else []
     assignments += [f"seed={seed}"] if seed is not None else []
@@ -92,7 +92,7 @@ def _speaking_once(ranks: Ranks) -> Iterator[None]:
     try:
         yield
     except GrpodoctorError as error:
-        if ranks.is_first or ranks.lone(error):
+        if ranks.is_first or ranks.is_local_error(error):
             raise
         raise typer.Exit(error.exit_code) from None
 

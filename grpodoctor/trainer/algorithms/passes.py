@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.registry import reweighting_of
 from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
-from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.config.sections import ReweightingConfig
 from grpodoctor.vocabulary.values import Mean, Reading
 
@@ -44,7 +44,7 @@ def passes_over(batch: LearnBatch, entropy_BT: Tensor, settings: ReweightingConf
         replace(
             batch,
             advantages_BT=batch.advantages_BT * factor_BT,
-            turn_BT=factor_BT != 0 if several else None,
+            pass_mask_BT=factor_BT != 0 if several else None,
         )
         for factor_BT in factors_PBT
     ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.entropy.bonus import bonus
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
 from grpodoctor.trainer.algorithms.registry import kl_of
-from grpodoctor.trainer.batches import LearnBatch
 from grpodoctor.trainer.config.loss_settings import LossConfig
 
 

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import DataError
-from grpodoctor.trainer.batches import LearnBatch
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.data.tasks.base import Rewards
 
 
@@ -52,8 +52,8 @@ def positive_weights(batch: LearnBatch, rows_M: Tensor, coefficient: float) -> T
         return None
     chosen_MT = batch.loss_mask_BT[rows_M] & batch.correct_B[rows_M, None]
     count = int(chosen_MT.sum())
-    if batch.turn_BT is not None:  # counted with all, imitated once
-        chosen_MT = chosen_MT & batch.turn_BT[rows_M]
+    if batch.pass_mask_BT is not None:  # counted with all, imitated once
+        chosen_MT = chosen_MT & batch.pass_mask_BT[rows_M]
     return torch.where(chosen_MT, coefficient / count, 0.0) if count else None
 
 

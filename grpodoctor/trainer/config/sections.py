@@ -453,6 +453,11 @@ class RecordConfig(Section):
     Each costs two forward passes over 32 responses; 0 never looks.
     """
 
+    def measures_experts(self, step: int) -> bool:
+        """Whether the routers of a mixture of experts are measured at `step`."""
+        every = self.experts_every
+        return self.enabled and every > 0 and (step - 1) % every == 0
+
 
 class RanksConfig(Section):
     """Several processes that train together, as `torchrun` starts them."""

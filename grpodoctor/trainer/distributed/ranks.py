@@ -28,7 +28,7 @@ from grpodoctor.errors import GrpodoctorError, OutOfMemoryError, RankError
 
 _T = TypeVar("_T")
 
-LONE = (RankError, OutOfMemoryError)
+LOCAL_ERRORS = (RankError, OutOfMemoryError)
 """Errors that no rank tells the others; all other ones are raised by each of them."""
 
 _SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")
@@ -56,7 +56,7 @@ class Ranks:
         """Whether this is the rank that writes, and speaks to the user."""
         return self.rank == 0
 
-    def agree(self, act: Callable[[], _T]) -> _T:
+    def run_all(self, act: Callable[[], _T]) -> _T:
         """Act on each rank; an error of one is raised by all.
 
         Raises:
@@ -76,34 +76,34 @@ class Ranks:
                 raise error
         return [cast("_T", value) for value, _ in outcomes]
 
-    def first(self, act: Callable[[], _T]) -> _T:
+    def run_first(self, act: Callable[[], _T]) -> _T:
         """Act on the first rank alone; all of them return what came of it, or raise it."""
         outcome = [_attempt(act) if self.is_first else (None, None)]
         if self.world > 1:
-            with watching():
+            with detecting_lost_ranks():
                 distributed.broadcast_object_list(outcome, src=0)
         value, error = outcome[0]
         if error is not None:
             raise error
         return cast("_T", value)
 
-    def lone(self, error: GrpodoctorError) -> bool:
+    def is_local_error(self, error: GrpodoctorError) -> bool:
         """Whether an error may be this rank's alone, so that no other one waits for it."""
-        return self.world > 1 and isinstance(error, LONE)
+        return self.world > 1 and isinstance(error, LOCAL_ERRORS)
 
-    def watched(self) -> AbstractContextManager[None]:
+    def detecting_lost_ranks(self) -> AbstractContextManager[None]:
         """`watching`, where there is another rank to lose."""
-        return watching() if self.world > 1 else nullcontext()
+        return detecting_lost_ranks() if self.world > 1 else nullcontext()
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank."""
         return any(self._exchange(flag))
 
-    def total(self, numbers: Tensor) -> Tensor:
+    def sum(self, numbers: Tensor) -> Tensor:
         """The sum over ranks, the same to the last bit on each of them."""
         if self.world == 1:
             return numbers
-        with watching():
+        with detecting_lost_ranks():
             distributed.all_reduce(numbers)
         return numbers
 
@@ -113,7 +113,7 @@ class Ranks:
             return
         for each in parameters:
             each.grad = torch.zeros_like(each) if each.grad is None else each.grad
-            self.total(each.grad)
+            self.sum(each.grad)
 
     def rows(self, count: int) -> range:
         """This rank's part of `count` rows: contiguous, as even as can be, maybe empty."""
@@ -127,7 +127,7 @@ class Ranks:
         rows[: len(own)] = torch.arange(own.start, own.stop)
         return Share(rows, torch.arange(most) < len(own))
 
-    def join(self, part: Tensor, count: int) -> Tensor:
+    def gather_rows(self, part: Tensor, count: int) -> Tensor:
         """What each rank made of its `share(count)`, without the filler, in the batch's order.
 
         Args:
@@ -139,18 +139,18 @@ class Ranks:
         # As bytes: gloo knows only some of the types of numbers.
         own = part.contiguous().flatten().view(torch.uint8)
         everyone = [torch.empty_like(own) for _ in range(self.world)]
-        with watching():
+        with detecting_lost_ranks():
             distributed.all_gather(everyone, own)
         parts = [each.view(part.dtype).view_as(part) for each in everyone]
         sizes = [len(Ranks(rank, self.world).rows(count)) for rank in range(self.world)]
         return torch.cat([each[:size] for each, size in zip(parts, sizes, strict=True)])
 
     @torch.no_grad()
-    def equalise(self, model: nn.Module) -> None:
+    def broadcast_weights(self, model: nn.Module) -> None:
         """Give every rank the first one's weights and buffers."""
         if self.world == 1:
             return
-        with watching():
+        with detecting_lost_ranks():
             for tensor in (*model.parameters(), *model.buffers()):
                 distributed.broadcast(tensor.data, src=0)
 
@@ -158,28 +158,28 @@ class Ranks:
         if self.world == 1:
             return [mine]
         everyone = [mine] * self.world
-        with watching():
+        with detecting_lost_ranks():
             distributed.all_gather_object(everyone, mine)
         return everyone
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
 def _attempt(act: Callable[[], _T]) -> tuple[_T | None, GrpodoctorError | None]:
     try:
         return act(), None
-    except LONE:
+    except LOCAL_ERRORS:
         raise
     except GrpodoctorError as error:
         return None, error
 
 
-def launched() -> Ranks:
+def ranks_from_environment() -> Ranks:
     """Which process this is, as `torchrun` tells it; alone where it was started otherwise."""
     needed = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in needed):
-        return ALONE
+        return SINGLE_PROCESS
     return Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
 
@@ -201,12 +201,12 @@ def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    with watching():
+    with detecting_lost_ranks():
         distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
-        with watching():
+        with detecting_lost_ranks():
             yield
-    except LONE:
+    except LOCAL_ERRORS:
         raise  # the others would be waited for, and are gone or about to lose this one
     except BaseException:
         distributed.destroy_process_group()
@@ -215,7 +215,7 @@ def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
-def watching() -> Iterator[None]:
+def detecting_lost_ranks() -> Iterator[None]:
     """Say in one line that another rank was lost, for whatever torch says of it.
 
     Raises:

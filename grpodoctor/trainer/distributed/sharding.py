@@ -12,50 +12,16 @@ answer. The learner's shards are gathered into it once a training step.
 from __future__ import annotations
 
 import copy
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.data.tasks.base import Task
-from grpodoctor.trainer.distributed.ranks import Ranks, watching
-from grpodoctor.trainer.model.policy import Policy, device_of, load_policy
-from grpodoctor.trainer.moe.routing import is_mixture
+from grpodoctor.trainer.distributed.ranks import Ranks, detecting_lost_ranks
+from grpodoctor.trainer.moe.routers import is_mixture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-def load_shared(config: TrainConfig, task: Task, ranks: Ranks) -> Policy:
-    """The policy that `load_policy` loads, the same on every rank: the first one's weights count.
-
-    Raises:
-        InputError: as `load_policy`, on all ranks if on one.
-    """
-    if not ranks.is_first:  # the first one's warm start is everyone's
-        cold = config.model.model_copy(update={"warm_start_steps": 0})
-        config = config.model_copy(update={"model": cold})
-    ranks.agree(lambda: _refuse_crowding(config, ranks))
-    policy = ranks.agree(lambda: load_policy(config, task))
-    ranks.equalise(policy.model)
-    return policy
-
-
-def _refuse_crowding(config: TrainConfig, ranks: Ranks) -> None:
-    """Refuse to put several ranks on one CUDA device, where NCCL would not connect them."""
-    device = device_of(config.model.device)
-    if ranks.world == 1 or device.type == "cpu":
-        return
-    here, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if here > devices or device.index is not None:
-        raise ConfigError(
-            f"each of {here} ranks needs a CUDA device of its own, of which there are {devices}",
-            where="model.device",
-            remedy="set model.device=auto and start no more ranks than devices, or use the CPU",
-        )
 
 
 def shard(model: PreTrainedModel, ranks: Ranks) -> PreTrainedModel:
@@ -105,16 +71,16 @@ def gather_weights(divided: nn.Module, whole: nn.Module) -> None:
     if divided is whole:
         return
     for weight, copied in _pairs(divided, whole):
-        copied.copy_(assembled(weight))
+        copied.copy_(full_tensor(weight))
 
 
 @torch.no_grad()
-def divide_weights(whole: nn.Module, divided: nn.Module) -> None:
+def scatter_weights(whole: nn.Module, divided: nn.Module) -> None:
     """Inverse of `gather_weights`; no rank asks another."""
     if divided is whole:
         return
     for weight, original in _pairs(divided, whole):
-        weight.copy_(like(original, weight))
+        weight.copy_(distribute_like(original, weight))
 
 
 class _Pair(NamedTuple):
@@ -132,17 +98,17 @@ def _pairs(divided: nn.Module, whole: nn.Module) -> list[_Pair]:
     ]
 
 
-def assembled(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """The whole of a tensor; of a divided one each rank must ask for it."""
     from torch.distributed.tensor import DTensor
 
     if not isinstance(tensor, DTensor):
         return tensor
-    with watching():
+    with detecting_lost_ranks():
         return tensor.full_tensor()
 
 
-def like(whole: Tensor, divided: Tensor) -> Tensor:
+def distribute_like(whole: Tensor, divided: Tensor) -> Tensor:
     """A whole tensor divided as another one is; itself if that is whole, or of another shape."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 

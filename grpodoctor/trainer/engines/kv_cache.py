@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class RoomyLayer(DynamicLayer):
+class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer, views into buffers that are longer than they are.
 
     Args:
@@ -58,10 +58,10 @@ class RoomyLayer(DynamicLayer):
         self._buffers = None
 
 
-def roomy_cache(model: PreTrainedModel, room: int) -> DynamicCache:
+def preallocated_cache(model: PreTrainedModel, room: int) -> DynamicCache:
     """The model's own kind of cache, its plain attention layers with room for `room` tokens."""
     cache = DynamicCache(config=model.config)
     cache.layers = [
-        RoomyLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers
+        PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers
     ]
     return cache

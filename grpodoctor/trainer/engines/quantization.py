@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def fake_quantise(weight_OI: Tensor, bits: int) -> Tensor:
+def fake_quantize(weight_OI: Tensor, bits: int) -> Tensor:
     """Round to signed integers of `bits` bits with one scale for the whole matrix.
 
     Symmetric, round to nearest, the scale set by the largest magnitude. Real engines give each

@@ -1,6 +1,7 @@
 """The engine that samples: the learner itself, a copy that differs as real engines do, or vLLM.
 
-What every engine does is `Engine`. `RolloutEngine` is the built-in one: int8 and int4 round the
+What every engine does is `RolloutEngine`. `BuiltinEngine` is the built-in one.
+int8 and int4 round the
 weights of all its linear layers but the output head and routers, as weight-only quantisation does
 in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
 """
@@ -8,7 +9,6 @@ in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.distributed.divided_work import sample_in_shares
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.quantization import fake_quantise
-from grpodoctor.trainer.engines.sampler import Samples, sample
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.engines.quantization import fake_quantize
+from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.lora import merged_copy
 from grpodoctor.trainer.model.policy import Policy
-from grpodoctor.trainer.moe.experts import engine_tells
-from grpodoctor.trainer.moe.routing import routers_of
+from grpodoctor.trainer.moe.routers import routers_of
+from grpodoctor.trainer.samples import Samples, sample_on_ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _BITS = {"int8": 8, "int4": 4}
 
 
-class Engine(Protocol):
+class RolloutEngine(Protocol):
     """What the training loop asks of whatever samples."""
 
     synced_step: int
@@ -65,7 +64,9 @@ class Engine(Protocol):
         """Let go of what is no memory of this process."""
 
 
-def build_engine(config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> Engine:
+def build_engine(
+    config: TrainConfig, policy: Policy, ranks: Ranks = SINGLE_PROCESS
+) -> RolloutEngine:
     """The engine that `config.engine` names.
 
     Raises:
@@ -73,13 +74,13 @@ def build_engine(config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> E
         MissingExtraError: if its packages are not installed.
     """
     if config.engine.kind == "builtin":
-        return RolloutEngine(config, policy, ranks)
+        return BuiltinEngine(config, policy, ranks)
     from grpodoctor.trainer.engines.vllm_engine import open_vllm
 
     return open_vllm(config, policy, ranks)
 
 
-class RolloutEngine:
+class BuiltinEngine:
     """Samples with the learner's weights as of the last sync, at the configured precision.
 
     Args:
@@ -88,13 +89,14 @@ class RolloutEngine:
         ranks: who shares the sampling; each has the whole model.
     """
 
-    def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> None:
+    def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks = SINGLE_PROCESS) -> None:
         self._ranks = ranks
         self._policy = policy
         self._engine = config.engine
         self._temperature = config.rollout.temperature
         self._max_length = config.rollout.max_length
-        self._tells_experts = partial(engine_tells, config)
+        self._replays_own_experts = config.engine.routing_replay == "R3"
+        self._record = config.record
         self._due = False
         self.sync(0)
 
@@ -141,7 +143,8 @@ class RolloutEngine:
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
         """One response per prompt, with so many of the likeliest tokens at each position."""
-        routers = routers_of(self._model) if self._tells_experts(self._step) else None
+        wants_experts = self._replays_own_experts or self._record.measures_experts(self._step)
+        routers = routers_of(self._model) if wants_experts else None
 
         def draw(rows: range) -> Samples:
             return sample(
@@ -149,7 +152,7 @@ class RolloutEngine:
                 prompts[rows.start : rows.stop],
                 max_length=self._max_length,
                 temperature=self.temperature,
-                codec=self._policy.codec,
+                tokenizer=self._policy.tokenizer,
                 generator=generator,
                 first=rows.start,
                 total=len(prompts),
@@ -157,7 +160,7 @@ class RolloutEngine:
                 routers=routers,
             )
 
-        return sample_in_shares(len(prompts), draw, self._model.device, self._ranks)
+        return sample_on_ranks(len(prompts), draw, self._model.device, self._ranks)
 
     def state_dict(self) -> dict[str, Any]:
         """What an exact resume needs: the step of the last sync, and the weights if copied."""
@@ -189,7 +192,7 @@ def _degrade(model: PreTrainedModel, precision: str) -> None:
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear) and module is not head:
-                module.weight.copy_(fake_quantise(module.weight, _BITS[precision]))
+                module.weight.copy_(fake_quantize(module.weight, _BITS[precision]))
         for stacked in (each for each in model.parameters() if each.ndim == 3):
             for weight in stacked:  # the experts of a layer, each a linear layer of its own
-                weight.copy_(fake_quantise(weight, _BITS[precision]))
+                weight.copy_(fake_quantize(weight, _BITS[precision]))

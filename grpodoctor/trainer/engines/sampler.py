@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,113 +15,15 @@ from torch import Tensor
 
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.engines.fast_decoding import Stepper, stepper_of
-from grpodoctor.trainer.engines.top_tokens import TopBook, TopK, concatenate_top
+from grpodoctor.trainer.engines.top_tokens import TopTokenBuffer
 from grpodoctor.trainer.model.forward import casting, pack_left, positions
-from grpodoctor.trainer.model.tokenizer import Codec
-from grpodoctor.trainer.moe.routing import ABSENT, RouteBook, Routers
+from grpodoctor.trainer.model.tokenizer import Tokenizer
+from grpodoctor.trainer.moe.routers import Routers
+from grpodoctor.trainer.moe.routes import ExpertBuffer
+from grpodoctor.trainer.samples import Samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """Responses, laid out as `forward` describes: L = prompt_width + T columns."""
-
-    tokens_BL: Tensor
-    """Left-padded prompt, response, right padding."""
-    attention_BL: Tensor
-    """True where a token is real."""
-    prompt_width: int
-    logprobs_BT: Tensor
-    """Of the sampled tokens under the sampling distribution; 0 where `mask_BT` is false."""
-    truncated_B: Tensor
-    """True where the length limit came before any end token."""
-    pad_id: int
-    experts_BLDK: Tensor | None = None
-    """The experts that the engine activated, int16, as `routing` describes; None if not known."""
-    top: TopK | None = None
-    """The likeliest tokens at each position; None where they were not asked for."""
-
-    @property
-    def response_BT(self) -> Tensor:
-        """The generated tokens."""
-        return self.tokens_BL[:, self.prompt_width :]
-
-    @property
-    def mask_BT(self) -> Tensor:
-        """True where a token was generated, the end token among them."""
-        return self.attention_BL[:, self.prompt_width :]
-
-    def __len__(self) -> int:
-        return self.tokens_BL.shape[0]
-
-    def response_ids(self) -> list[list[int]]:
-        """The generated ids of each row, the end token among them."""
-        lengths = self.mask_BT.sum(dim=1).tolist()
-        rows = self.response_BT.tolist()
-        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
-
-    def rows(self, indices: Sequence[int] | Tensor) -> Samples:
-        """The rows at `indices`, in that order."""
-        chosen = torch.as_tensor(indices, dtype=torch.long)
-        return Samples(
-            tokens_BL=self.tokens_BL[chosen],
-            attention_BL=self.attention_BL[chosen],
-            prompt_width=self.prompt_width,
-            logprobs_BT=self.logprobs_BT[chosen],
-            truncated_B=self.truncated_B[chosen],
-            pad_id=self.pad_id,
-            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK[chosen],
-            top=None if self.top is None else self.top.rows(chosen),
-        )
-
-    def to(self, device: torch.device) -> Samples:
-        """The same on a device."""
-        return replace(
-            self,
-            tokens_BL=self.tokens_BL.to(device),
-            attention_BL=self.attention_BL.to(device),
-            logprobs_BT=self.logprobs_BT.to(device),
-            truncated_B=self.truncated_B.to(device),
-            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK.to(device),
-            top=None if self.top is None else self.top.to(device),
-        )
-
-
-def concatenate(parts: Sequence[Samples]) -> Samples:
-    """The rows of all `parts` (at least one), padded to a common layout."""
-    prompt_width = max(part.prompt_width for part in parts)
-    length = max(part.logprobs_BT.shape[1] for part in parts)
-    widened = [_widen(part, prompt_width, length) for part in parts]
-    experts = [part.experts_BLDK for part in widened if part.experts_BLDK is not None]
-    return Samples(
-        tokens_BL=torch.cat([part.tokens_BL for part in widened]),
-        attention_BL=torch.cat([part.attention_BL for part in widened]),
-        prompt_width=prompt_width,
-        logprobs_BT=torch.cat([part.logprobs_BT for part in widened]),
-        truncated_B=torch.cat([part.truncated_B for part in widened]),
-        pad_id=parts[0].pad_id,
-        experts_BLDK=torch.cat(experts) if len(experts) == len(parts) else None,
-        top=concatenate_top([part.top for part in widened]),
-    )
-
-
-def _widen(part: Samples, prompt_width: int, length: int) -> Samples:
-    left, right = prompt_width - part.prompt_width, length - part.logprobs_BT.shape[1]
-    pad, experts_BLDK = torch.nn.functional.pad, part.experts_BLDK
-    if experts_BLDK is not None:
-        experts_BLDK = pad(experts_BLDK, (0, 0, 0, 0, left, right), value=ABSENT)
-    return Samples(
-        tokens_BL=pad(part.tokens_BL, (left, right), value=part.pad_id),
-        attention_BL=pad(part.attention_BL, (left, right), value=False),
-        prompt_width=prompt_width,
-        logprobs_BT=pad(part.logprobs_BT, (0, right)),
-        truncated_B=part.truncated_B,
-        pad_id=part.pad_id,
-        experts_BLDK=experts_BLDK,
-        top=None if part.top is None else part.top.widened(right),
-    )
 
 
 def sample(
@@ -131,7 +32,7 @@ def sample(
     *,
     max_length: int,
     temperature: float,
-    codec: Codec,
+    tokenizer: Tokenizer,
     generator: torch.Generator,
     first: int = 0,
     total: int | None = None,
@@ -150,7 +51,7 @@ def sample(
         max_length: longest response, in tokens.
         temperature: divides the logits; 0 takes the likeliest token, and its log-probability is
             then that at temperature 1.
-        codec: says what ends a response and what pads it.
+        tokenizer: says what ends a response and what pads it.
         generator: the only source of randomness; a call takes one number of it.
         first: the number of the first row, where these are part of a batch drawn in several calls
             with generators in the same state.
@@ -163,27 +64,27 @@ def sample(
     """
     distinct, origin_B = _distinct(prompts, model.device)
     _refuse_too_long(model, max(map(len, distinct)), max_length)
-    prompt_tokens, prompt_attention = pack_left(distinct, codec.pad_id, model.device)
+    prompt_tokens, prompt_attention = pack_left(distinct, tokenizer.pad_id, model.device)
     rows = range(first, first + len(prompts))
-    dice = _Dice(generator, rows, rows.stop if total is None else total)
+    draws = _UniformDraws(generator, rows, rows.stop if total is None else total)
     count = min(top_tokens, model.config.get_text_config().vocab_size)
     sizes = (len(prompts), max_length, count)
-    tops = TopBook(*sizes, temperature, model.device) if count else None
+    tops = TopTokenBuffer(*sizes, temperature, model.device) if count else None
     with ExitStack() as stack:
         book = None
         if routers is not None:
             tape = stack.enter_context(routers.watched())
-            book = RouteBook(tape, routers, prompt_attention, origin_B, max_length)
-        decoder = _Decoder(model, max_length, temperature, codec, dice, book, tops)
+            book = ExpertBuffer(tape, routers, prompt_attention, origin_B, max_length)
+        decoder = _Decoder(model, max_length, temperature, tokenizer, draws, book, tops)
         response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
-    ended_B = _ends(response_BT, mask_BT, codec).any(dim=1)
+    ended_B = _ends(response_BT, mask_BT, tokenizer).any(dim=1)
     return Samples(
         tokens_BL=torch.cat([prompt_tokens[origin_B], response_BT], dim=1),
         attention_BL=torch.cat([prompt_attention[origin_B], mask_BT], dim=1),
         prompt_width=prompt_tokens.shape[1],
         logprobs_BT=logprobs_BT,
         truncated_B=~ended_B,
-        pad_id=codec.pad_id,
+        pad_id=tokenizer.pad_id,
         experts_BLDK=None if book is None else book.experts(response_BT.shape[1]),
         top=None if tops is None else tops.top(response_BT.shape[1]),
     )
@@ -211,8 +112,8 @@ def _refuse_too_long(model: PreTrainedModel, prompt_length: int, max_length: int
         )
 
 
-def _ends(response_BT: Tensor, mask_BT: Tensor, codec: Codec) -> Tensor:
-    end_ids = torch.tensor(sorted(codec.end_ids), device=response_BT.device)
+def _ends(response_BT: Tensor, mask_BT: Tensor, tokenizer: Tokenizer) -> Tensor:
+    end_ids = torch.tensor(sorted(tokenizer.end_ids), device=response_BT.device)
     return torch.isin(response_BT, end_ids) & mask_BT
 
 
@@ -223,7 +124,7 @@ def _flags(ids: Iterable[int], vocabulary: int, device: torch.device) -> Tensor:
     return flags_V
 
 
-class _Dice:
+class _UniformDraws:
     """One uniform number per row of the whole batch and position, whoever is still running.
 
     They come from a generator of their own, so that the caller's does not depend on how long the
@@ -248,13 +149,13 @@ class _Decoder:
         model: PreTrainedModel,
         max_length: int,
         temperature: float,
-        codec: Codec,
-        dice: _Dice,
-        book: RouteBook | None,
-        tops: TopBook | None,
+        tokenizer: Tokenizer,
+        draws: _UniformDraws,
+        book: ExpertBuffer | None,
+        tops: TopTokenBuffer | None,
     ) -> None:
         self._model, self._max_length, self._temperature = model, max_length, temperature
-        self._codec, self._dice, self._book, self._tops = codec, dice, book, tops
+        self._codec, self._dice, self._book, self._tops = tokenizer, draws, book, tops
 
     def run(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
@@ -312,9 +213,9 @@ class _Decoder:
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
     ) -> tuple[Tensor, Stepper]:
         """Read each distinct prompt once and give every response its own row of the cache."""
-        from grpodoctor.trainer.engines.kv_cache import roomy_cache  # imports transformers
+        from grpodoctor.trainer.engines.kv_cache import preallocated_cache  # imports transformers
 
-        cache = roomy_cache(self._model, self._max_length)
+        cache = preallocated_cache(self._model, self._max_length)
         output = self._model(
             input_ids=prompt_tokens,
             attention_mask=prompt_attention.long(),

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-
-class TopK(NamedTuple):
-    """The K likeliest tokens under the sampling distribution; zeros outside the mask."""
-
-    ids_BTK: Tensor
-    """int64."""
-    logprobs_BTK: Tensor
-
-    def rows(self, indices: Tensor) -> TopK:
-        """Those of the rows at `indices`, in that order."""
-        return TopK(self.ids_BTK[indices], self.logprobs_BTK[indices])
-
-    def to(self, device: torch.device) -> TopK:
-        """The same on a device."""
-        return TopK(*(each.to(device) for each in self))
-
-    def widened(self, right: int) -> TopK:
-        """The same with so many more columns of padding."""
-        pad = torch.nn.functional.pad
-        return TopK(*(pad(each, (0, 0, 0, right)) for each in self))
+from grpodoctor.trainer.samples import TopK
 
 
-def concatenate_top(parts: Sequence[TopK | None]) -> TopK | None:
-    """The rows of all parts, equally wide; None where one of them does not tell."""
-    told = [part for part in parts if part is not None]
-    if len(told) < len(parts):
-        return None
-    return TopK(*(torch.cat(columns) for columns in zip(*told, strict=True)))
-
-
-class TopBook:
+class TopTokenBuffer:
     """Notes the likeliest tokens while responses are drawn.
 
     Args:

@@ -27,22 +27,21 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, DataError, EngineError
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.distributed.divided_work import sample_in_shares
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.sampler import Samples
-from grpodoctor.trainer.engines.top_tokens import TopK
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.engines.vllm_worker import SIZES
-from grpodoctor.trainer.engines.weight_transfer import WeightFiles, checkpoint_weights
+from grpodoctor.trainer.engines.weight_transfer import WeightFiles
 from grpodoctor.trainer.model.forward import pack_left
 from grpodoctor.trainer.model.policy import Policy
-from grpodoctor.trainer.model.tokenizer import Codec
+from grpodoctor.trainer.model.saved_weights import checkpoint_weights
+from grpodoctor.trainer.model.tokenizer import Tokenizer
+from grpodoctor.trainer.samples import Samples, TopK, sample_on_ranks
 from grpodoctor.treatment.requests import printable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Ask(NamedTuple):
+class PromptRequest(NamedTuple):
     """Responses wanted to one prompt."""
 
     prompt: Sequence[int]
@@ -52,7 +51,7 @@ class Ask(NamedTuple):
     seed: int
 
 
-class SamplingTerms(NamedTuple):
+class SamplingSettings(NamedTuple):
     """What holds for all responses of a batch."""
 
     temperature: float
@@ -62,7 +61,7 @@ class SamplingTerms(NamedTuple):
     """How many of the likeliest tokens to tell at each position."""
 
 
-class Response(NamedTuple):
+class VllmResponse(NamedTuple):
     """One response as vLLM gives it."""
 
     ids: Sequence[int]
@@ -71,7 +70,7 @@ class Response(NamedTuple):
     """Log-probabilities of the likeliest tokens, and perhaps the sampled one, by position."""
 
 
-class Served(BaseModel):
+class ServedModel(BaseModel):
     """What a worker says about itself."""
 
     version: str
@@ -80,7 +79,7 @@ class Served(BaseModel):
     max_model_len: int
 
 
-class Loaded(BaseModel):
+class LoadResult(BaseModel):
     """What a worker says about weights that it was to load."""
 
     tensors: int
@@ -95,16 +94,18 @@ class Backend(Protocol):
     def name(self) -> str:
         """What to call it in a message."""
 
-    def describe(self) -> Sequence[Served]:
+    def describe(self) -> Sequence[ServedModel]:
         """What each worker serves."""
 
-    def load(self, path: str) -> Sequence[Loaded]:
+    def load(self, path: str) -> Sequence[LoadResult]:
         """Have each worker load a safetensors file."""
 
-    def forget_prefixes(self) -> None:
+    def reset_prefix_cache(self) -> None:
         """Empty the prefix cache."""
 
-    def sample(self, asks: Sequence[Ask], terms: SamplingTerms) -> Sequence[Sequence[Response]]:
+    def sample(
+        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+    ) -> Sequence[Sequence[VllmResponse]]:
         """The responses to each prompt, in order."""
 
     def close(self) -> None:
@@ -131,7 +132,7 @@ class VllmEngine:
         policy: Policy,
         files: WeightFiles,
         backend: Backend,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self._ranks = ranks
         self._policy, self._files, self._backend = policy, files, backend
@@ -160,14 +161,14 @@ class VllmEngine:
         self._hand_over(checkpoint_weights(self._policy.model), step)
 
     def _hand_over(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
-        self._ranks.first(lambda: self._deliver(weights, step))
+        self._ranks.run_first(lambda: self._deliver(weights, step))
         self._due, self.synced_step = False, step
 
     def _deliver(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
         path, count = self._files.publish(weights, step)
         for loaded in self._backend.load(str(path)):
             _refuse_partial(loaded, count, self._backend.name)
-        self._backend.forget_prefixes()
+        self._backend.reset_prefix_cache()
 
     def maybe_sync(self, step: int) -> bool:
         """Sync before the rollout of `step` if it is time; returns whether it was."""
@@ -202,27 +203,31 @@ class VllmEngine:
             EngineError: if vLLM does not answer, or not in the way that was asked for.
         """
         self._refuse_too_long(max(map(len, prompts)))
-        codec, device = self._policy.codec, self._policy.model.device
+        tokenizer, device = self._policy.tokenizer, self._policy.model.device
         terms = self._terms(top_tokens)
-        asks = list(_asks(prompts, generator))
+        requests = list(_requests(prompts, generator))
 
         def draw(rows: range) -> Samples:
-            responses = self._responses(list(_within(asks, rows)), terms)
+            responses = self._responses(list(_within(requests, rows)), terms)
             own = prompts[rows.start : rows.stop]
-            return _samples(own, responses, codec, terms.top_tokens).to(device)
+            return _samples(own, responses, tokenizer, terms.top_tokens).to(device)
 
-        return sample_in_shares(len(prompts), draw, device, self._ranks)
+        return sample_on_ranks(len(prompts), draw, device, self._ranks)
 
-    def _terms(self, top_tokens: int) -> SamplingTerms:
-        ends = sorted(self._policy.codec.end_ids)
+    def _terms(self, top_tokens: int) -> SamplingSettings:
+        ends = sorted(self._policy.tokenizer.end_ids)
         likeliest = min(top_tokens, self._vocabulary)
-        return SamplingTerms(self.temperature, self._max_length, ends, likeliest)
+        return SamplingSettings(self.temperature, self._max_length, ends, likeliest)
 
-    def _responses(self, asks: Sequence[Ask], terms: SamplingTerms) -> list[Response]:
-        answers = self._backend.sample(asks, terms)
-        for ask, answer in zip(asks, answers, strict=True):
-            if len(answer) != ask.responses:
-                raise _unasked(f"{len(answer)} responses and not {ask.responses}", self._backend)
+    def _responses(
+        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+    ) -> list[VllmResponse]:
+        answers = self._backend.sample(requests, terms)
+        for request, answer in zip(requests, answers, strict=True):
+            if len(answer) != request.responses:
+                raise _unasked(
+                    f"{len(answer)} responses and not {request.responses}", self._backend
+                )
         responses = [response for answer in answers for response in answer]
         for response in responses:
             self._refuse_unusable(response, terms)
@@ -272,7 +277,7 @@ class VllmEngine:
                 remedy="lower it, or give vLLM a larger max_model_len",
             )
 
-    def _refuse_unusable(self, response: Response, terms: SamplingTerms) -> None:
+    def _refuse_unusable(self, response: VllmResponse, terms: SamplingSettings) -> None:
         ids, logprobs, top = response
         if not 0 < len(ids) == len(logprobs) <= terms.max_length:
             raise _unasked(
@@ -291,7 +296,7 @@ class VllmEngine:
             raise _unasked("a token that the learner does not have", self._backend)
 
 
-def open_vllm(config: TrainConfig, policy: Policy, ranks: Ranks = ALONE) -> VllmEngine:
+def open_vllm(config: TrainConfig, policy: Policy, ranks: Ranks = SINGLE_PROCESS) -> VllmEngine:
     """Open vLLM as `config.engine` says: started here, or reached at its address.
 
     Raises:
@@ -324,7 +329,9 @@ def _backend(config: TrainConfig, policy: Policy, files: WeightFiles, ranks: Ran
     return LocalVllm(config, policy, files.path)
 
 
-def _asks(prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Iterator[Ask]:
+def _requests(
+    prompts: Sequence[Sequence[int]], generator: torch.Generator
+) -> Iterator[PromptRequest]:
     """One for each prompt and those like it that follow, with a seed from the first one's number.
 
     The seed of each further response is one more, as in vLLM itself.
@@ -334,27 +341,30 @@ def _asks(prompts: Sequence[Sequence[int]], generator: torch.Generator) -> Itera
     for prompt, repeated in groupby(map(tuple, prompts)):
         count = sum(1 for _ in repeated)
         seed = int(np.random.SeedSequence((base, row)).generate_state(1, np.uint64)[0] >> 2)
-        yield Ask(prompt, row, count, seed)
+        yield PromptRequest(prompt, row, count, seed)
         row += count
 
 
-def _within(asks: Sequence[Ask], rows: range) -> Iterator[Ask]:
+def _within(requests: Sequence[PromptRequest], rows: range) -> Iterator[PromptRequest]:
     """What is asked for some rows of the batch, so that they become what they are in the whole."""
-    for ask in asks:
-        first = max(ask.first, rows.start)
-        count = min(ask.first + ask.responses, rows.stop) - first
+    for request in requests:
+        first = max(request.first, rows.start)
+        count = min(request.first + request.responses, rows.stop) - first
         if count > 0:
-            yield Ask(ask.prompt, first, count, ask.seed + first - ask.first)
+            yield PromptRequest(request.prompt, first, count, request.seed + first - request.first)
 
 
 def _samples(
-    prompts: Sequence[Sequence[int]], responses: Sequence[Response], codec: Codec, top_tokens: int
+    prompts: Sequence[Sequence[int]],
+    responses: Sequence[VllmResponse],
+    tokenizer: Tokenizer,
+    top_tokens: int,
 ) -> Samples:
-    prompt_tokens, prompt_attention = pack_left(prompts, codec.pad_id)
+    prompt_tokens, prompt_attention = pack_left(prompts, tokenizer.pad_id)
     lengths_B1 = torch.tensor([[len(each.ids)] for each in responses])
     shape = (len(responses), int(lengths_B1.max()))
     mask_BT = torch.arange(shape[1]) < lengths_B1
-    response_BT = torch.full(shape, codec.pad_id)
+    response_BT = torch.full(shape, tokenizer.pad_id)
     logprobs_BT = torch.zeros(shape)
     response_BT[mask_BT] = torch.tensor([token for each in responses for token in each.ids])
     logprobs_BT[mask_BT] = torch.tensor([value for each in responses for value in each.logprobs])
@@ -363,13 +373,13 @@ def _samples(
         attention_BL=torch.cat([prompt_attention, mask_BT], dim=1),
         prompt_width=prompt_tokens.shape[1],
         logprobs_BT=logprobs_BT,
-        truncated_B=torch.tensor([each.ids[-1] not in codec.end_ids for each in responses]),
-        pad_id=codec.pad_id,
+        truncated_B=torch.tensor([each.ids[-1] not in tokenizer.end_ids for each in responses]),
+        pad_id=tokenizer.pad_id,
         top=_top(responses, mask_BT, top_tokens) if top_tokens else None,
     )
 
 
-def _top(responses: Sequence[Response], mask_BT: Tensor, count: int) -> TopK:
+def _top(responses: Sequence[VllmResponse], mask_BT: Tensor, count: int) -> TopK:
     ids_BTK = torch.zeros(*mask_BT.shape, count, dtype=torch.long)
     logprobs_BTK = torch.zeros(*mask_BT.shape, count)
     likeliest = [
@@ -382,7 +392,7 @@ def _top(responses: Sequence[Response], mask_BT: Tensor, count: int) -> TopK:
     return TopK(ids_BTK, logprobs_BTK)
 
 
-def _refuse_another_model(model: PreTrainedModel, served: Served, name: str) -> None:
+def _refuse_another_model(model: PreTrainedModel, served: ServedModel, name: str) -> None:
     """Only a model of the same kind and sizes can take over the learner's weights."""
     own = model.config.get_text_config()
     for size in SIZES:
@@ -397,7 +407,7 @@ def _refuse_another_model(model: PreTrainedModel, served: Served, name: str) -> 
         )
 
 
-def _refuse_partial(loaded: Loaded, sent: int, name: str) -> None:
+def _refuse_partial(loaded: LoadResult, sent: int, name: str) -> None:
     if loaded.error:
         what = f"the weights could not be loaded: {printable(loaded.error, 200)}"
     elif loaded.missing:

@@ -14,7 +14,13 @@ import torch
 
 from grpodoctor.errors import EngineError, MissingExtraError
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.engines.vllm_engine import Ask, Loaded, Response, SamplingTerms, Served
+from grpodoctor.trainer.engines.vllm_engine import (
+    LoadResult,
+    PromptRequest,
+    SamplingSettings,
+    ServedModel,
+    VllmResponse,
+)
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.treatment.requests import printable
@@ -68,16 +74,16 @@ class LocalVllm:
                 "it takes",
             ) from error
 
-    def describe(self) -> Sequence[Served]:
+    def describe(self) -> Sequence[ServedModel]:
         """What each worker serves."""
-        return [Served.model_validate(each) for each in self._call("grpodoctor_describe")]
+        return [ServedModel.model_validate(each) for each in self._call("grpodoctor_describe")]
 
-    def load(self, path: str) -> Sequence[Loaded]:
+    def load(self, path: str) -> Sequence[LoadResult]:
         """Have each worker load a safetensors file."""
         results = self._call("grpodoctor_load", {"path": path})
-        return [Loaded.model_validate(each) for each in results]
+        return [LoadResult.model_validate(each) for each in results]
 
-    def forget_prefixes(self) -> None:
+    def reset_prefix_cache(self) -> None:
         """Empty the prefix cache."""
         if not self._llm.reset_prefix_cache():
             raise EngineError(
@@ -85,23 +91,25 @@ class LocalVllm:
                 where="engine.kind=vllm",
             )
 
-    def sample(self, asks: Sequence[Ask], terms: SamplingTerms) -> Sequence[Sequence[Response]]:
+    def sample(
+        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+    ) -> Sequence[Sequence[VllmResponse]]:
         """The responses to each prompt, in order."""
         from vllm import SamplingParams
 
         settings = [
             SamplingParams(
-                n=ask.responses,
-                seed=ask.seed,
+                n=request.responses,
+                seed=request.seed,
                 temperature=terms.temperature,
                 max_tokens=terms.max_length,
                 stop_token_ids=list(terms.end_ids),
                 logprobs=terms.top_tokens,
                 detokenize=False,
             )
-            for ask in asks
+            for request in requests
         ]
-        prompts = [{"prompt_token_ids": list(ask.prompt)} for ask in asks]
+        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         try:
             outputs = self._llm.generate(prompts, settings, use_tqdm=False)
         except (RuntimeError, ValueError) as error:
@@ -137,11 +145,11 @@ def _cut(error: Exception) -> str:
     return printable(" ".join(str(error).split()), 300)
 
 
-def _response(output: Any) -> Response:
+def _response(output: Any) -> VllmResponse:
     ids = list(output.token_ids)
     top = [{token: one.logprob for token, one in entry.items()} for entry in output.logprobs]
     logprobs = [entry[token] for entry, token in zip(top, ids, strict=True)]
-    return Response(ids, logprobs, top)
+    return VllmResponse(ids, logprobs, top)
 
 
 def _settings(config: TrainConfig, policy: Policy, folder: Path) -> dict[str, Any]:

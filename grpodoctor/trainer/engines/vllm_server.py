@@ -15,7 +15,13 @@ from pydantic import BaseModel, ValidationError
 
 from grpodoctor.errors import EngineError
 from grpodoctor.trainer.config.sections import EngineConfig
-from grpodoctor.trainer.engines.vllm_engine import Ask, Loaded, Response, SamplingTerms, Served
+from grpodoctor.trainer.engines.vllm_engine import (
+    LoadResult,
+    PromptRequest,
+    SamplingSettings,
+    ServedModel,
+    VllmResponse,
+)
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.treatment.requests import printable
 
@@ -101,17 +107,17 @@ class VllmServer:
         self._await(engine.wait)
         self._model = self._served_name(engine.served_model)
 
-    def describe(self) -> Sequence[Served]:
+    def describe(self) -> Sequence[ServedModel]:
         """What each worker serves."""
         results = self._call_workers("grpodoctor_describe", {})
-        return [self._parsed(Served, each) for each in results]
+        return [self._parsed(ServedModel, each) for each in results]
 
-    def load(self, path: str) -> Sequence[Loaded]:
+    def load(self, path: str) -> Sequence[LoadResult]:
         """Have each worker load a safetensors file."""
         results = self._call_workers("grpodoctor_load", {"path": path})
-        return [self._parsed(Loaded, each) for each in results]
+        return [self._parsed(LoadResult, each) for each in results]
 
-    def forget_prefixes(self) -> None:
+    def reset_prefix_cache(self) -> None:
         """Empty the prefix cache, which waits for requests of others to end."""
         for _ in range(_ATTEMPTS):
             answer = self._request("POST", "/reset_prefix_cache")
@@ -124,21 +130,23 @@ class VllmServer:
             remedy="let nobody else use it, or start it with --no-enable-prefix-caching",
         )
 
-    def sample(self, asks: Sequence[Ask], terms: SamplingTerms) -> Sequence[Sequence[Response]]:
+    def sample(
+        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+    ) -> Sequence[Sequence[VllmResponse]]:
         """The responses to each prompt, in order."""
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            return list(pool.map(lambda ask: self._complete(ask, terms), asks))
+            return list(pool.map(lambda request: self._complete(request, terms), requests))
 
     def close(self) -> None:
         """Close the connections; the server goes on running."""
         self._close()
 
-    def _complete(self, ask: Ask, terms: SamplingTerms) -> Sequence[Response]:
+    def _complete(self, request: PromptRequest, terms: SamplingSettings) -> Sequence[VllmResponse]:
         body = {
             "model": self._model,
-            "prompt": list(ask.prompt),
-            "n": ask.responses,
-            "seed": ask.seed,
+            "prompt": list(request.prompt),
+            "n": request.responses,
+            "seed": request.seed,
             "max_tokens": terms.max_length,
             "temperature": terms.temperature,
             "stop_token_ids": list(terms.end_ids),
@@ -158,7 +166,7 @@ class VllmServer:
         choices = sorted(completion.choices, key=lambda choice: choice.index)
         return [self._response(choice) for choice in choices]
 
-    def _response(self, choice: _Choice) -> Response:
+    def _response(self, choice: _Choice) -> VllmResponse:
         """A response; vLLM writes a token whose text is not asked for as `token_id:17`."""
         try:
             top = [
@@ -169,7 +177,7 @@ class VllmServer:
             raise EngineError(
                 "it names the likeliest tokens by their text", where=self.name, remedy=_NEWER
             ) from error
-        return Response(choice.token_ids, choice.logprobs.token_logprobs, top)
+        return VllmResponse(choice.token_ids, choice.logprobs.token_logprobs, top)
 
     def _await(self, longest: float) -> None:
         """Wait until the server has loaded its model."""

@@ -5,42 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from grpodoctor.errors import EngineError
-from grpodoctor.trainer.model.lora import merged_weights
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
-
-
-def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a model under the names that a saved checkpoint has.
-
-    Tied ones come once, and adapters are merged in.
-    """
-    named = dict(merged_weights(model))
-    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    for tied in every - {name for name, _ in model.named_parameters()}:
-        named.pop(tied, None)
-    for name, tensor in _renamed(model, named).items():
-        yield name, tensor.detach()
-
-
-def _renamed(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Undo what transformers does on loading, such as fusing the experts of a layer."""
-    try:
-        from transformers.core_model_loading import revert_weight_conversion
-    except ImportError:  # before transformers 5 modules had the names of the checkpoint
-        return weights
-    reverted: dict[str, Tensor] = revert_weight_conversion(model, weights)
-    return reverted
 
 
 class WeightFiles:

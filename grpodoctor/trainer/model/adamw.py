@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from grpodoctor.trainer.config.sections import OptimizerConfig
-from grpodoctor.trainer.distributed.sharding import assembled
+from grpodoctor.trainer.distributed.sharding import full_tensor
 
 
 def build_adamw(
@@ -46,7 +46,7 @@ def take_step(
         The norm of the gradient before it was scaled, and whether the step was taken.
     """
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    norm = float(assembled(nn.utils.clip_grad_norm_(parameters, max_norm)))
+    norm = float(full_tensor(nn.utils.clip_grad_norm_(parameters, max_norm)))
     applied = math.isfinite(loss) and math.isfinite(norm)
     if applied:
         for group in optimizer.param_groups:

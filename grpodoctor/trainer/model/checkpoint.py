@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 import torch
@@ -30,8 +30,8 @@ from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.directory import refuse_other_content
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.distributed.sharding import assembled, like
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.distributed.sharding import distribute_like, full_tensor
 from grpodoctor.trainer.model.lora import ADAPTERS, adapter_layers, load_adapters, save_adapters
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
     from grpodoctor.trainer.data.prompt_history import PromptHistory
     from grpodoctor.trainer.data.tasks.base import Task
-    from grpodoctor.trainer.engines.rollout_engine import Engine
     from grpodoctor.trainer.model.critic import Critic
 
 _FOLDER = "checkpoints"
@@ -59,13 +58,23 @@ _STATE = {
 """What `state.json` holds."""
 
 
+class EngineState(Protocol):
+    """The part of a rollout engine that a checkpoint saves and restores."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """`synced_step`, `due`, and `weights` (None if the engine samples with the learner's)."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`, for an engine of the same configuration."""
+
+
 @dataclass(frozen=True, slots=True)
-class Checkpointed:
+class TrainerState:
     """All that changes from step to step, apart from the weights inside."""
 
     model: PreTrainedModel
     optimizer: torch.optim.Optimizer
-    engine: Engine
+    engine: EngineState
     task: Task
     entropy: EntropyController
     history: PromptHistory
@@ -79,7 +88,7 @@ def checkpoints(run_dir: Path) -> list[Path]:
     return sorted(path for path in found if _NAME.fullmatch(path.name))
 
 
-def refuse_used(run_dir: Path) -> None:
+def refuse_existing_run(run_dir: Path) -> None:
     """Refuse a directory in which no new run can begin, before anything expensive is done.
 
     Raises:
@@ -104,7 +113,11 @@ def refuse_used(run_dir: Path) -> None:
 
 
 def save(
-    run_dir: Path, step: int, config: TrainConfig, parts: Checkpointed, ranks: Ranks = ALONE
+    run_dir: Path,
+    step: int,
+    config: TrainConfig,
+    parts: TrainerState,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Path:
     """Write the state after `step`; the directory appears whole or not at all.
 
@@ -114,14 +127,14 @@ def save(
         RunError: if it cannot be written.
     """
     moments = _moments(parts.optimizer)
-    return ranks.first(lambda: _save(run_dir, step, config, parts, moments))
+    return ranks.run_first(lambda: _save(run_dir, step, config, parts, moments))
 
 
 def _save(
     run_dir: Path,
     step: int,
     config: TrainConfig,
-    parts: Checkpointed,
+    parts: TrainerState,
     moments: Mapping[str, Tensor],
 ) -> Path:
     """Write the state.
@@ -151,7 +164,7 @@ def _write(
     folder: Path,
     step: int,
     config: TrainConfig,
-    parts: Checkpointed,
+    parts: TrainerState,
     moments: Mapping[str, Tensor],
 ) -> None:
     from safetensors.torch import save_file, save_model
@@ -185,7 +198,7 @@ def _write(
 def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """AdamW's state, whole; of a divided one each rank must ask for it."""
     return {
-        f"{index}.{name}": assembled(tensor).contiguous()
+        f"{index}.{name}": full_tensor(tensor).contiguous()
         for index, entry in optimizer.state_dict()["state"].items()
         for name, tensor in entry.items()
     }
@@ -240,7 +253,7 @@ def steps_done(run_dir: Path) -> int:
     return int(_read_state(latest(run_dir))["step"])
 
 
-def restore(run_dir: Path, parts: Checkpointed, ranks: Ranks = ALONE) -> int:
+def restore(run_dir: Path, parts: TrainerState, ranks: Ranks = SINGLE_PROCESS) -> int:
     """Load the newest checkpoint into `parts`; returns the number of steps done.
 
     Each rank must call it, and reads the files for itself.
@@ -248,14 +261,14 @@ def restore(run_dir: Path, parts: Checkpointed, ranks: Ranks = ALONE) -> int:
     Raises:
         RunError: if there is no checkpoint, it is damaged, or it does not fit the model.
     """
-    path = ranks.agree(lambda: latest(run_dir))
-    step, engine = ranks.agree(lambda: _read(path, parts))
+    path = ranks.run_all(lambda: latest(run_dir))
+    step, engine = ranks.run_all(lambda: _read(path, parts))
     with _fitting(path):
         parts.engine.load_state_dict(engine)
     return step
 
 
-def _read(path: Path, parts: Checkpointed) -> tuple[int, dict[str, Any]]:
+def _read(path: Path, parts: TrainerState) -> tuple[int, dict[str, Any]]:
     """Load all but the engine; returns the step and the engine's state.
 
     Raises:
@@ -354,6 +367,6 @@ def _load_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor
     entries: dict[int, dict[str, Tensor]] = {}
     for key, tensor in moments.items():
         index, _, name = key.partition(".")
-        entries.setdefault(int(index), {})[name] = like(tensor, parameters[int(index)])
+        entries.setdefault(int(index), {})[name] = distribute_like(tensor, parameters[int(index)])
     state = optimizer.state_dict()
     optimizer.load_state_dict({**state, "state": entries})

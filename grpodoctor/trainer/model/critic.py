@@ -35,13 +35,13 @@ from grpodoctor.trainer.algorithms.advantages.gae import (
     policy_lambda,
     token_rewards,
 )
-from grpodoctor.trainer.batches import ValueBatch, chunks
+from grpodoctor.trainer.algorithms.batches import ValueBatch, chunks
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.adamw import build_adamw, take_step
 from grpodoctor.trainer.model.forward import casting, compute_in, positions, recomputing
 from grpodoctor.trainer.model.lora import merged_copy
+from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ class Critic:
         ModelError: if the policy's body cannot be told from its head.
     """
 
-    def __init__(self, policy: PreTrainedModel, config: TrainConfig, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, policy: PreTrainedModel, config: TrainConfig, ranks: Ranks = SINGLE_PROCESS
+    ) -> None:
         self.model, self._ranks = ValueModel(policy, config), ranks
         self._parameters = list(self.model.parameters())
         self.optimizer = build_adamw(
@@ -137,7 +139,7 @@ class Critic:
         """
         own = samples.rows(self._ranks.share(len(samples)).rows)
         parts = [self.model(own.rows(rows)) for rows in chunks(len(own), micro_batch)]
-        values_BT = self._ranks.join(torch.cat(parts), len(samples))
+        values_BT = self._ranks.gather_rows(torch.cat(parts), len(samples))
         return torch.where(samples.mask_BT, values_BT, 0.0)
 
     def learn(
@@ -170,7 +172,7 @@ class Critic:
             torch.autograd.backward(loss)
             losses.append(loss.detach())
         self._ranks.sum_gradients(self._parameters)
-        loss_sum = float(self._ranks.total(torch.stack(losses).sum()))
+        loss_sum = float(self._ranks.sum(torch.stack(losses).sum()))
         settings = config.critic
         norm, applied = take_step(
             self.optimizer, loss_sum, settings.max_grad_norm, settings.learning_rate

@@ -9,10 +9,10 @@ import torch
 
 from grpodoctor.errors import RunError
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.model.checkpoint import latest, load_weights, saved_config
 from grpodoctor.trainer.model.policy import Policy, load_policy
-from grpodoctor.trainer.model.tokenizer import HubCodec
+from grpodoctor.trainer.model.saved_weights import checkpoint_weights
+from grpodoctor.trainer.model.tokenizer import HubTokenizer
 
 
 def export(run_dir: Path, target: Path) -> Path:
@@ -59,5 +59,5 @@ def _write(policy: Policy, folder: Path) -> None:
     policy.model.config.save_pretrained(folder)
     if policy.model.generation_config is not None:
         policy.model.generation_config.save_pretrained(folder)
-    if isinstance(policy.codec, HubCodec):
-        policy.codec.tokenizer.save_pretrained(folder)
+    if isinstance(policy.tokenizer, HubTokenizer):
+        policy.tokenizer.pretrained.save_pretrained(folder)

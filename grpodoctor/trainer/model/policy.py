@@ -1,7 +1,8 @@
-"""The model that is trained, with its codec: the built-in one or the user's own."""
+"""The model that is trained, with its tokenizer: the built-in one or the user's own."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.trainer.config.sections import ModelConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.tasks.base import Task
+from grpodoctor.trainer.distributed.ranks import Ranks
 from grpodoctor.trainer.model.forward import compute_in
 from grpodoctor.trainer.model.lora import add_adapters
-from grpodoctor.trainer.model.tokenizer import CharCodec, Codec, HubCodec
+from grpodoctor.trainer.model.tokenizer import CharTokenizer, HubTokenizer, Tokenizer
 from grpodoctor.trainer.model.warm_start import warm_start
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Policy:
     """A causal language model and how it reads and writes."""
 
     model: PreTrainedModel
-    codec: Codec
+    tokenizer: Tokenizer
     name: str
 
 
@@ -64,6 +66,35 @@ def load_policy(config: TrainConfig, task: Task) -> Policy:
     return policy
 
 
+def load_policy_on_ranks(config: TrainConfig, task: Task, ranks: Ranks) -> Policy:
+    """The policy that `load_policy` loads, the same on every rank: the first one's weights count.
+
+    Raises:
+        InputError: as `load_policy`, on all ranks if on one.
+    """
+    if not ranks.is_first:  # the first one's warm start is everyone's
+        cold = config.model.model_copy(update={"warm_start_steps": 0})
+        config = config.model_copy(update={"model": cold})
+    ranks.run_all(lambda: _refuse_crowding(config, ranks))
+    policy = ranks.run_all(lambda: load_policy(config, task))
+    ranks.broadcast_weights(policy.model)
+    return policy
+
+
+def _refuse_crowding(config: TrainConfig, ranks: Ranks) -> None:
+    """Refuse to put several ranks on one CUDA device, where NCCL would not connect them."""
+    device = device_of(config.model.device)
+    if ranks.world == 1 or device.type == "cpu":
+        return
+    here, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if here > devices or device.index is not None:
+        raise ConfigError(
+            f"each of {here} ranks needs a CUDA device of its own, of which there are {devices}",
+            where="model.device",
+            remedy="set model.device=auto and start no more ranks than devices, or use the CPU",
+        )
+
+
 def device_of(name: str) -> torch.device:
     """The device that `model.device` means on this machine.
 
@@ -83,17 +114,17 @@ def device_of(name: str) -> torch.device:
 
 
 def _load_builtin(config: ModelConfig, task: Task) -> Policy:
-    codec = CharCodec()
+    tokenizer = CharTokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_INITIAL_SEED)
-        model = _build(config, codec)
+        model = _build(config, tokenizer)
     model.train(mode=False)
     if config.warm_start_steps:
-        warm_start(model, codec, task, config.warm_start_steps)
-    return Policy(model, codec, BUILTIN)
+        warm_start(model, tokenizer, task, config.warm_start_steps)
+    return Policy(model, tokenizer, BUILTIN)
 
 
-def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
+def _build(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedModel:
     """A model in float32 with random weights: Qwen2, or with experts Qwen3's mixture.
 
     It has 110 thousand weights at the default size, and 310 thousand with eight experts.
@@ -107,7 +138,7 @@ def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
 
     inner = config.width * 11 // 4
     common: dict[str, Any] = {
-        "vocab_size": codec.vocab_size,
+        "vocab_size": tokenizer.vocab_size,
         "hidden_size": config.width,
         "intermediate_size": inner,
         "num_hidden_layers": config.layers,
@@ -117,9 +148,9 @@ def _build(config: ModelConfig, codec: CharCodec) -> PreTrainedModel:
         "tie_word_embeddings": True,
         "initializer_range": _INITIAL_STD,
         "rope_theta": _ROPE_THETA,
-        "pad_token_id": codec.pad_id,
+        "pad_token_id": tokenizer.pad_id,
         "bos_token_id": None,
-        "eos_token_id": sorted(codec.end_ids),
+        "eos_token_id": sorted(tokenizer.end_ids),
     }
     if not config.experts:
         return Qwen2ForCausalLM(Qwen2Config(**common))
@@ -163,7 +194,7 @@ def _load_hub(config: ModelConfig) -> Policy:
     except failures as error:
         raise _unloadable("the tokenizer does not load", config.name, error) from error
     model.train(mode=False)
-    return Policy(model, HubCodec(tokenizer, model), config.name)
+    return Policy(model, HubTokenizer(tokenizer, model), config.name)
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
-from grpodoctor.trainer.distributed.divided_work import score_shared
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks
-from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.lora import adapter_layers, adapters_off
 from grpodoctor.trainer.model.policy import Policy
+from grpodoctor.trainer.model.scoring import score_on_ranks
+from grpodoctor.trainer.samples import Samples
 
 
 class Reference:
@@ -27,7 +27,9 @@ class Reference:
         ranks: who shares the scoring; the reference is whole on each.
     """
 
-    def __init__(self, policy: Policy, load: Callable[[], Policy], ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, policy: Policy, load: Callable[[], Policy], ranks: Ranks = SINGLE_PROCESS
+    ) -> None:
         self._policy, self._load, self._ranks = policy, load, ranks
         self.loaded: Policy | None = None
         """A model of its own; None for as long as none was needed."""
@@ -46,4 +48,4 @@ class Reference:
         model = (self.loaded or self._policy).model
         own = nullcontext() if self.loaded else adapters_off(model)
         with own:
-            return score_shared(model, samples, temperature, micro_batch, self._ranks).logprobs_BT
+            return score_on_ranks(model, samples, temperature, micro_batch, self._ranks).logprobs_BT

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from grpodoctor.measure.logits import entropy_and_logprobs
+from grpodoctor.trainer.algorithms.batches import chunks
 from grpodoctor.trainer.algorithms.losses.base import TopTokens
-from grpodoctor.trainer.batches import chunks
-from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.distributed.ranks import Ranks
 from grpodoctor.trainer.model.forward import response_logits
-from grpodoctor.trainer.moe.routing import Routers, Routes, join_routes, routes_of
+from grpodoctor.trainer.moe.routers import Routers
+from grpodoctor.trainer.moe.routes import Gates, Routes, join_routes, routes_of
+from grpodoctor.trainer.samples import Samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -60,6 +62,44 @@ def score(
         torch.cat([part.entropy_BT for part in parts]),
         join_routes([part.routes for part in parts]),
     )
+
+
+def score_on_ranks(
+    model: PreTrainedModel,
+    samples: Samples,
+    temperature: float,
+    micro_batch: int,
+    ranks: Ranks,
+    *,
+    routers: Routers | None = None,
+    replay_BLDK: Tensor | None = None,
+) -> Scores:
+    """What `score` says of a batch, each rank having scored some of its rows.
+
+    Args:
+        model: whole or divided among the ranks.
+        samples: of the whole batch.
+        temperature: divides the logits.
+        micro_batch: responses per forward pass; 0 takes a rank's share at once.
+        ranks: who takes part.
+        routers: the model's, to have the routes too.
+        replay_BLDK: experts to force on the routers; None leaves them free.
+    """
+    count, rows = len(samples), ranks.share(len(samples)).rows
+    replay = None if replay_BLDK is None else replay_BLDK[rows]
+    own = score(
+        *(model, samples.rows(rows), temperature, micro_batch), routers=routers, replay_BLDK=replay
+    )
+    return Scores(
+        ranks.gather_rows(own.logprobs_BT, count),
+        ranks.gather_rows(own.entropy_BT, count),
+        None if own.routes is None else _join_routes(own.routes, count, ranks),
+    )
+
+
+def _join_routes(own: Routes, count: int, ranks: Ranks) -> Routes:
+    gates = Gates(*(ranks.gather_rows(each, count) for each in own.gates))
+    return Routes(ranks.gather_rows(own.experts_BLDK, count), gates)
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
-"""Text to token ids and back, for the built-in model and for models with a tokenizer of their own.
+"""Tokenizers: text to token ids and back, for the built-in model and for other models.
 
-A `Codec` knows every token that ends a response: tokenizers, model configurations and generation
-configurations each declare some, and a response that ended with any of them is not truncated.
+A `Tokenizer` knows every token that ends a response. The tokenizer, the model configuration and the
+generation configuration can each declare some. A response that ends with any of them is not
+truncated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ALPHABET = "".join(chr(code) for code in range(32, 127))
 """Printable ASCII: what the built-in model reads and writes."""
 
 
-class Codec(Protocol):
+class Tokenizer(Protocol):
     """How a policy reads prompts and writes responses."""
 
     @property
@@ -49,7 +50,7 @@ class Codec(Protocol):
         """The text of a response, without special tokens."""
 
 
-class CharCodec:
+class CharTokenizer:
     """One token per character of `ALPHABET`, one to pad with and one to end with."""
 
     pad_id = 0
@@ -80,7 +81,7 @@ class CharCodec:
         return "".join(chr(each + 30) for each in ids if each > self._END_ID)
 
 
-class HubCodec:
+class HubTokenizer:
     """The tokenizer that came with a model.
 
     Args:
@@ -92,7 +93,7 @@ class HubCodec:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-        self.tokenizer = tokenizer
+        self.pretrained = tokenizer
         self._template = str(getattr(tokenizer, "chat_template", None) or "")
         self.vocab_size = max(tokenizer.get_vocab().values(), default=-1) + 1
         self.end_ids = _declared_end_ids(tokenizer, model)
@@ -128,11 +129,11 @@ class HubCodec:
         if self._template:
             message = [{"role": "user", "content": text}]
             text = str(
-                self.tokenizer.apply_chat_template(
+                self.pretrained.apply_chat_template(
                     message, tokenize=False, add_generation_prompt=True
                 )
             )
-        ids = self.tokenizer(text, add_special_tokens=not self._template)["input_ids"]
+        ids = self.pretrained(text, add_special_tokens=not self._template)["input_ids"]
         if not ids:
             raise DataError("a prompt has no tokens", where=f"prompt {text[:40]!a}")
         return list(ids)
@@ -140,7 +141,7 @@ class HubCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, without special tokens."""
         return str(
-            self.tokenizer.decode(
+            self.pretrained.decode(
                 list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from grpodoctor.trainer.data.tasks.base import Task
 from grpodoctor.trainer.model.forward import pack_left, pack_right, response_logits
-from grpodoctor.trainer.model.tokenizer import CharCodec
+from grpodoctor.trainer.model.tokenizer import CharTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,14 +39,14 @@ _DIGEST_BYTES = 32
 _log = logging.getLogger(__name__)
 
 
-def warm_start(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> None:
+def warm_start(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: int) -> None:
     """Train `model` in place on the task's warm-start texts, or take the weights from the cache.
 
     The global random state is left as it was.
 
     Args:
         model: a freshly initialised built-in model.
-        codec: its codec.
+        tokenizer: its tokenizer.
         task: gives problems and texts.
         steps: optimizer steps.
     """
@@ -54,7 +54,7 @@ def warm_start(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int)
     weights = _read(path)
     if weights is None:
         stream = task.state()
-        _train(model, codec, task, steps)
+        _train(model, tokenizer, task, steps)
         task.restore(stream)  # the run's problems must not depend on whether there was a cache
         _write(path, model.state_dict())
     else:
@@ -76,7 +76,7 @@ def _key(model: PreTrainedModel, task: Task, steps: int) -> str:
         task.fingerprint(),
         steps,
         inspect.getsource(sys.modules[__name__]),
-        CharCodec.template_hash,
+        CharTokenizer.template_hash,
         torch.__version__,
         transformers.__version__,
     ]
@@ -109,7 +109,7 @@ def _write(path: Path, weights: dict[str, Tensor]) -> None:
         _log.warning("the warm start is not cached (%s): %s", path.parent, error.strerror)
 
 
-def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> None:
+def _train(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: int) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -121,7 +121,7 @@ def _train(model: PreTrainedModel, codec: CharCodec, task: Task, steps: int) -> 
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for step in progress.track(range(steps), description="warm start of the built-in model"):
             model.zero_grad(set_to_none=True)
-            torch.autograd.backward(_loss(model, codec, task, rng))
+            torch.autograd.backward(_loss(model, tokenizer, task, rng))
             rate = _rate(step, steps)
             for optimizer, peak in ((adam, _ADAM_RATE), (muon, _MUON_RATE)):
                 optimizer.param_groups[0]["lr"] = peak * rate
@@ -149,15 +149,17 @@ def _rate(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
-def _loss(model: PreTrainedModel, codec: CharCodec, task: Task, rng: random.Random) -> Tensor:
+def _loss(
+    model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, rng: random.Random
+) -> Tensor:
     """Mean cross-entropy per response token over a fresh batch of texts."""
     problems = task.problems(rng, _BATCH)
-    end = min(codec.end_ids)
-    responses = [[*codec.encode(task.warm_start_text(each, rng)), end] for each in problems]
+    end = min(tokenizer.end_ids)
+    responses = [[*tokenizer.encode(task.warm_start_text(each, rng)), end] for each in problems]
     prompts, prompt_attention = pack_left(
-        [codec.encode(each.prompt) for each in problems], codec.pad_id
+        [tokenizer.encode(each.prompt) for each in problems], tokenizer.pad_id
     )
-    response_BT, mask_BT = pack_right(responses, codec.pad_id)
+    response_BT, mask_BT = pack_right(responses, tokenizer.pad_id)
     logits_BTV = response_logits(
         model,
         torch.cat([prompts, response_BT], dim=1),

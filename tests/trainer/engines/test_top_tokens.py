@@ -11,11 +11,12 @@ from torch import Tensor
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, coarsened
 from grpodoctor.trainer.config.train_config import load_config
-from grpodoctor.trainer.engines.sampler import Samples, concatenate, sample
+from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.trainer.model.scoring import top_logprobs
+from grpodoctor.trainer.samples import Samples, concatenate
 from grpodoctor.vocabulary.values import scalar
 
 TEMPERATURE = 0.7
@@ -24,10 +25,10 @@ TEMPERATURE = 0.7
 def drawn(policy: Policy, top_tokens: int, prompts: int = 3, max_length: int = 12) -> Samples:
     return sample(
         policy.model,
-        [policy.codec.encode(f"{n}+{n}=") for n in range(prompts) for _ in range(4)],
+        [policy.tokenizer.encode(f"{n}+{n}=") for n in range(prompts) for _ in range(4)],
         max_length=max_length,
         temperature=TEMPERATURE,
-        codec=policy.codec,
+        tokenizer=policy.tokenizer,
         generator=torch.Generator().manual_seed(1),
         top_tokens=top_tokens,
     )

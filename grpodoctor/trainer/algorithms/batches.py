@@ -10,8 +10,8 @@ from torch import Tensor
 
 from grpodoctor.trainer.algorithms.corrections.base import Corrected
 from grpodoctor.trainer.config.sections import OptimizerConfig
-from grpodoctor.trainer.engines.sampler import Samples
-from grpodoctor.trainer.moe.routing import Gates, ReplayCounts
+from grpodoctor.trainer.moe.routes import Gates, ReplayCounts
+from grpodoctor.trainer.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LearnBatch:
     old_logprobs_BT: Tensor
     corrected: Corrected | None
     reference_logprobs_BT: Tensor | None
-    turn_BT: Tensor | None = None
+    pass_mask_BT: Tensor | None = None
     """Where a batch is learnt from in several passes: the tokens that this one learns from."""
     kl_penalty_B: Tensor | None = None
     """What a KL penalty took off the rewards; None where it is in the loss, or there is none."""
@@ -79,7 +79,7 @@ class Update:
     positive_nll: float | None = None
     """-log p per token of correct responses, without its weight; None where the loss has no such
     part or no response was correct."""
-    turn_MT: Tensor | None = None
+    pass_mask_MT: Tensor | None = None
     """Which tokens it learnt from; None for all that bear loss."""
     chosen_MT: Tensor | None = None
     """What the loss singled out among the tokens; None for a loss without a choice."""

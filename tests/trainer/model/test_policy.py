@@ -85,13 +85,13 @@ def test_a_saved_checkpoint_loads_samples_and_scores(family: str, tmp_path: Path
     assert not policy.model.training
     for name, tensor in original.state_dict().items():
         assert torch.equal(policy.model.state_dict()[name], tensor)
-    prompts = [policy.codec.encode(text) for text in ["1+2=", "7*3+8-2="] * 16]
+    prompts = [policy.tokenizer.encode(text) for text in ["1+2=", "7*3+8-2="] * 16]
     samples = sample(
         policy.model,
         prompts,
         max_length=20,
         temperature=1.0,
-        codec=policy.codec,
+        tokenizer=policy.tokenizer,
         generator=torch.Generator().manual_seed(0),
     )
     with torch.no_grad():
@@ -102,7 +102,7 @@ def test_a_saved_checkpoint_loads_samples_and_scores(family: str, tmp_path: Path
     torch.testing.assert_close(
         samples.logprobs_BT[samples.mask_BT], expected[samples.mask_BT], atol=1e-5, rtol=1e-5
     )
-    assert "<eos>" not in "".join(map(policy.codec.decode, samples.response_ids()))
+    assert "<eos>" not in "".join(map(policy.tokenizer.decode, samples.response_ids()))
 
 
 def test_the_learner_may_be_bfloat16(checkpoint: Path) -> None:
@@ -113,13 +113,13 @@ def test_the_learner_may_be_bfloat16(checkpoint: Path) -> None:
 def test_every_declared_end_token_counts(checkpoint: Path) -> None:
     generation = checkpoint / "generation_config.json"
     generation.write_text(json.dumps({"eos_token_id": [1, 2]}))
-    assert load(checkpoint).codec.end_ids == {1, 2}
+    assert load(checkpoint).tokenizer.end_ids == {1, 2}
 
 
 def test_the_chat_template_is_applied_and_hashed(checkpoint: Path) -> None:
-    plain = load(checkpoint).codec
+    plain = load(checkpoint).tokenizer
     save_tokenizer(checkpoint, template=TEMPLATE)
-    templated = load(checkpoint).codec
+    templated = load(checkpoint).tokenizer
     ids = [WORDS.index(word) for word in "1+2="]
     assert plain.encode("1+2=") == ids
     assert templated.encode("1+2=") == [WORDS.index("#"), *ids, WORDS.index(".")]
@@ -316,7 +316,7 @@ def test_the_cache_folder_follows_the_standard(monkeypatch: pytest.MonkeyPatch) 
 def test_the_warm_start_reaches_the_band(warm_policy: Policy) -> None:
     task = build_task(TrainConfig().task)
     problems = [each for each in task.heldout(200) for _ in range(4)]
-    prompts = [warm_policy.codec.encode(each.prompt) for each in problems]
+    prompts = [warm_policy.tokenizer.encode(each.prompt) for each in problems]
 
     def accuracy(temperature: float) -> tuple[float, float]:
         samples = sample(
@@ -324,10 +324,10 @@ def test_the_warm_start_reaches_the_band(warm_policy: Policy) -> None:
             prompts,
             max_length=28,
             temperature=temperature,
-            codec=warm_policy.codec,
+            tokenizer=warm_policy.tokenizer,
             generator=torch.Generator().manual_seed(0),
         )
-        texts = [warm_policy.codec.decode(ids) for ids in samples.response_ids()]
+        texts = [warm_policy.tokenizer.decode(ids) for ids in samples.response_ids()]
         logits = response_logits(
             warm_policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
         )

@@ -16,7 +16,7 @@ from grpodoctor.errors import ConfigError, EngineError, MissingExtraError
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.trainer.loop import Trainer
-from tests.trainer.vllm_helpers import (
+from tests.trainer.engines.vllm_helpers import (
     SMALL,
     VOCABULARY,
     free_port,

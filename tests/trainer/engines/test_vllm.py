@@ -25,13 +25,12 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines.vllm_engine import _asks, _within, open_vllm
 from grpodoctor.trainer.engines.vllm_server import serve_command
-from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.scoring import score
-from tests.trainer.families import FAMILIES
-from tests.trainer.vllm_helpers import (
+from tests.trainer.engines.vllm_helpers import (
     SMALL,
     VOCABULARY,
     drawn,
@@ -48,8 +47,9 @@ from tests.trainer.vllm_helpers import (
     trained,
     wait_for,
 )
+from tests.trainer.families import FAMILIES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.environ.get("GRPODOCTOR_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
 ENVIRONMENT = {
     **os.environ,

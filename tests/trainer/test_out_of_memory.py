@@ -18,7 +18,7 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
-from grpodoctor.trainer.out_of_memory import explaining_shortage
+from grpodoctor.trainer.out_of_memory import explain_out_of_memory
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=5", "steps=4", "evaluation.every=0"),
@@ -145,19 +145,19 @@ def test_after_a_failure_before_the_first_update_the_run_resumes_exactly(tmp_pat
 
 
 def test_other_failures_are_not_taken_for_it() -> None:
-    with pytest.raises(RuntimeError, match="size"), explaining_shortage(TrainConfig(), 3):
+    with pytest.raises(RuntimeError, match="size"), explain_out_of_memory(TrainConfig(), 3):
         torch.zeros(2) + torch.zeros(3)
 
 
 def test_every_kind_of_shortage_is_told() -> None:
     with (
         pytest.raises(OutOfMemoryError, match=r"on the GPU \(step 3\)"),
-        explaining_shortage(TrainConfig(), 3),
+        explain_out_of_memory(TrainConfig(), 3),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     with (
         pytest.raises(OutOfMemoryError, match="for the process"),
-        explaining_shortage(TrainConfig(), 3),
+        explain_out_of_memory(TrainConfig(), 3),
     ):
         bytearray(1 << 62)
 
@@ -171,7 +171,7 @@ def test_what_the_step_held_is_let_go_of() -> None:
         held.append(weakref.ref(activations))
         torch.empty(1 << 60, dtype=torch.uint8)
 
-    with pytest.raises(OutOfMemoryError) as caught, explaining_shortage(TrainConfig(), 3):
+    with pytest.raises(OutOfMemoryError) as caught, explain_out_of_memory(TrainConfig(), 3):
         step()
     assert caught.value.__context__ is not None
     assert held[0]() is None

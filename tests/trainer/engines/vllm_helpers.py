@@ -19,11 +19,11 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.engines.vllm_engine import VllmEngine, open_vllm
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.scoring import score
+from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.values import scalar
 from tests.trainer.families import save
 
@@ -121,7 +121,7 @@ def move(policy: Policy, by: float = 1.1) -> None:
 
 
 def prompts_of(policy: Policy, *texts: str, each: int = 4) -> list[list[int]]:
-    return [policy.codec.encode(text) for text in texts for _ in range(each)]
+    return [policy.tokenizer.encode(text) for text in texts for _ in range(each)]
 
 
 def policy_and(config: TrainConfig) -> tuple[TrainConfig, Policy]:

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.engines.quantization import fake_quantise
-from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
-from grpodoctor.trainer.engines.sampler import Samples
+from grpodoctor.trainer.engines.quantization import fake_quantize
+from grpodoctor.trainer.engines.rollout_engine import BuiltinEngine
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.policy import Policy
+from grpodoctor.trainer.samples import Samples
 
 
-def engine_of(policy: Policy, **engine: object) -> RolloutEngine:
-    return RolloutEngine(load_config({"engine": engine}), policy)
+def engine_of(policy: Policy, **engine: object) -> BuiltinEngine:
+    return BuiltinEngine(load_config({"engine": engine}), policy)
 
 
 def prompts_of(policy: Policy, count: int = 64) -> list[list[int]]:
     task = build_task(TrainConfig().task)
-    return [policy.codec.encode(each.prompt) for each in task.heldout(count) for _ in range(4)]
+    return [policy.tokenizer.encode(each.prompt) for each in task.heldout(count) for _ in range(4)]
 
 
 def learner_logprobs(policy: Policy, samples: Samples, temperature: float = 1.0) -> torch.Tensor:
@@ -66,7 +66,7 @@ def test_an_engine_reports_its_own_distribution(warm_policy: Policy) -> None:
     """The log-probabilities are the quantised model's, not the learner's."""
     engine = engine_of(warm_policy, precision="int4", temperature=0.8)
     samples = engine.generate(prompts_of(warm_policy), torch.Generator().manual_seed(0))
-    quantised = Policy(engine.model, warm_policy.codec, "int4")
+    quantised = Policy(engine.model, warm_policy.tokenizer, "int4")
     assert probability_gap(quantised, samples, 0.8) < 1e-6
     assert probability_gap(quantised, samples, 1.0) > 0.01
 
@@ -83,7 +83,7 @@ def test_the_output_head_and_the_learner_stay_as_they_are(warm_policy: Policy) -
 
 
 def fresh(policy: Policy) -> Policy:
-    return Policy(copy.deepcopy(policy.model), policy.codec, policy.name)
+    return Policy(copy.deepcopy(policy.model), policy.tokenizer, policy.name)
 
 
 def nudge(policy: Policy) -> None:
@@ -171,7 +171,7 @@ def test_quantised_weights_lie_on_a_grid_and_near_the_original(
     bits: int, outputs: int, inputs: int, seed: int
 ) -> None:
     weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(seed))
-    quantised = fake_quantise(weight, bits)
+    quantised = fake_quantize(weight, bits)
     assert quantised.shape == weight.shape
     largest = 2 ** (bits - 1) - 1
     scale = weight.abs().max() / largest
@@ -179,9 +179,9 @@ def test_quantised_weights_lie_on_a_grid_and_near_the_original(
     torch.testing.assert_close(levels, levels.round(), atol=1e-3, rtol=0)
     assert levels.unique().numel() <= 2 * largest + 1
     assert ((quantised - weight).abs() <= scale * 0.501).all()
-    torch.testing.assert_close(fake_quantise(quantised, bits), quantised)
+    torch.testing.assert_close(fake_quantize(quantised, bits), quantised)
 
 
 def test_a_layer_of_zeros_stays_zero() -> None:
-    assert torch.equal(fake_quantise(torch.zeros(3, 8), 4), torch.zeros(3, 8))
-    assert fake_quantise(torch.ones(2, 4, dtype=torch.bfloat16), 4).dtype == torch.bfloat16
+    assert torch.equal(fake_quantize(torch.zeros(3, 8), 4), torch.zeros(3, 8))
+    assert fake_quantize(torch.ones(2, 4, dtype=torch.bfloat16), 4).dtype == torch.bfloat16

@@ -11,12 +11,13 @@ from torch import Tensor
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.engines.sampler import Samples, concatenate, draw_tokens, sample
+from grpodoctor.trainer.engines.sampler import draw_tokens, sample
 from grpodoctor.trainer.model.forward import positions, response_logits
 from grpodoctor.trainer.model.policy import Policy, load_policy
-from grpodoctor.trainer.model.tokenizer import CharCodec
+from grpodoctor.trainer.model.tokenizer import CharTokenizer
+from grpodoctor.trainer.samples import Samples, concatenate
 
-CODEC = CharCodec()
+CODEC = CharTokenizer()
 PROMPTS = ["1+2=", "7*3+8-2=", "9=", "4-4+4*4-4=", "0*0="]
 
 
@@ -34,8 +35,8 @@ def policy() -> Policy:
 def draw(policy: Policy, texts: list[str], **settings: object) -> Samples:
     options = {"max_length": 24, "temperature": 1.0, "seed": 0, **settings}
     generator = torch.Generator().manual_seed(options.pop("seed"))
-    prompts = [policy.codec.encode(text) for text in texts]
-    return sample(policy.model, prompts, codec=policy.codec, generator=generator, **options)
+    prompts = [policy.tokenizer.encode(text) for text in texts]
+    return sample(policy.model, prompts, tokenizer=policy.tokenizer, generator=generator, **options)
 
 
 def teacher_forced(policy: Policy, samples: Samples, temperature: float = 1.0) -> Tensor:
@@ -197,8 +198,8 @@ def test_the_generator_is_left_alike_however_long_the_responses_became(policy: P
     after = []
     for texts, first, length in [(PROMPTS, 0, 24), (PROMPTS[:1], 4, 1)]:
         generator = torch.Generator().manual_seed(9)
-        prompts = [policy.codec.encode(text) for text in texts]
-        options = {"max_length": length, "temperature": 1.0, "codec": policy.codec}
+        prompts = [policy.tokenizer.encode(text) for text in texts]
+        options = {"max_length": length, "temperature": 1.0, "tokenizer": policy.tokenizer}
         sample(policy.model, prompts, generator=generator, first=first, total=5, **options)
         after.append(generator.get_state())
     assert torch.equal(*after)
@@ -257,7 +258,7 @@ def test_temperature_zero_takes_the_likeliest_token(policy: Policy) -> None:
 
 
 def test_several_end_tokens_all_end(policy: Policy) -> None:
-    class ManyEnds(CharCodec):
+    class ManyEnds(CharTokenizer):
         end_ids = frozenset({1, *CODEC.encode("abcdefghijklmnopqrstuvwxyz0123456789")})
 
     prompts = [CODEC.encode("1+1=")] * 64
@@ -266,7 +267,7 @@ def test_several_end_tokens_all_end(policy: Policy) -> None:
         prompts,
         max_length=40,
         temperature=1.0,
-        codec=ManyEnds(),
+        tokenizer=ManyEnds(),
         generator=torch.Generator().manual_seed(0),
     )
     last = {ids[-1] for ids in samples.response_ids()}
@@ -324,7 +325,7 @@ def test_prompt_logits_are_never_computed(policy: Policy) -> None:
 
 def test_what_does_not_fit_the_context_is_refused_before_it_is_drawn(policy: Policy) -> None:
     context = policy.model.config.max_position_embeddings
-    fits = context - len(policy.codec.encode("1+2=")) + 1
+    fits = context - len(policy.tokenizer.encode("1+2=")) + 1
     with pytest.raises(DataError, match=f"do not fit the model's context of {context} tokens"):
         draw(policy, ["1+2=", "1"], max_length=fits + 1)
     assert len(draw(policy, ["1+2=", "1"], max_length=fits)) == 2

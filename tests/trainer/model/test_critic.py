@@ -14,20 +14,20 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, DataError, ModelError, RunError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.batches import LearnBatch, ValueBatch
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
 from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import loss_of
-from grpodoctor.trainer.batches import LearnBatch, ValueBatch
 from grpodoctor.trainer.config.loss_settings import loss_config
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
-from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.model.critic import Critic, ValueModel, value_loss, value_readings
 from grpodoctor.trainer.model.lora import add_adapters
 from grpodoctor.trainer.model.scoring import score
+from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.trainer.families import build
 
@@ -310,7 +310,7 @@ def test_a_critic_is_pretrained_while_the_policy_stands_still(tmp_path: Path) ->
         still = all(map(torch.equal, policy, trainer.policy.model.parameters()))
         assert still == (step < 3)
         assert not all(map(torch.equal, values, trainer.critic.model.parameters()))
-    trainer.journal.close(finished=True)
+    trainer.recording.close(finished=True)
     first, second, third = recorded(tmp_path / "run")
     for early in (first, second):
         assert scalar(early["updates_per_batch"]) == 0
@@ -351,7 +351,7 @@ def test_a_critic_learns_in_passes_of_its_own(tmp_path: Path) -> None:
     for passes in (0, 3):
         trainer = Trainer(small(f"critic.passes={passes}"), tmp_path / str(passes))
         trainer.train_step()
-        trainer.journal.close(finished=True)
+        trainer.recording.close(finished=True)
         counts.append(recorded(tmp_path / str(passes))[0]["critic/loss"].count)
     assert counts == [4, 12]
 
@@ -360,7 +360,7 @@ def test_a_critic_neither_begins_nor_ends_in_flight(tmp_path: Path) -> None:
     trainer = Trainer(small("steps=1", preset=None), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"neither begins nor ends.*another run"):
         trainer._prepare(small("steps=1"))
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
 
 
 def config_error(*assignments: str) -> str:
@@ -395,7 +395,7 @@ def test_a_lambda_for_long_responses_is_doubted_where_they_are_short() -> None:
     assert small(preset="ppo").doubts() == []
 
 
-VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())
 
 
 def plain_batch(samples: Samples, mask_BT: Tensor, correct_B: Tensor | None) -> LearnBatch:
@@ -487,7 +487,7 @@ def test_correct_responses_are_imitated_with_a_denominator_of_their_own(tmp_path
         trainer, batch, small("loss.positive_nll=1", "optimizer.max_grad_norm=1e9", preset=None)
     )
     torch.testing.assert_close(heavier, 2 * whole, rtol=1e-4, atol=1e-7)
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
 
 
 def test_rewards_without_verdicts_imitate_nobody(

@@ -26,11 +26,16 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.tasks.base import Rewards
-from grpodoctor.trainer.distributed.divided_work import join_rewards
-from grpodoctor.trainer.distributed.ranks import ALONE, Ranks, launched, watching
-from grpodoctor.trainer.distributed.sharding import _refuse_crowding
+from grpodoctor.trainer.distributed.ranks import (
+    SINGLE_PROCESS,
+    Ranks,
+    detecting_lost_ranks,
+    ranks_from_environment,
+)
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.policy import _refuse_crowding
+from grpodoctor.trainer.rollout import join_rewards
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading
@@ -89,10 +94,10 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from grpodoctor.trainer.config.train_config import load_config
-from grpodoctor.trainer.distributed.ranks import launched, leave, process_group
+from grpodoctor.trainer.distributed.ranks import ranks_from_environment, leave, process_group
 from grpodoctor.trainer.loop import Trainer
 
-ranks = launched()
+ranks = ranks_from_environment()
 with process_group(ranks, 120):
     for line in Path(sys.argv[1]).read_text().splitlines():
         name, *settings = line.split("|")
@@ -379,13 +384,13 @@ def test_torchrun_says_who_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}
     for name in (*told, "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert launched() == ALONE
+    assert ranks_from_environment() == SINGLE_PROCESS
     for name, value in told.items():  # without a port it is some scheduler's, not torchrun's
         monkeypatch.setenv(name, value)
-        assert launched() == ALONE
+        assert ranks_from_environment() == SINGLE_PROCESS
     monkeypatch.setenv("MASTER_PORT", "1")
-    assert launched() == Ranks(1, 4)
-    assert not launched().is_first
+    assert ranks_from_environment() == Ranks(1, 4)
+    assert not ranks_from_environment().is_first
 
 
 @pytest.mark.parametrize(
@@ -399,7 +404,7 @@ def test_ranks_do_not_share_a_device(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks_here)
     config = load_config(assignments=[f"model.device={device}"])
-    _refuse_crowding(config, ALONE)
+    _refuse_crowding(config, SINGLE_PROCESS)
     expected = pytest.raises(ConfigError, match="a CUDA device of its own") if is_refused else None
     with expected or nullcontext():
         _refuse_crowding(config, Ranks(0, 3))
@@ -414,9 +419,9 @@ def test_an_error_can_be_told_to_another_process(error: GrpodoctorError) -> None
 
 
 def test_a_lost_connection_is_told_from_other_failures() -> None:
-    with pytest.raises(RankError, match="no longer answers"), watching():
+    with pytest.raises(RankError, match="no longer answers"), detecting_lost_ranks():
         raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection closed by peer")
-    with pytest.raises(RuntimeError, match="shape"), watching():
+    with pytest.raises(RuntimeError, match="shape"), detecting_lost_ranks():
         raise RuntimeError("a shape does not fit")
 
 

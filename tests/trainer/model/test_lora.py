@@ -13,11 +13,11 @@ from grpodoctor.errors import ConfigError, MissingExtraError, ModelError, RunErr
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model import lora as adapters
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.model.policy import Policy, load_policy
+from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import Mean, Rate
 from tests.trainer.families import FAMILIES, build, save
@@ -252,7 +252,7 @@ def test_an_exported_model_is_what_was_trained(
         expected = trainer.policy.model(tokens).logits
         torch.testing.assert_close(loaded.eval()(tokens).logits, expected, atol=1e-4, rtol=1e-4)
     assert AutoTokenizer.from_pretrained("merged").chat_template
-    assert load(small("merged")).codec.encode("1+2=") == trainer.policy.codec.encode("1+2=")
+    assert load(small("merged")).tokenizer.encode("1+2=") == trainer.policy.tokenizer.encode("1+2=")
     with pytest.raises(SystemExit) as refused:
         app(["export", "run", "merged"])
     assert refused.value.code == 2

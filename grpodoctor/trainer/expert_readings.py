@@ -14,21 +14,15 @@ import torch
 from torch import Tensor
 
 from grpodoctor.measure.experts import ExpertBatch, replay_readings
+from grpodoctor.trainer.algorithms.batches import Update
 from grpodoctor.trainer.algorithms.registry import replay_of
 from grpodoctor.trainer.algorithms.replays.base import KnownExperts
-from grpodoctor.trainer.batches import Update
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.engines.sampler import Samples
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.scoring import Scores
-from grpodoctor.trainer.moe.routing import (
-    Gates,
-    Routers,
-    is_mixture,
-    require_routers,
-    routers_of,
-    sum_counts,
-)
+from grpodoctor.trainer.moe.routers import Routers, is_mixture, require_routers, routers_of
+from grpodoctor.trainer.moe.routes import Gates, sum_counts
+from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.metrics import METRICS
 from grpodoctor.vocabulary.values import NotApplicable, Reading
 
@@ -42,7 +36,7 @@ _NAMES = [metric.name for metric in METRICS if metric.name.startswith("experts/"
 _OF_REPLAY = [name for name in _NAMES if "/replay_" in name]
 
 
-def steering_routers(config: TrainConfig, model: PreTrainedModel) -> Routers | None:
+def routers_for_training(config: TrainConfig, model: PreTrainedModel) -> Routers | None:
     """The routers of the learner where the training itself, and not its record alone, needs them.
 
     Raises:
@@ -77,16 +71,6 @@ def old_gates(config: TrainConfig, scores: Scores) -> Gates | None:
     return scores.routes.gates
 
 
-def engine_tells(config: TrainConfig, step: int) -> bool:
-    """Whether the built-in engine writes down its experts at a step."""
-    return config.engine.routing_replay == "R3" or _looks(config, step)
-
-
-def _looks(config: TrainConfig, step: int) -> bool:
-    every = config.record.experts_every
-    return config.record.enabled and every > 0 and (step - 1) % every == 0
-
-
 class _Look(NamedTuple):
     """What the routers did with the response tokens of some responses."""
 
@@ -96,7 +80,7 @@ class _Look(NamedTuple):
     margin_ND: Tensor
 
 
-class ExpertWatch:
+class ExpertMeasurement:
     """Looks at the routers before the updates of a step, and on request after them.
 
     Args:
@@ -157,19 +141,19 @@ class ExpertWatch:
         )
 
 
-def watch_experts(
+def measure_experts(
     config: TrainConfig, step: int, model: PreTrainedModel, samples: Samples
-) -> ExpertWatch | None:
+) -> ExpertMeasurement | None:
     """Look at the routers before the updates of a step, where the configuration wants it."""
-    if not _looks(config, step):
+    if not config.record.measures_experts(step):
         return None
     routers = routers_of(model)
     if routers is None or routers.slots == routers.experts:  # where all work, none is chosen
         return None
-    return ExpertWatch(model, routers, samples, experts_to_replay(config, samples))
+    return ExpertMeasurement(model, routers, samples, experts_to_replay(config, samples))
 
 
-def standing_readings(model: PreTrainedModel) -> dict[str, Reading]:
+def constant_expert_readings(model: PreTrainedModel) -> dict[str, Reading]:
     """What `experts/*` are without any look: not applicable to a dense model."""
     if is_mixture(model):
         return dict.fromkeys(_OF_REPLAY, NotApplicable("no routing is replayed"))

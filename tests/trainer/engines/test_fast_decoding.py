@@ -22,10 +22,10 @@ from grpodoctor.trainer.engines.fast_decoding import (
     plain_weights,
     stepper_of,
 )
-from grpodoctor.trainer.engines.kv_cache import roomy_cache
+from grpodoctor.trainer.engines.kv_cache import preallocated_cache
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.forward import pack_left, positions
-from grpodoctor.trainer.model.tokenizer import CharCodec
+from grpodoctor.trainer.model.tokenizer import CharTokenizer
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
@@ -77,7 +77,7 @@ def test_the_short_way_gives_the_logits_of_the_modules(model: PreTrainedModel) -
     with torch.inference_mode():
         steppers = []
         for choose in (ModuleStepper, stepper_of):
-            cache = roomy_cache(model, STEPS)
+            cache = preallocated_cache(model, STEPS)
             model(
                 input_ids=tokens,
                 attention_mask=attention.long(),
@@ -136,13 +136,13 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0}
 def test_what_asks_for_more_goes_through_its_modules(make: Callable[[], PreTrainedModel]) -> None:
     model = make()
     assert plain_weights(model) is None
-    codec = CharCodec()
+    tokenizer = CharTokenizer()
     samples = sample(
         model,
-        [codec.encode("1+2="), codec.encode("7=")],
+        [tokenizer.encode("1+2="), tokenizer.encode("7=")],
         max_length=4,
         temperature=1.0,
-        codec=codec,
+        tokenizer=tokenizer,
         generator=torch.Generator().manual_seed(0),
     )
     assert samples.logprobs_BT.isfinite().all()

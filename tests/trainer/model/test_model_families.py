@@ -12,10 +12,10 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.engines.sampler import sample
-from grpodoctor.trainer.engines.weight_transfer import checkpoint_weights
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.model.policy import load_policy
+from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import Max, Mean, Rate
 from tests.trainer.families import DENSE, FAMILIES, build, save
@@ -89,17 +89,17 @@ def test_neither_padding_nor_cache_nor_neighbours_change_a_log_probability(
     texts = ["7=", "1+2=", "7*3+8-2+5*6="] * 4
     samples = sample(
         policy.model,
-        [policy.codec.encode(text) for text in texts],
+        [policy.tokenizer.encode(text) for text in texts],
         max_length=20,
         temperature=1.0,
-        codec=policy.codec,
+        tokenizer=policy.tokenizer,
         generator=torch.Generator().manual_seed(0),
     )
     lengths = samples.mask_BT.sum(dim=1)
     assert lengths.unique().numel() > 3
     scored = score(policy.model, samples, 1.0)
     for row, text in enumerate(texts):  # alone, without padding and without a cache
-        prompt = policy.codec.encode(text)
+        prompt = policy.tokenizer.encode(text)
         response = samples.response_BT[row, : lengths[row]]
         tokens = torch.cat([torch.tensor(prompt), response])[None]
         with torch.no_grad():
@@ -220,7 +220,7 @@ def test_matrices_are_multiplied_in_what_the_configuration_says(tmp_path: Path) 
     layer.register_forward_hook(lambda *parts: seen.append(parts[2].dtype))
     trainer = Trainer(config, tmp_path / "run")
     samples = trainer.engine.generate([[5, 6]], torch.Generator())
-    trainer.journal.close(finished=False)
+    trainer.recording.close(finished=False)
     score(model, samples, 1.0)
     assert seen == [torch.bfloat16]
 

@@ -63,7 +63,7 @@ def test_a_pass_that_serves_twice_changes_no_number(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, readings, passes = trained(tmp_path / "ahead", *settings)
-    monkeypatch.setattr(Learner, "look_ahead", lambda *_: None)
+    monkeypatch.setattr(Learner, "reusable_forward", lambda *_: None)
     expected, expected_readings, more_passes = trained(tmp_path / "twice", *settings)
     assert more_passes == passes + 3
     assert all(weights[name].equal(expected[name]) for name in expected)
@@ -83,6 +83,6 @@ def test_no_pass_is_kept_where_it_could_not_serve_twice(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, passes = trained(tmp_path / "run", *settings)
-    monkeypatch.setattr(Learner, "look_ahead", lambda *_: None)
+    monkeypatch.setattr(Learner, "reusable_forward", lambda *_: None)
     _, _, as_many = trained(tmp_path / "twice", *settings)
     assert passes == as_many

@@ -15,32 +15,32 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.measure.experts import replay_readings
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.trainer.batches import LearnBatch
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
-from grpodoctor.trainer.engines.sampler import Samples, concatenate
+from grpodoctor.trainer.engines.rollout_engine import BuiltinEngine
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import saved_config
 from grpodoctor.trainer.model.forward import recomputing, response_logits
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.scoring import score
-from grpodoctor.trainer.moe.routing import (
+from grpodoctor.trainer.moe.routers import (
     ABSENT,
     Routers,
     gate_weights,
-    replay_counts,
     require_routers,
     routers_of,
 )
+from grpodoctor.trainer.moe.routes import replay_counts
+from grpodoctor.trainer.samples import Samples, concatenate
 from grpodoctor.treatment.mailbox import Mailbox, Request
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Rate, Reading, scalar
 from tests.trainer.families import DENSE, FAMILIES, build, save
 
-TOY: dict[str, Any] = json.loads(Path(__file__).with_name("expert_vectors.json").read_text())[
+TOY: dict[str, Any] = json.loads((Path(__file__).parents[1] / "expert_vectors.json").read_text())[
     "replay"
 ]
 MIXTURES = [family for family in FAMILIES if family not in DENSE]
@@ -68,9 +68,11 @@ def sampled(policy: Policy, precision: str = "learner", count: int = 16) -> Samp
     """Responses to prompts of several lengths, the experts of the engine with them."""
     config = load_config(assignments=[*MIXTURE, f"engine.precision={precision}"])
     task = build_task(config.task)
-    prompts = [policy.codec.encode(each.prompt) for each in task.heldout(count) for _ in range(4)]
+    prompts = [
+        policy.tokenizer.encode(each.prompt) for each in task.heldout(count) for _ in range(4)
+    ]
     assert len(set(map(len, prompts))) > 1
-    engine = RolloutEngine(config, policy)
+    engine = BuiltinEngine(config, policy)
     engine.sync(1)
     return engine.generate(prompts, torch.Generator().manual_seed(0))
 
@@ -249,7 +251,7 @@ def test_on_policy_r3_leaves_no_mismatch(mixture: Policy) -> None:
 def test_r3_takes_away_the_gap_that_routing_opens(mixture: Policy) -> None:
     """An engine whose routers alone differ: with R3 next to nothing of its mismatch is left."""
     config = load_config(assignments=[*MIXTURE, "engine.sync_every=2"])
-    engine = RolloutEngine(config, mixture)  # a copy of the learner
+    engine = BuiltinEngine(config, mixture)  # a copy of the learner
     engine.sync(1)
     noise = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -257,7 +259,7 @@ def test_r3_takes_away_the_gap_that_routing_opens(mixture: Policy) -> None:
             weight = layer.mlp.gate.weight
             weight.add_(0.02 * torch.randn(weight.shape, generator=noise))
     task = build_task(config.task)
-    prompts = [mixture.codec.encode(each.prompt) for each in task.heldout(64)]
+    prompts = [mixture.tokenizer.encode(each.prompt) for each in task.heldout(64)]
     samples = engine.generate(prompts, torch.Generator().manual_seed(0))
 
     def gap(replay_BLDK: Tensor | None) -> float:
@@ -308,7 +310,7 @@ def test_samples_carry_their_experts_wherever_they_go(mixture: Policy) -> None:
 
 def test_a_coarse_engine_rounds_the_experts_and_not_the_routers(mixture: Policy) -> None:
     config = load_config(assignments=[*MIXTURE, "engine.precision=int4"])
-    engine, learner = RolloutEngine(config, mixture).model, mixture.model
+    engine, learner = BuiltinEngine(config, mixture).model, mixture.model
     for ours, coarse in zip(learner.model.layers, engine.model.layers, strict=True):
         assert torch.equal(ours.mlp.gate.weight, coarse.mlp.gate.weight)
         for name in ("gate_up_proj", "down_proj"):

@@ -1,0 +1,171 @@
+"""A batch of sampled responses as tensors.
+
+    tokens_BL     [pad pad p p p | r r r E pad]
+    attention_BL  [ 0   0  1 1 1 | 1 1 1 1  0 ]
+                   prompt_width    T
+
+Prompts are padded on the left, so that all responses start in the same column (L = prompt_width +
+T). `E` is the end token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.moe.routers import ABSENT
+
+
+class TopK(NamedTuple):
+    """The K likeliest tokens under the sampling distribution; zeros outside the mask."""
+
+    ids_BTK: Tensor
+    """int64."""
+    logprobs_BTK: Tensor
+
+    def rows(self, indices: Tensor) -> TopK:
+        """Those of the rows at `indices`, in that order."""
+        return TopK(self.ids_BTK[indices], self.logprobs_BTK[indices])
+
+    def to(self, device: torch.device) -> TopK:
+        """The same on a device."""
+        return TopK(*(each.to(device) for each in self))
+
+    def widened(self, right: int) -> TopK:
+        """The same with so many more columns of padding."""
+        pad = torch.nn.functional.pad
+        return TopK(*(pad(each, (0, 0, 0, right)) for each in self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Responses, laid out as `forward` describes: L = prompt_width + T columns."""
+
+    tokens_BL: Tensor
+    """Left-padded prompt, response, right padding."""
+    attention_BL: Tensor
+    """True where a token is real."""
+    prompt_width: int
+    logprobs_BT: Tensor
+    """Of the sampled tokens under the sampling distribution; 0 where `mask_BT` is false."""
+    truncated_B: Tensor
+    """True where the length limit came before any end token."""
+    pad_id: int
+    experts_BLDK: Tensor | None = None
+    """The experts that the engine activated, int16, as `routing` describes; None if not known."""
+    top: TopK | None = None
+    """The likeliest tokens at each position; None where they were not asked for."""
+
+    @property
+    def response_BT(self) -> Tensor:
+        """The generated tokens."""
+        return self.tokens_BL[:, self.prompt_width :]
+
+    @property
+    def mask_BT(self) -> Tensor:
+        """True where a token was generated, the end token among them."""
+        return self.attention_BL[:, self.prompt_width :]
+
+    def __len__(self) -> int:
+        return self.tokens_BL.shape[0]
+
+    def response_ids(self) -> list[list[int]]:
+        """The generated ids of each row, the end token among them."""
+        lengths = self.mask_BT.sum(dim=1).tolist()
+        rows = self.response_BT.tolist()
+        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+    def rows(self, indices: Sequence[int] | Tensor) -> Samples:
+        """The rows at `indices`, in that order."""
+        chosen = torch.as_tensor(indices, dtype=torch.long)
+        return Samples(
+            tokens_BL=self.tokens_BL[chosen],
+            attention_BL=self.attention_BL[chosen],
+            prompt_width=self.prompt_width,
+            logprobs_BT=self.logprobs_BT[chosen],
+            truncated_B=self.truncated_B[chosen],
+            pad_id=self.pad_id,
+            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK[chosen],
+            top=None if self.top is None else self.top.rows(chosen),
+        )
+
+    def to(self, device: torch.device) -> Samples:
+        """The same on a device."""
+        return replace(
+            self,
+            tokens_BL=self.tokens_BL.to(device),
+            attention_BL=self.attention_BL.to(device),
+            logprobs_BT=self.logprobs_BT.to(device),
+            truncated_B=self.truncated_B.to(device),
+            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK.to(device),
+            top=None if self.top is None else self.top.to(device),
+        )
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """The rows of all `parts` (at least one), padded to a common layout."""
+    prompt_width = max(part.prompt_width for part in parts)
+    length = max(part.logprobs_BT.shape[1] for part in parts)
+    widened = [_widen(part, prompt_width, length) for part in parts]
+    experts = [part.experts_BLDK for part in widened if part.experts_BLDK is not None]
+    return Samples(
+        tokens_BL=torch.cat([part.tokens_BL for part in widened]),
+        attention_BL=torch.cat([part.attention_BL for part in widened]),
+        prompt_width=prompt_width,
+        logprobs_BT=torch.cat([part.logprobs_BT for part in widened]),
+        truncated_B=torch.cat([part.truncated_B for part in widened]),
+        pad_id=parts[0].pad_id,
+        experts_BLDK=torch.cat(experts) if len(experts) == len(parts) else None,
+        top=concatenate_top([part.top for part in widened]),
+    )
+
+
+def _widen(part: Samples, prompt_width: int, length: int) -> Samples:
+    left, right = prompt_width - part.prompt_width, length - part.logprobs_BT.shape[1]
+    pad, experts_BLDK = torch.nn.functional.pad, part.experts_BLDK
+    if experts_BLDK is not None:
+        experts_BLDK = pad(experts_BLDK, (0, 0, 0, 0, left, right), value=ABSENT)
+    return Samples(
+        tokens_BL=pad(part.tokens_BL, (left, right), value=part.pad_id),
+        attention_BL=pad(part.attention_BL, (left, right), value=False),
+        prompt_width=prompt_width,
+        logprobs_BT=pad(part.logprobs_BT, (0, right)),
+        truncated_B=part.truncated_B,
+        pad_id=part.pad_id,
+        experts_BLDK=experts_BLDK,
+        top=None if part.top is None else part.top.widened(right),
+    )
+
+
+def concatenate_top(parts: Sequence[TopK | None]) -> TopK | None:
+    """The rows of all parts, equally wide; None where one of them does not tell."""
+    told = [part for part in parts if part is not None]
+    if len(told) < len(parts):
+        return None
+    return TopK(*(torch.cat(columns) for columns in zip(*told, strict=True)))
+
+
+def sample_on_ranks(
+    count: int,
+    draw: Callable[[range], Samples],
+    device: torch.device,
+    ranks: Ranks = SINGLE_PROCESS,
+) -> Samples:
+    """A batch of responses, each rank having drawn some of its rows.
+
+    Args:
+        count: rows of the whole batch.
+        draw: draws the rows it is given; its errors are raised on each rank.
+        device: of the result.
+        ranks: who takes part.
+    """
+    rows = ranks.rows(count)
+    if ranks.world == 1:
+        return draw(rows)
+    parts = ranks.gather(lambda: draw(rows).to(torch.device("cpu")) if rows else None)
+    return concatenate([part for part in parts if part is not None]).to(device)
