@@ -1,39 +1,39 @@
-"""The errors of the house.
+"""The error classes of the package.
 
-    GrpodoctorError            every error we raise on purpose
+    GrpodoctorError            every error raised on purpose
     ├── InputError             the user's input cannot be used; the CLI exits with 2
-    │   ├── RunError           a run on disk: missing, empty, of another kind, already being written
-    │   ├── ConfigError        an unknown key, a value out of bounds, two settings that contradict
+    │   ├── RunError           a run on disk: missing, empty, of another kind, being written
+    │   ├── ConfigError        an unknown key, a value out of bounds, contradictory settings
     │   ├── ModelError         a model that is missing, does not load or does not fit its tokenizer
     │   ├── DataError          prompts, answers or a reward function of the wrong shape
-    │   └── EngineError        an engine that samples: unreachable, silent, or with another model
-    ├── RankError              of several processes that train together, another one is gone
-    ├── OutOfMemoryError       a training step does not fit the memory; the last whole step is kept
-    └── MissingExtraError      a feature whose optional packages are not installed; exits with 2
+    │   └── EngineError        a sampling engine: unreachable, silent, or with another model
+    ├── RankError              another rank of a distributed training is gone
+    ├── OutOfMemoryError       a training step does not fit into memory; the last full step is kept
+    └── MissingExtraError      optional packages are not installed; the CLI exits with 2
 
-A message is one line and has three parts: what is wrong, where, and what to do about it.
+A message is one line with three parts: what is wrong, where, and the remedy.
 """
 
 
 class GrpodoctorError(Exception):
-    """An error with its place and its remedy.
+    """An error with its location and its remedy.
 
     Args:
-        what: what is wrong, a clause without a full stop.
-        where: the file, key or step it concerns; empty when there is no place to name.
-        remedy: what the reader can do about it, in the imperative.
+        what: what is wrong, without a full stop.
+        where: the file, key or step; empty if there is none to name.
+        remedy: what the user can do, in the imperative.
     """
 
     exit_code = 2
 
     def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
         self.what, self.where, self.remedy = what, where, remedy
-        place = f" ({where})" if where else ""
+        location = f" ({where})" if where else ""
         advice = f"; {remedy}" if remedy else ""
-        super().__init__(" ".join(f"{what}{place}{advice}".split()))
+        super().__init__(" ".join(f"{what}{location}{advice}".split()))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """An error may have to be told to other processes, whatever its constructor asks for."""
+        """Pickle without the constructor, whose arguments differ between subclasses."""
         return _restored, (type(self), str(self)), self.__dict__
 
 
@@ -46,7 +46,7 @@ class InputError(GrpodoctorError):
 
 
 class RunError(InputError):
-    """A run on disk is missing, empty, of another kind, or being written by somebody else."""
+    """A run on disk is missing, empty, of another kind, or being written by another process."""
 
 
 class ConfigError(InputError):
@@ -62,25 +62,25 @@ class DataError(InputError):
 
 
 class EngineError(InputError):
-    """The engine that samples does not answer, or does not serve what the learner trains."""
+    """The sampling engine does not respond, or serves a model other than the learner's."""
 
 
 class RankError(GrpodoctorError):
-    """One of several processes that train together has lost another one."""
+    """A rank of a distributed training lost another rank."""
 
     exit_code = 1
 
 
 class OutOfMemoryError(GrpodoctorError):
-    """A training step does not fit the memory that there is."""
+    """A training step does not fit into memory."""
 
 
 class MissingExtraError(GrpodoctorError):
     """A feature needs packages that are not installed.
 
     Args:
-        feature: what was asked for.
-        extra: the extra of the distribution that brings it.
+        feature: the feature, as a noun or gerund.
+        extra: the extra of the distribution that installs the packages.
     """
 
     def __init__(self, feature: str, extra: str) -> None:
@@ -91,6 +91,6 @@ class MissingExtraError(GrpodoctorError):
 
 
 def name_some(names: list[str], most: int = 3) -> str:
-    """The first few names of a list, for a message."""
+    """Join the first few names of a list, for a message."""
     shown = [name[:40] for name in names[:most]]
     return ", ".join([*shown, "…"] if len(names) > len(shown) else shown)

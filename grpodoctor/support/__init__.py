@@ -1,1 +1,1 @@
-"""Plumbing that every package may use: files, processes, module discovery, safe text."""
+"""Shared plumbing: files, processes, module discovery, progress bars, safe text."""

@@ -1,4 +1,4 @@
-"""Modules found by their place in a folder, so that adding a file is enough to register it."""
+"""Module discovery by folder: adding a file is enough to register it."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ T = TypeVar("T")
 
 
 def module_paths(package: str, folder: Path) -> dict[str, str]:
-    """Dotted paths of all modules below a folder by their last name, without importing any.
+    """Map the last names of all modules below a folder to their dotted paths; import none.
 
     Args:
-        package: dotted name of the package that the folder holds.
-        folder: the package's folder; sub-folders are searched too.
+        package: dotted name of the package in the folder.
+        folder: folder of the package; sub-folders are searched too.
 
     Raises:
         ValueError: if two modules have the same last name.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         if parts[-1].startswith("_"):
             continue
-        if parts[-1] in found:
+        if parts[-1] in paths:
             raise ValueError(f"two modules are named {parts[-1]!r} below {folder}")
-        found[parts[-1]] = ".".join([package, *parts])
-    return found
+        paths[parts[-1]] = ".".join([package, *parts])
+    return paths
 
 
 def modules_below(package: ModuleType, pattern: str = "*") -> Iterator[ModuleType]:
-    """Import modules of a package and of its sub-packages, in the order of their paths.
+    """Import the modules of a package and of its sub-packages, in path order.
 
     Args:
-        package: where to look.
-        pattern: glob of the modules' last names, for folders that hold modules of several kinds.
+        package: the package to search.
+        pattern: glob for the last name of a module, for folders with several kinds of modules.
     """
     for root in package.__path__:
         folder = Path(root)

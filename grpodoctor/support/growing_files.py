@@ -1,4 +1,4 @@
-"""Reading a file of JSON lines that somebody else may be writing, in bounded memory."""
+"""Reading a file of lines that another process may be writing, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,45 +13,49 @@ from grpodoctor.support.damage import Damage
 from grpodoctor.support.regular_files import is_missing, open_regular, unreadable
 
 BLOCK = 256 * 1024
-"""Bytes read at a time."""
+"""Bytes per read."""
 
 LONGEST_LINE = 8 * 1024 * 1024
-"""Bytes of a line beyond which it is damage: a step of a thousand metrics has a hundredth of it."""
+"""Longer lines are damage; the line of a step with a thousand metrics is a hundred times shorter.
+"""
 
 _BLANK = b" \t\r\0"
-"""Around a line: a file system may fill with zeros what a crash left unwritten."""
+"""Stripped from lines; after a crash, a file system may fill the unwritten part with zeros."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Chunk(Generic[T]):
-    """What one look at a file gave."""
+    """The result of one read."""
 
     records: list[T] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     size: int = 0
     """Bytes read."""
     more: bool = False
-    """Whether another look would give more at once."""
+    """Whether another read would return more without waiting."""
     notes: list[str] = field(default_factory=list)
-    """What had to be decided about the file, a line each."""
+    """Decisions made while reading, one line each."""
 
 
 class Tail(Generic[T]):
-    """The records of a growing file, each once.
+    """Reads each record of a growing file once.
 
-    A half-written last line is left for later, one that is whole but for its line end is taken.
+    A half-written last line is left for the next read. A complete last line without a line end is
+    returned.
 
     Args:
         path: the file, which may not exist yet.
-        parse: makes a record of a line; raises ValueError if it is none.
-        patient: take a line without an end only when a second look finds it as it was: for text of
-            which any part is a line.
+        parse: makes a record from a line; raises ValueError for any other line.
+        confirm_last_line: return a last line without a line end only when a second read finds it
+            unchanged. For text in which any part of a line looks like a line.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes], T], *, patient: bool = False) -> None:
-        self._path, self._parse, self._patient = path, parse, patient
+    def __init__(
+        self, path: Path, parse: Callable[[bytes], T], *, confirm_last_line: bool = False
+    ) -> None:
+        self._path, self._parse, self._confirm_last_line = path, parse, confirm_last_line
         self.rewind()
 
     def rewind(self) -> None:
@@ -62,20 +66,20 @@ class Tail(Generic[T]):
         self._identity: tuple[int, int] | None = None
 
     def was_replaced(self) -> bool:
-        """Whether the file that was read so far is gone: removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated since the last read."""
         if self._identity is None:
             return False
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError as error:
             return is_missing(error)
-        return self._identity != (found.st_dev, found.st_ino) or found.st_size < self._offset
+        return self._identity != (status.st_dev, status.st_ino) or status.st_size < self._offset
 
     def read(self) -> Chunk[T]:
-        """The records of the next block.
+        """Read the records of the next block.
 
         Raises:
-            RunError: if the file is there but cannot be read.
+            RunError: if the file exists but cannot be read.
         """
         try:
             with open_regular(self._path) as file:
@@ -94,12 +98,12 @@ class Tail(Generic[T]):
             block += file.read(LONGEST_LINE - BLOCK)
         chunk = Chunk[T](size=len(block), more=self._offset + len(block) < status.st_size)
         if self._skipping:
-            block = self._skip(block)
+            block = self._skip_line(block)
         self._take_lines(block, chunk)
         return chunk
 
-    def _skip(self, block: bytes) -> bytes:
-        """Drop what belongs to a line that is too long; what follows it."""
+    def _skip_line(self, block: bytes) -> bytes:
+        """Drop the rest of a line that is too long; return what follows it."""
         dropped, end, rest = block.partition(b"\n")
         self._offset += len(dropped) + len(end)
         if end:
@@ -130,13 +134,13 @@ class Tail(Generic[T]):
             chunk.damage.append(self._damage(str(error)))
 
     def _take_unended(self, rest: bytes, chunk: Chunk[T]) -> None:
-        if self._patient and rest != self._unended:
+        if self._confirm_last_line and rest != self._unended:
             self._unended = rest
             return
         try:
             chunk.records.append(self._parse(rest.strip(_BLANK)))
         except ValueError:
-            return  # half-written: the rest is still to come
+            return  # half-written
         self._offset += len(rest)
 
     def _damage(self, why: str) -> Damage:

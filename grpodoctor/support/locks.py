@@ -1,7 +1,7 @@
-"""The locks of a run directory: one writer, and one process that writes for it.
+"""Locks of a run directory: one for the trainer that records, one for its writer process.
 
-They are the operating system's, so that a killed process leaves nothing behind that a person would
-have to delete. The file's text only says whom to look for.
+The operating system holds them, so a killed process leaves no stale lock. The text of a lock file
+only names the process that holds it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Protocol, Self
 import orjson
 
 _HOLDER_BYTES = 4096
-_RETRY = 0.02
-"""Seconds between two looks at a lock that is held."""
+_RETRY_SECONDS = 0.02
 
 
 class LockHeldError(Exception):
@@ -26,11 +25,11 @@ class LockHeldError(Exception):
 
 
 class Lock:
-    """A right to a run directory, held until `release` or until all who share it have ended.
+    """An exclusive lock, held until `release` or until all processes that share it have exited.
 
     Args:
         path: the lock file.
-        fd: its open file, locked.
+        fd: its open and locked file descriptor.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -39,16 +38,16 @@ class Lock:
         close_in_forks(self)
 
     @classmethod
-    def take(cls, path: Path, patience: float = 0.0) -> Self:
-        """Take the lock, waiting for it up to `patience` seconds.
+    def take(cls, path: Path, timeout: float = 0.0) -> Self:
+        """Take the lock, waiting at most `timeout` seconds.
 
         Raises:
             LockHeldError: if another living process holds it.
-            OSError: if the file system refuses the lock file.
+            OSError: if the lock file cannot be created or locked.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            _lock_within(fd, patience)
+            _lock_within(fd, timeout)
         except BlockingIOError:
             holder = os.pread(fd, _HOLDER_BYTES, 0)
             os.close(fd)
@@ -62,46 +61,46 @@ class Lock:
 
     @property
     def fd(self) -> int:
-        """The locked file, which a child process may inherit to share the lock."""
+        """The locked file descriptor; a child process that inherits it shares the lock."""
         if self._fd is None:
             raise ValueError("the lock was released")
         return self._fd
 
     def sign(self) -> None:
-        """Say in the file that this process holds it."""
+        """Write this process's id and host to the lock file."""
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, orjson.dumps(holder), 0)
 
     def is_in_place(self) -> bool:
-        """Whether the directory still holds this lock: it may have been removed or replaced."""
+        """Whether the path is still this lock's file; the directory may have been replaced."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self.fd))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Let the next one in. The file stays: deleting it could delete a successor's."""
+        """Release the lock. The file stays: deleting it could delete the next holder's lock."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
             self.forget()
 
     def forget(self) -> None:
-        """Leave the lock to those who share it."""
+        """Close this process's copy; processes that share the lock keep it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
-def _lock_within(fd: int, patience: float) -> None:
-    deadline = time.monotonic() + patience
+def _lock_within(fd: int, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(_RETRY)
+            time.sleep(_RETRY_SECONDS)
 
 
 def _name(holder: bytes) -> str:
@@ -113,23 +112,23 @@ def _name(holder: bytes) -> str:
 
 
 class Forgettable(Protocol):
-    """Something open that a fork must not keep open."""
+    """An open resource that a forked child must close."""
 
     def forget(self) -> None:
         """Close this process's copy."""
 
 
-_ours: weakref.WeakSet[Forgettable] = weakref.WeakSet()
+_parent_resources: weakref.WeakSet[Forgettable] = weakref.WeakSet()
 
 
-def close_in_forks(thing: Forgettable) -> None:
-    """Have the copy closed that a fork makes: it would outlive a killed parent and block others."""
-    _ours.add(thing)
+def close_in_forks(resource: Forgettable) -> None:
+    """Close a resource in forked children; their copy would outlive a killed parent and block."""
+    _parent_resources.add(resource)
 
 
-def _forget_parents() -> None:
-    for thing in list(_ours):
-        thing.forget()
+def _forget_parent_resources() -> None:
+    for resource in list(_parent_resources):
+        resource.forget()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+os.register_at_fork(after_in_child=_forget_parent_resources)

@@ -1,7 +1,7 @@
-"""Packed logs and dumps: `.gz` and `.zst` around anything that is text.
+"""Compressed logs and dumps: text in `.gz` and `.zst` files.
 
-They are unpacked as they are read, a few megabytes at a time. How much may come out is bounded by
-how much goes in: text repeats itself, but not thousands of times.
+They are unpacked while they are read, a few megabytes at a time. The unpacked size is limited
+relative to the packed size: text is repetitive, but not a thousandfold.
 """
 
 from __future__ import annotations
@@ -17,58 +17,59 @@ from typing import Any, Protocol, Self
 from grpodoctor.errors import RunError
 from grpodoctor.support.regular_files import open_regular
 
-_KINDS = (".gz", ".zst")
-MOST_TIMES = 200
-"""Bytes that may come out of one: JSON of one text over and over comes to a hundred, a bomb to
-a thousand and more."""
-_FREE = 64 * 1024 * 1024
-"""Bytes that may come out of any file."""
-MOST_ASIDE = 8 * 1024**3
-"""Bytes of a log that is unpacked to a disk."""
+_SUFFIXES = (".gz", ".zst")
+MAX_RATIO = 200
+"""Largest ratio of unpacked to packed bytes. JSON that repeats one text reaches a hundred, a
+decompression bomb a thousand and more."""
+_ALWAYS_ALLOWED = 64 * 1024 * 1024
+"""Unpacked bytes that any file may have."""
+MAX_UNPACKED_LOG = 8 * 1024**3
+"""Largest size in bytes of a log unpacked to disk."""
 _BLOCK = 1024 * 1024
-_LOOKED_AT = 64 * 1024
+_HEAD = 64 * 1024
 
 
 class Stream(Protocol):
-    """What can be read from its beginning to its end."""
+    """A sequential byte stream."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; fewer than asked for, or none, only at the end."""
+        """Return the next bytes; fewer than `size` only at the end."""
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the stream."""
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file's name says that it is packed."""
-    return path.suffix in _KINDS
+    """Whether a file is compressed, by its suffix."""
+    return path.suffix in _SUFFIXES
 
 
 def plain_name(path: Path) -> Path:
-    """The path of what is packed in a file."""
+    """The path without the suffix of the compression."""
     return path.with_suffix("") if is_packed(path) else path
 
 
 class Unpacked:
-    """What is packed in a file, read forwards; a step back is possible within what was read last.
+    """The content of a compressed file, read forwards.
 
-    Where it breaks off or is damaged it ends, and `broken` says so.
+    Seeking back is possible within the latest read. At damage or at an unexpected end the content
+    ends, and `broken` holds the reason.
 
     Args:
-        packed: the file's bytes.
-        path: the file, whose name says how it is packed.
-        size: its length in bytes.
-        most: bytes that may come out at most, however long it is.
+        packed: the open compressed file.
+        path: its path; the suffix tells the compression.
+        size: its size in bytes.
+        most: largest unpacked size in bytes.
     """
 
     def __init__(self, packed: Any, path: Path, size: int, most: int | None = None) -> None:
         self._packed, self._path = packed, path
-        self._most = min(_FREE + MOST_TIMES * size, most or sys.maxsize)
+        self._most = min(_ALWAYS_ALLOWED + MAX_RATIO * size, most or sys.maxsize)
         self._stream, self._errors = _stream_of(packed, path)
         self._window = b""
-        self._start = self._at = 0
+        self._start = self._position = 0
         self.broken = ""
-        """Why it ended early; empty if it did not."""
+        """Why the content ended early; empty if it did not."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,52 +83,56 @@ class Unpacked:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         try:
             self._stream.close()
         finally:
             self._packed.close()
 
     def seek(self, offset: int) -> None:
-        """Go on reading at a place at or behind where the last reading began."""
-        if offset < self._start:
-            raise ValueError("what is packed is read forwards")
-        self._at = offset
-
-    def read(self, size: int) -> bytes:
-        """The next bytes; fewer than asked for only at the end.
+        """Continue reading at an offset, not before the start of the latest read.
 
         Raises:
-            RunError: if more has come out than a log can hold.
+            ValueError: if the offset is further back.
+        """
+        if offset < self._start:
+            raise ValueError("a compressed file is read forwards")
+        self._position = offset
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes; fewer than `size` only at the end.
+
+        Raises:
+            RunError: if the unpacked size exceeds the limit.
         """
         parts, end = [self._window], self._start + len(self._window)
-        while end < self._at + size and (part := self._more(self._at + size - end)):
+        while end < self._position + size and (part := self._unpack(self._position + size - end)):
             parts.append(part)
             end += len(part)
-        held = b"".join(parts)
-        first = min(self._at - self._start, len(held))
-        self._window = held[first:]
+        content = b"".join(parts)
+        first = min(self._position - self._start, len(content))
+        self._window = content[first:]
         self._start += first
-        found = self._window[:size]
-        self._at = self._start + len(found)
-        return found
+        block = self._window[:size]
+        self._position = self._start + len(block)
+        return block
 
     def readinto(self, buffer: memoryview) -> int:
-        """The next bytes into a buffer, as many as it holds; fewer only at the end."""
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        """Read the next bytes into a buffer; return how many."""
+        block = self.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
 
     def readline(self, size: int) -> bytes:
-        """The next bytes up to a line's end."""
-        found = self.read(size)
-        end = found.find(b"\n") + 1
+        """Return the next bytes up to a line end, at most `size`."""
+        block = self.read(size)
+        end = block.find(b"\n") + 1
         if end:
-            self._at = self._start + end
-            return found[:end]
-        return found
+            self._position = self._start + end
+            return block[:end]
+        return block
 
-    def _more(self, size: int) -> bytes:
+    def _unpack(self, size: int) -> bytes:
         if self.broken:
             return b""
         try:
@@ -137,15 +142,15 @@ class Unpacked:
             return b""
         if self._start + len(self._window) + len(part) > self._most:
             raise RunError(
-                f"more than {self._most} bytes come out of it",
+                f"unpacks to more than {self._most} bytes",
                 where=str(self._path)[:200],
-                remedy="unpack it by hand if it is no bomb",
+                remedy="if you trust the file, unpack it yourself",
             )
         return part
 
 
 def _stream_of(packed: Any, path: Path) -> tuple[Stream, tuple[type[Exception], ...]]:
-    """What unpacks a file, and what that raises over a damaged one."""
+    """The decompressing stream of a file, and the errors that it raises for damage."""
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=packed, mode="rb"), (EOFError, OSError, zlib.error)
     import pyarrow as pa
@@ -155,34 +160,34 @@ def _stream_of(packed: Any, path: Path) -> tuple[Stream, tuple[type[Exception], 
 
 
 def packed_head(path: Path) -> bytes:
-    """How the contents of a packed file begin.
+    """Return the beginning of a compressed file's content.
 
     Raises:
-        OSError: if it cannot be read.
+        OSError: if the file cannot be read.
     """
     with Unpacked(open_regular(path), path, path.stat().st_size) as source:
-        return source.read(_LOOKED_AT)
+        return source.read(_HEAD)
 
 
-def unpack(path: Path, target: Path, told: Callable[[str], None]) -> None:
-    """Unpack a file to another place.
+def unpack(path: Path, target: Path, add_note: Callable[[str], None]) -> None:
+    """Unpack a file to another path.
 
     Args:
-        path: the packed file.
-        target: where it goes; its directory is made.
-        told: is told if it breaks off.
+        path: the compressed file.
+        target: where the content goes; its folder is created.
+        add_note: receives a note if the content ends early.
 
     Raises:
-        RunError: if far more comes out of it than goes in.
-        OSError: if it cannot be read, or there is no room.
+        RunError: if the unpacked size exceeds the limit.
+        OSError: if the file cannot be read or the target cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     size = path.stat().st_size
     with (
-        Unpacked(open_regular(path), path, size, MOST_ASIDE) as source,
+        Unpacked(open_regular(path), path, size, MAX_UNPACKED_LOG) as source,
         target.open("wb") as copy,
     ):
         while block := source.read(_BLOCK):
             copy.write(block)
         if source.broken:
-            told(f"{path.name} is {source.broken}; it was read up to there")
+            add_note(f"{path.name} is {source.broken}; only the part before was read")

@@ -1,4 +1,4 @@
-"""Where the programs are that are run by path: engine programs and the dashboard's pages."""
+"""Paths of programs that are run by path: engine programs and dashboard pages."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def program(folder: str, name: str) -> Path:
-    """The path of a program, in a checkout and in an installed wheel alike.
+    """Return the path of a program, in a checkout and in an installed wheel.
 
     Args:
-        folder: `probes` or `app`; beside the package in a checkout, inside it in a wheel.
-        name: the file's name in it.
+        folder: `probes` or `app`; next to the package in a checkout, inside it in a wheel.
+        name: file name of the program.
 
     Raises:
-        InputError: if the installation lacks it.
+        InputError: if the installation does not contain it.
     """
-    for place in (_PACKAGE / "_programs" / folder, _PACKAGE.parent / folder):
-        if (place / name).is_file():
-            return place / name
+    for parent in (_PACKAGE / "_programs" / folder, _PACKAGE.parent / folder):
+        if (parent / name).is_file():
+            return parent / name
     raise InputError(
         f"the program {folder}/{name} is not part of this installation",
         where=str(_PACKAGE),
-        remedy="install grpodoctor anew",
+        remedy="reinstall grpodoctor",
     )

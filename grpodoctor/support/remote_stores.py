@@ -1,4 +1,4 @@
-"""Stores of files that lie elsewhere, through fsspec: how to ask them, what their errors mean."""
+"""Remote file stores through fsspec: opening files and translating errors."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 _CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 10, 60, 3
 
-_KINDS = ("s3", "gs", "hf", "https", "http")
+_SCHEMES = ("s3", "gs", "hf", "https", "http")
 BLOCK = 8 * 1024 * 1024
-"""Bytes that are asked for at once."""
+"""Bytes per request."""
 BUFFER = 256 * 1024
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is the address of another place."""
+    """Whether a path is a URL."""
     return _URL.match(path) is not None
 
 
 def store_of(url: str) -> tuple[Any, str]:
-    """The store that an address names, and the path in it.
+    """Return the fsspec store of a URL, and the path inside it.
 
     Raises:
-        RunError: if nobody knows such a place.
-        MissingExtraError: if the packages for such a place are not installed.
+        RunError: if the scheme is not supported.
+        MissingExtraError: if the packages for the scheme are not installed.
     """
     match = _URL.match(url)
-    kind = match[1].lower() if match else ""
-    if kind not in _KINDS:
-        known = ", ".join(f"{each}://" for each in _KINDS)
-        raise RunError(f"{kind}:// is no place that runs are read from", where=url[:200],
+    scheme = match[1].lower() if match else ""
+    if scheme not in _SCHEMES:
+        known = ", ".join(f"{name}://" for name in _SCHEMES)
+        raise RunError(f"runs cannot be read from {scheme}://", where=url[:200],
                        remedy=f"use a local path or one of {known}")  # fmt: skip
     try:
         import fsspec
 
-        return fsspec.core.url_to_fs(url, **_options(kind))  # type: ignore[no-any-return]
+        return fsspec.core.url_to_fs(url, **_options(scheme))  # type: ignore[no-any-return]
     except ImportError:
-        raise MissingExtraError(f"reading from {kind}://", "remote") from None
+        raise MissingExtraError(f"reading from {scheme}://", "remote") from None
 
 
 def open_remote(url: str) -> BufferedReader:
-    """A file of a store, read by ranges as it is asked for.
+    """Open a file of a store; its content is requested in ranges as it is read.
 
     Raises:
         RunError: if it cannot be read.
-        MissingExtraError: if the packages for such a place are not installed.
+        MissingExtraError: if the packages for the scheme are not installed.
     """
-    with explained(url):
-        kind = url.partition("://")[0].lower()
-        store = _shared_store(kind)
-        path = store._strip_protocol(url)  # noqa: SLF001 - fsspec's own way to read an address
+    with translated_errors(url):
+        scheme = url.partition("://")[0].lower()
+        store = _shared_store(scheme)
+        path = store._strip_protocol(url)  # noqa: SLF001 - fsspec's own parser of a URL
         file = store.open(path, "rb", block_size=BLOCK)
-    return BufferedReader(_Explained(file, url), BUFFER)
+    return BufferedReader(_TranslatingFile(file, url), BUFFER)
 
 
-class _Explained(RawIOBase):
-    """A store's file, whose errors while it is read are ours.
+class _TranslatingFile(RawIOBase):
+    """A file of a store whose errors are translated.
 
-    Its own readline knows no bound, so that one is put around it that has one.
+    The readline of the store's file has no limit, so it is wrapped by a reader that has one.
     """
 
     def __init__(self, file: Any, url: str) -> None:
@@ -85,7 +85,7 @@ class _Explained(RawIOBase):
         return int(self._file.tell())
 
     def readinto(self, buffer: Any, /) -> int:
-        with explained(self._url):
+        with translated_errors(self._url):
             return int(self._file.readinto(buffer))
 
     def close(self) -> None:
@@ -94,28 +94,32 @@ class _Explained(RawIOBase):
 
 
 @lru_cache(maxsize=4)
-def _shared_store(kind: str) -> Any:
-    """One connection for all the files of a dump."""
-    return store_of(f"{kind}://")[0]
+def _shared_store(scheme: str) -> Any:
+    """One connection for all files of a dump."""
+    return store_of(f"{scheme}://")[0]
 
 
-def _options(kind: str) -> dict[str, Any]:
-    """Bounds on waiting, as each store wants to be told; and nothing that is remembered."""
-    if kind == "s3":
-        waiting = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS}
+def _options(scheme: str) -> dict[str, Any]:
+    """Time limits in each store's own parameters, and no caching of directory listings."""
+    if scheme == "s3":
+        timeouts = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS}
         retries = {"retries": {"max_attempts": _ATTEMPTS}}
-        return {"config_kwargs": {**waiting, **retries}, "skip_instance_cache": True}
-    if kind.startswith("http"):
+        return {"config_kwargs": {**timeouts, **retries}, "skip_instance_cache": True}
+    if scheme.startswith("http"):
         import aiohttp
 
-        waiting_http = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-        return {"client_kwargs": {"timeout": waiting_http}, "skip_instance_cache": True}
-    return {"timeout": _READ_SECONDS} if kind == "gs" else {}
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+        return {"client_kwargs": {"timeout": timeout}, "skip_instance_cache": True}
+    return {"timeout": _READ_SECONDS} if scheme == "gs" else {}
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
-    """Say in one line what a store's own errors mean."""
+def translated_errors(url: str) -> Iterator[None]:
+    """Turn a store's errors into one-line errors of this package.
+
+    Raises:
+        RunError: for every error of the store.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -124,19 +128,19 @@ def explained(url: str) -> Iterator[None]:
         ) from None
     except PermissionError as error:
         raise RunError(
-            f"the store refuses: {_short(error)}",
+            f"the store denies access: {_short(error)}",
             where=url[:200],
-            remedy="check the credentials and what they may read",
+            remedy="check the credentials and their permissions",
         ) from error
-    except _errors() as error:
+    except _store_errors() as error:
         if "credentials" in str(error).lower():
             raise RunError(
-                "there are no credentials for this store",
+                "no credentials for this store",
                 where=url[:200],
-                remedy="set them as its own tools want them, such as AWS_PROFILE",
+                remedy="set them as the store's own tools require, such as AWS_PROFILE",
             ) from error
         raise RunError(
-            f"it cannot be read: {_short(error)}",
+            f"cannot be read: {_short(error)}",
             where=url[:200],
             remedy="check the address and the network",
         ) from error
@@ -146,8 +150,8 @@ def _short(error: BaseException) -> str:
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
-def _errors() -> tuple[type[BaseException], ...]:
-    """What the packages of the stores raise beside the system's errors, of those in use."""
+def _store_errors() -> tuple[type[BaseException], ...]:
+    """The error classes of the stores in use, in addition to the system's own."""
     named = (
         ("botocore.exceptions", "BotoCoreError"),
         ("aiohttp", "ClientError"),
@@ -155,7 +159,7 @@ def _errors() -> tuple[type[BaseException], ...]:
         ("gcsfs.retry", "HttpError"),
         ("huggingface_hub.errors", "HfHubHTTPError"),
         ("httpx", "HTTPError"),
-        ("httpx2", "HTTPError"),  # what huggingface_hub asks with, by either name
+        ("httpx2", "HTTPError"),  # the client of huggingface_hub, under either name
     )
-    found = (getattr(sys.modules.get(module), name, None) for module, name in named)
-    return (OSError, ValueError, RuntimeError, *(each for each in found if each is not None))
+    loaded = (getattr(sys.modules.get(module), name, None) for module, name in named)
+    return (OSError, ValueError, RuntimeError, *(kind for kind in loaded if kind is not None))

@@ -1,8 +1,8 @@
-"""Hostile text made harmless: for terminals, Markdown, HTML and JSON.
+"""Sanitizing of untrusted text for terminals, Markdown, HTML and JSON.
 
-Text that came from a model, a log or a file name may hold markup, terminal sequences, control
-characters and bidirectional overrides. Everything a report shows passes through here. For rich,
-`plain` text goes into `rich.text.Text` objects, which read no markup.
+Text from a model, a log or a file name may contain markup, terminal sequences, control characters
+and bidirectional overrides. All text in a report passes through this module. For rich, put `plain`
+text into `rich.text.Text` objects, which do not interpret markup.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import re
 import orjson
 
 _SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # control sequences: colours, cursor moves
+    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # control sequences: colors, cursor moves
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links and device strings
-    r"|\x1b[ -/]*[0-~]?"  # every other escape
-    r"|\x9b[0-?]*[ -/]*[@-~]?"  # a control sequence begun by one byte
+    r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
+    r"|\x9b[0-?]*[ -/]*[@-~]?"  # control sequences with a one-byte introducer
 )
 _HIDDEN_CLASS = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 (but tab and newline), DEL, C1
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 (except tab and newline), DEL, C1
     "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidi
     "\ud800-\udfff"  # lone surrogates, as in file names that are not UTF-8
     "\U000e0000-\U000e007f"  # tags
@@ -30,17 +30,23 @@ _MARKDOWN_START = re.compile(r"^(\d*)([-+=.])")
 
 
 def clean_text(text: str) -> str:
-    """Replace lone surrogates, which a tokenizer may leave and UTF-8 cannot hold, by `?`."""
+    """Replace lone surrogates, which tokenizers may produce and UTF-8 cannot encode, by `?`."""
     return text.encode("utf-8", "replace").decode()
 
 
+def printable(text: str, longest: int = 80) -> str:
+    """Cut untrusted text and escape everything but printable ASCII."""
+    escaped = text[:longest].encode("ascii", "backslashreplace").decode()
+    return "".join(char if char.isprintable() else "?" for char in escaped)[:longest]
+
+
 def plain(text: str, *, limit: int | None = None, lines: bool = False) -> str:
-    """Text without anything that acts on a terminal or hides from the reader.
+    """Remove everything that controls a terminal or is invisible.
 
     Args:
         text: any text.
-        limit: cut to that many characters, the last an ellipsis.
-        lines: keep line breaks and tabs; else they become single spaces.
+        limit: cut to this many characters; the last one is an ellipsis.
+        lines: keep line breaks and tabs; by default, white space becomes single spaces.
     """
     head = text if limit is None else text[: 4 * limit + 64]
     visible = _HIDDEN.sub("", _SEQUENCE.sub("", head.replace("\r\n", "\n")))
@@ -52,12 +58,12 @@ def plain(text: str, *, limit: int | None = None, lines: bool = False) -> str:
 
 
 def html(text: str, *, limit: int | None = None, lines: bool = False) -> str:
-    """Text for an HTML element or a quoted attribute."""
+    """Escape text for an HTML element or a quoted attribute."""
     return html_module.escape(plain(text, limit=limit, lines=lines), quote=True)
 
 
 def markdown(text: str, *, limit: int | None = None) -> str:
-    """Text for a line of Markdown or a table cell: no markup, no link, no mention."""
+    """Escape text for a Markdown line or table cell: no markup, links or mentions."""
     bare = _MARKDOWN.sub(r"\\\1", plain(text, limit=limit))
     bare = html_module.escape(bare, quote=False)
     bare = bare.replace("://", "&#58;//").replace("@", "&#64;").replace("www.", "www&#46;")
@@ -65,7 +71,7 @@ def markdown(text: str, *, limit: int | None = None) -> str:
 
 
 def code_span(text: str, *, limit: int | None = None) -> str:
-    """Text as a Markdown code span, safe inside a table cell."""
+    """Make a Markdown code span that is safe inside a table cell."""
     bare = plain(text, limit=limit)
     longest = max((len(ticks) for ticks in re.findall("`+", bare)), default=0)
     fence = "`" * (longest + 1)
@@ -74,9 +80,9 @@ def code_span(text: str, *, limit: int | None = None) -> str:
 
 
 def json_bytes(data: object, *, indent: bool = False) -> bytes:
-    """JSON with every invisible character spelled out, so that printing it is harmless.
+    """Serialize to JSON that is safe to print: invisible characters are escaped.
 
-    NaN and the infinities become null. Lone surrogates, which UTF-8 cannot hold, become "?".
+    NaN and infinities become null. Lone surrogates, which UTF-8 cannot encode, become "?".
     """
     option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     try:

@@ -8,21 +8,21 @@ from collections.abc import Iterable
 from grpodoctor.errors import ConfigError
 
 _CLOSE = 0.6
-"""Ratio of `difflib` from which two names are near; below it the suggestion misleads."""
+"""Smallest `difflib` ratio of two similar names; suggestions below it mislead."""
 _MOST_LISTED = 30
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """At most three known names that are close to a mistyped one, the nearest first."""
+    """Return at most three known names similar to a mistyped one, most similar first."""
     known = list(known)
-    by_folded = {each.lower().replace("_", "-"): each for each in reversed(known)}
+    by_folded = {candidate.lower().replace("_", "-"): candidate for candidate in reversed(known)}
     folded = name.strip().lower().replace("_", "-")
     near = difflib.get_close_matches(folded, by_folded, n=3, cutoff=_CLOSE)
-    return [by_folded[each] for each in near]
+    return [by_folded[candidate] for candidate in near]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The remedy for an unknown name: the nearest names, or all of them if none is near."""
+    """Return the remedy for an unknown name: similar names, or all names if none is similar."""
     known = sorted(known)
     near = near_names(name, known)
     if near:
@@ -42,7 +42,7 @@ def check_name(name: str, known: Iterable[str], what: str, *, where: str = "") -
         where: option or key that holds the name.
 
     Raises:
-        ConfigError: if the name is unknown; the message suggests the nearest names.
+        ConfigError: if the name is unknown; the message suggests similar names.
     """
     known = tuple(known)
     if name not in known:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from grpodoctor.errors import InputError
 from grpodoctor.runs.records import Event
+from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.knobs import apply_change, knobs_of
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.treatment.requests import Refused, Request, printable, validate
+from grpodoctor.treatment.requests import Refused, Request, validate
 from grpodoctor.vocabulary.knobs import Setting
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import MAILBOX
-from grpodoctor.treatment.requests import MOST_BYTES, Refused, Request, printable
+from grpodoctor.support.safe_text import printable
+from grpodoctor.treatment.requests import MOST_BYTES, Refused, Request
 
 __all__ = ["Inbox", "Mailbox", "Refused", "Request"]
 

@@ -20,6 +20,7 @@ from pydantic import (
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.records import Event
+from grpodoctor.support.safe_text import printable
 from grpodoctor.vocabulary.knobs import Setting, check_change
 
 MOST_BYTES = 64 * 1024
@@ -192,12 +193,6 @@ def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, S
     if request.kind == "apply" and all(live_knobs[name] == new for name, new in checked.items()):
         return Refused("", "it is in force already", request)
     return checked
-
-
-def printable(text: str, longest: int = 80) -> str:
-    """Text from outside with everything but printable ASCII escaped, and cut."""
-    escaped = text[:longest].encode("ascii", "backslashreplace").decode()
-    return "".join(each if each.isprintable() else "?" for each in escaped)[:longest]
 
 
 def note_request(event: Event, request_id: str) -> Request:

@@ -134,7 +134,7 @@ def test_damage_never_ends_in_a_traceback(tmp_path: Path, suffix: str, name: str
 def test_a_bomb_is_refused(
     tmp_path: Path, suffix: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "_FREE", 1024 * 1024)
+    monkeypatch.setattr(packed, "_ALWAYS_ALLOWED", 1024 * 1024)
     start = b'{"input": "p", "output": "x", "score": 1.0, "step": 1}\n'
     if name == "metrics.jsonl":
         start = b'{"step": 1, "loss": 0.5, "reward": 0.1, "kl": 0.0, "reward_std": 0.1}\n'
@@ -143,17 +143,17 @@ def test_a_bomb_is_refused(
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(bomb)
     if name == "metrics.jsonl":
-        with pytest.raises(RunError, match="bytes come out of it"):
+        with pytest.raises(RunError, match="unpacks to more than"):
             open_run(path)
         (tmp_path / "good.jsonl").write_bytes(start)
         run = open_run(tmp_path)
         assert len(list(run.steps)) == 1
         assert isinstance(run, FrameworkRun)
-        assert any("bytes come out of it" in note for note in run.notes)
+        assert any("unpacks to more than" in note for note in run.notes)
     else:
         reader = DumpReader(dumps_among([path]), runner=runners.here)
         dict(reader.steps())
-        assert "bytes come out of it" in reader.failed[0]
+        assert "unpacks to more than" in reader.failed[0]
 
 
 def test_a_log_that_is_rotated_and_packed_while_it_is_followed_is_not_read_twice(

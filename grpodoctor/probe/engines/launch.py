@@ -26,7 +26,7 @@ from grpodoctor.probe.inputs.checksums import HUB_NAME, local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.interpreters import check_installed, python_of
 from grpodoctor.support.programs import program
-from grpodoctor.treatment.requests import printable
+from grpodoctor.support.safe_text import printable
 
 MARK = "GRPODOCTOR_PROBE"
 """Set in the environment of all that a probe starts, to its folder: by it they are found again,

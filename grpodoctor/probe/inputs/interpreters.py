@@ -16,7 +16,7 @@ from typing import Any
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.treatment.requests import printable
+from grpodoctor.support.safe_text import printable
 
 _NEEDED = {
     "vllm": ("vllm",),

@@ -38,7 +38,7 @@ class Console:
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
-        self._tail: Tail[str] = Tail(path, _text, patient=True)
+        self._tail: Tail[str] = Tail(path, _text, confirm_last_line=True)
         self._forget()
 
     def _forget(self) -> None:

@@ -22,7 +22,7 @@ from grpodoctor.frameworks.rollout_formats.catalogue import format_of_source, ma
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.records import STEPS
 from grpodoctor.support.packed_files import plain_name
-from grpodoctor.support.remote_stores import BLOCK, explained, is_remote, store_of
+from grpodoctor.support.remote_stores import BLOCK, is_remote, store_of, translated_errors
 
 MOST_BYTES = 8 * 1024**3
 """Brought here at most; what goes beyond is left out and named, the largest files first."""
@@ -80,19 +80,19 @@ def fetch_run(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> 
         RunError: if nobody knows such a place, or there is nothing, or it is not given to us.
         MissingExtraError: if the packages for such a place are not installed.
     """
-    with explained(url):
+    with translated_errors(url):
         store, root = store_of(url)
         files = list_files(store, root, url)
     if not files:
         raise RunError("there is nothing", where=url[:200], remedy="check the address")
     home = Path(tempfile.mkdtemp(prefix="grpodoctor-"))
     try:
-        with explained(url):
+        with translated_errors(url):
             elsewhere = _dumps_among(store, files, home, url)
         staying = {str(source.path) for _, source in elsewhere}
         here = [each for each in files if str(home / each.name) not in staying]
         chosen, left = _within(here, most)
-        with explained(url):
+        with translated_errors(url):
             _bring(store, chosen, home, most, told)
         single = len(files) == 1 and files[0].path.rstrip("/") == root.rstrip("/")
         found = LocalRun(home / chosen[0].name if single and chosen else home)

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, DataError, EngineError
+from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
@@ -35,7 +36,6 @@ from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.tokenizer import Tokenizer
 from grpodoctor.trainer.samples import Samples, TopK, sample_on_ranks
-from grpodoctor.treatment.requests import printable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpodoctor.errors import EngineError, MissingExtraError
+from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.engines.vllm_engine import (
     LoadResult,
@@ -23,7 +24,6 @@ from grpodoctor.trainer.engines.vllm_engine import (
 )
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.trainer.model.policy import Policy
-from grpodoctor.treatment.requests import printable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -14,6 +14,7 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from grpodoctor.errors import EngineError
+from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.engines.vllm_engine import (
     LoadResult,
@@ -23,7 +24,6 @@ from grpodoctor.trainer.engines.vllm_engine import (
     VllmResponse,
 )
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
-from grpodoctor.treatment.requests import printable
 
 _CONNECT_TIMEOUT = 5.0
 _ATTEMPTS = 3

@@ -212,7 +212,7 @@ def test_what_a_web_server_does_not_have(website: str) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host/run", "ssh://host/run", "file:///etc/passwd"])
 def test_other_kinds_of_places_are_named(url: str) -> None:
-    with pytest.raises(RunError, match="is no place that runs are read from"), fetch_run(url):
+    with pytest.raises(RunError, match="runs cannot be read from"), fetch_run(url):
         pass
 
 
