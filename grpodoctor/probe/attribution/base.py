@@ -1,4 +1,4 @@
-"""What a cause is: a hypothesis by signature, an experiment that takes it away, and what to do."""
+"""The interface of a cause: its hypothesis, its experiment and its remedies."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How the two columns of log-probabilities came about; an experiment changes it."""
+    """The origin of the two columns of log-probabilities; an experiment changes it."""
 
     learner: EngineSpec
     processing: Processing
-    """Of the learner, and of a sampler that scores."""
+    """Applies to the learner, and to a sampler that scores."""
     own_prompts: bool = False
+    """Whether the learner tokenizes the prompts itself."""
     behind: Path | None = None
-    """A folder with the same responses behind other prompts, which the learner scores."""
+    """A folder with the same responses after other prompts, which the learner scores."""
     rescored: EngineSpec | None = None
-    """The engine whose scores stand in for what the sampler said while it sampled."""
+    """The engine whose scores replace the log-probabilities that the sampler reported."""
     shift: int = 0
-    """By how many tokens the sampler's column is moved against the learner's."""
+    """Number of tokens by which the sampler's column is shifted against the learner's."""
     without_ends: bool = False
-    """Whether end tokens are left out."""
+    """Whether end tokens are excluded."""
     replay: bool = False
-    """Whether the learner is forced to the sampler's experts."""
+    """Whether the learner replays the sampler's experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,67 +53,67 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Why a cause is worth an experiment."""
+    """The reason to run a cause's experiment."""
 
     strength: float
-    """0 to 1: the share of the gap that it may explain, as far as its signature tells."""
+    """0 to 1: the share of the gap that the cause may explain, judging by its signature."""
     facts: Mapping[str, float | str] = field(default_factory=dict)
-    """What the signature has measured, for the experiment."""
+    """Measurements of the signature, passed on to the experiment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentResult:
-    """What an experiment has shown."""
+    """The result of an experiment."""
 
-    told: str
-    """One sentence with the numbers in it; `{explained}` and `{gap}` may stand in it."""
+    summary: str
+    """One sentence with its numbers."""
     after: Variant | None = None
-    """With the cause taken away; None if it could only be seen and not removed."""
+    """Without the cause; None if the cause was detected but could not be removed."""
     before: Variant | None = None
-    """What `after` is to be compared with, where that is not the variant as it was."""
+    """The variant to compare `after` with, if it is not the experiment's input."""
     explained: float | None = None
-    """Without `after`: the share of the gap that the signature gives to it."""
+    """Without `after`: the share of the gap that the signature accounts for."""
     confidence: Confidence = "proven"
-    """At most this."""
+    """The highest confidence that this result supports."""
     details: tuple[str, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Cause(ABC):
-    """Base of all causes: one class a file in `causes/`, found by looking."""
+    """Base class of all causes: one class per file below `causes/`, discovered automatically."""
 
     id: ClassVar[str]
     title: ClassVar[str]
     remedies: ClassVar[tuple[str, ...]]
     """Best first, one or two plain sentences each."""
     cost: ClassVar[int] = 1
-    """Engines that its experiment loads, roughly; 0 for arithmetic alone."""
+    """Approximate number of engines that the experiment loads; 0 for arithmetic only."""
     least: ClassVar[float] = 0.2
-    """The share of the gap that it must take away to be named."""
+    """Share of the gap that must disappear without the cause for it to be named."""
     subtle: ClassVar[bool] = False
-    """Whether it shows within rounding, which moves log-probabilities in no such way: it must then
-    take away `least` of what is more than rounding."""
+    """Whether the cause is detectable below the rounding noise because rounding leaves another
+    signature. It must then remove the share `least` of the gap in excess of rounding."""
     peels: ClassVar[bool] = True
-    """Whether it is taken away; a cause that is not is asked about what the others have left."""
+    """Whether the cause can be removed. Other causes are examined last, on the remaining gap."""
     when: ClassVar[Literal["always", "gap", "above-noise"]] = "above-noise"
-    """How large a gap must be: `always` is also asked of none, `gap` of one that may be rounding,
-    since two settings are known to differ and an experiment can tell."""
+    """Smallest gap for which the cause is examined: `always` includes no gap; `gap` includes a gap
+    that may be rounding, because two settings are known to differ and an experiment decides."""
 
     @abstractmethod
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Whether the facts and the data as they are give reason to try it; runs no engine."""
+        """Judge from facts and data whether the experiment is worthwhile; runs no engine."""
 
     @abstractmethod
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Take it away and look; None if it turned out to be nothing.
+        """Remove the cause and measure the gap; None if the cause is not present.
 
         Raises:
-            EngineError: if the engine that the experiment needs cannot do it.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the engine does not support the experiment.
+            BudgetSpentError: if the time budget is used up.
         """
 
     def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
-        """What can be said of it where no experiment could be made and most of the gap is left."""
+        """A guess for a gap that is mostly unexplained when no experiment was possible."""
         return None

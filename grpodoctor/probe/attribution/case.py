@@ -1,4 +1,4 @@
-"""What attribution is given: two engines that were measured, and all that is known of them."""
+"""The input and the result of attribution."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ class Case:
     learner: EngineSpec
     sampling: Sampling
     prompts: tuple[Mapping[str, Any], ...]
-    """As the prompts file has them: each with `text`, `messages` or `ids`."""
+    """As in the prompts file: each has `text`, `messages` or `ids`."""
     rollouts: Path
-    """The sampler's shards; with `experts` wanted where the model has routers."""
+    """The sampler's shards, with the column `experts` if the model has routers."""
     scored: Path
     """The learner's shards of the same responses."""
     processing: Processing
-    """Under which the learner has scored them."""
+    """Processing under which the learner scored them."""
     comparison: Comparison
     sampler_facts: EngineFacts
     learner_facts: EngineFacts
     own_prompts: bool = False
-    """Whether `scored` was scored after the learner's own ids of the prompts."""
+    """Whether the learner tokenized the prompts itself when it wrote `scored`."""
     differing: tuple[str, ...] | None = None
-    """Names of tensors in which the two checkpoints differ by checksum, those that only one has
-    among them; empty if they are identical, None where it is not known."""
+    """Names of tensors whose checksums differ between the two checkpoints, including tensors that
+    only one of them has; empty if all are identical, None if unknown."""
     stale: Path | None = None
-    """An older checkpoint of the model, if the user has given one."""
+    """An older checkpoint of the model, if the user named one."""
     controls: tuple[Control, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """What became of a case."""
+    """The result of attribution for one case."""
 
     causes: tuple[NamedCause, ...]
-    """The largest share of the gap first; empty if there is nothing to explain."""
+    """Sorted by share of the gap, largest first; empty if there is nothing to explain."""
     verdict: str
     """One sentence: do the engines agree, and if not, why."""
     gap: float
-    """k3 of the tokens that attribution has looked at, in nats per token."""
+    """k3 of the tokens that attribution used, in nats per token."""
     noise: float | None
-    """k3 that rounding to the coarser of the two precisions amounts to in this model; None if it
-    was not measured."""
+    """k3 that rounding to the coarser of the two precisions causes in this model; None if not
+    measured."""
     left: float | None
     """Share of the gap that no cause explains; None if there is nothing to explain."""
     notes: tuple[str, ...] = ()
-    """Experiments that could not be made, and why."""
+    """Experiments that could not be run, and the reasons."""

@@ -1,24 +1,22 @@
-"""All causes, found by looking: a module in `causes/` is enough."""
+"""All causes; a module below `causes/` registers itself."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from functools import lru_cache
 
 import grpodoctor.probe.attribution.causes
 from grpodoctor.probe.attribution.base import Cause
+from grpodoctor.support.discovery import modules_below
 
 
 @lru_cache(maxsize=1)
 def all_causes() -> tuple[Cause, ...]:
     """One instance of every cause, by id."""
-    package = grpodoctor.probe.attribution.causes
-    found: list[Cause] = []
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        for kind in vars(importlib.import_module(module.name)).values():
-            own = inspect.isclass(kind) and kind.__module__ == module.name
-            if own and issubclass(kind, Cause) and not inspect.isabstract(kind):
-                found.append(kind())
-    return tuple(sorted(found, key=lambda cause: cause.id))
+    causes: list[Cause] = []
+    for module in modules_below(grpodoctor.probe.attribution.causes):
+        for value in vars(module).values():
+            defined_here = inspect.isclass(value) and value.__module__ == module.__name__
+            if defined_here and issubclass(value, Cause) and not inspect.isabstract(value):
+                causes.append(value())
+    return tuple(sorted(causes, key=lambda cause: cause.id))

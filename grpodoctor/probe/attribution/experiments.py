@@ -1,4 +1,4 @@
-"""The workbench of attribution: runs the experiments' engines and reads their answers."""
+"""Runs the engines of attribution's experiments and reads their output."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 EXACT = 2e-9
-"""k3 of a gap that is none: |Δlogp| of 6e-5, what float32 rounds a dozen layers to."""
+"""k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen
+layers."""
 _PART_TOKENS = 64_000
 _FEWEST, _MOST = 64, 256
-"""Responses of an experiment."""
+"""Bounds on the number of responses in an experiment."""
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
 _CONFIG_BYTES = 4 << 20
 
 QUIET = 4.0
-"""A gap of so many times the noise is rounding: two engines round independently, which doubles
-it, and their kernels sum in another order (`python -m tests.benchmarks attribution`)."""
+"""A gap up to this multiple of the noise counts as rounding: two engines round independently, which
+doubles it, and their kernels sum in different orders (`python -m tests.benchmarks attribution`)."""
 
 COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
-"""Precisions, the larger the coarser."""
+"""Rank of each precision; a higher rank is coarser."""
 _OTHER_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
-"""k3 where the learner cannot be asked: ten times what sound engines show on the tiny models of
-`python -m tests.benchmarks attribution`, since larger ones round more."""
+"""Assumed k3 of rounding if the learner cannot measure it: ten times the value of healthy engines
+on the tiny models of `python -m tests.benchmarks attribution`, because larger models round more."""
 
 
 class Experiments:
-    """Experiments on a part of a case's responses; each scoring is done once."""
+    """Runs experiments on a part of a case's responses; scores each job once."""
 
     def __init__(self, runner: JobRunner, case: Case) -> None:
         self.runner, self.case = runner, case
         self.rollouts = runner.part_of(case.rollouts, self._responses())
         self.named: set[str] = set()
-        """Causes that were found already, by id."""
+        """Ids of the causes named so far."""
         self._scores: dict[tuple[str, ScoreJob], Floats] = {}
 
     def _responses(self) -> int:
@@ -66,11 +67,11 @@ class Experiments:
         return int(np.clip(_PART_TOKENS / max(per_response, 1), _FEWEST, _MOST))
 
     def first(self) -> Variant:
-        """The measurement as it was made, with the columns that signatures need.
+        """The original measurement, with the columns that signatures need.
 
         Raises:
-            EngineError: if the learner cannot score the part again and its shards do not fit.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the learner cannot score the part again and its shards do not match.
+            BudgetSpentError: if the time budget is used up.
         """
         case = self.case
         setup = Setup(case.learner, case.processing, case.own_prompts)
@@ -83,23 +84,23 @@ class Experiments:
         try:
             (scored,) = self.runner.run(case.learner, [replace(job, want=want)])
         except EngineError:
-            scored = case.scored  # a recorded learner says what it once said, and no more
+            scored = case.scored  # a recorded learner has no further columns
         tokens = Tokens.read(self.rollouts, scored)
         self._scores[case.learner.key, job] = tokens.learner_N
         return Variant(setup, tokens)
 
     def vary(self, variant: Variant, **changes: Any) -> Variant:
-        """Another setup on the same tokens.
+        """The same tokens under another setup.
 
         Raises:
-            EngineError: if an engine cannot do what is asked.
-            BudgetSpentError: if there is no time left.
+            EngineError: if an engine does not support the setup.
+            BudgetSpentError: if the time budget is used up.
         """
         setup = replace(variant.setup, **changes)
         tokens = variant.tokens
         other = setup.rescored
         if other is not None and other != variant.setup.rescored:
-            # What engines say of given tokens is of the whole distribution at temperature 1.
+            # Engines score given tokens under the whole distribution at temperature 1.
             setup = replace(setup, processing=Processing())
             sampler_N = self.score(other, setup.processing)
             tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
@@ -128,8 +129,8 @@ class Experiments:
         """An engine's log-probabilities of the part's tokens, shape (N,).
 
         Raises:
-            EngineError: if it cannot.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the engine cannot score.
+            BudgetSpentError: if the time budget is used up.
         """
         job = ScoreJob(
             rollouts=behind or self.rollouts,
@@ -148,15 +149,15 @@ class Experiments:
         *,
         own_prompts: bool = False,
     ) -> list[Floats]:
-        """The same under several processings, the engine loaded once."""
+        """Like `score` under several processings, loading the engine once."""
         jobs = [
-            ScoreJob(rollouts=self.rollouts, processing=each, own_prompts=own_prompts)
-            for each in processings
+            ScoreJob(rollouts=self.rollouts, processing=processing, own_prompts=own_prompts)
+            for processing in processings
         ]
         return self._scored(engine, jobs)
 
     def _scored(self, engine: EngineSpec, jobs: Sequence[ScoreJob]) -> list[Floats]:
-        """What was scored before is not asked for again, whatever columns came with it."""
+        """Score the jobs that have no scores yet."""
         missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._scores]
         if missing:
             for job, folder in zip(missing, self.runner.run(engine, missing), strict=True):
@@ -166,13 +167,13 @@ class Experiments:
 
     @cached_property
     def noise(self) -> float:
-        """k3 that rounding to the coarser of the two precisions amounts to in this model.
+        """k3 that rounding to the coarser of the two precisions causes in this model.
 
-        Where the learner cannot be asked, what it amounts to in other models.
+        If the learner cannot measure it, the value of other models.
         """
-        # What does not tell its precision is taken for what engines mostly have.
-        told = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
-        coarse = max(told, key=lambda dtype: COARSE[dtype])
+        # bfloat16 is the most common precision, so it is assumed where none is reported.
+        dtypes = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
+        coarse = max(dtypes, key=lambda dtype: COARSE[dtype])
         if coarse == "float32":
             return EXACT
         processing = self.case.processing
@@ -187,7 +188,7 @@ class Experiments:
         return max(difference_gap(exact_N, rounded_N), EXACT)
 
     def is_loud(self, gap: float) -> bool:
-        """Whether a gap is more than rounding amounts to."""
+        """Whether a gap exceeds rounding."""
         return gap > EXACT and gap > QUIET * self.noise
 
     @property
@@ -198,7 +199,7 @@ class Experiments:
 
     @cached_property
     def sampled_prompts(self) -> dict[int, list[int]]:
-        """The ids behind which each prompt's responses were drawn, as the sampler tells them."""
+        """Each prompt's token ids as the sampler reports them, by prompt number."""
         ids: dict[int, list[int]] = {}
         for shard in read_shards(self.rollouts):
             parts = np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1])
@@ -207,16 +208,16 @@ class Experiments:
         return ids
 
     def learner_prompts(self) -> list[list[int]]:
-        """What the learner makes of the prompts.
+        """The prompts' token ids as the learner tokenizes them.
 
         Raises:
-            EngineError: if it has no tokenizer.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the learner has no tokenizer.
+            BudgetSpentError: if the time budget is used up.
         """
         return _read_ids(self.runner.run(self.case.learner, [TokenizeJob()])[0])
 
     def behind(self, prompts: Mapping[int, Sequence[int]]) -> Path:
-        """A folder with the part's responses behind other prompts, by their numbers."""
+        """Create a folder with the part's responses after other prompts, keyed by prompt number."""
         ids = [{"ids": list(prompts.get(n, ()))} for n in range(max(prompts) + 1)]
         key = content_key("behind", rollouts_key(self.rollouts), ids)
         folder = self.scratch(f"behind-{key}")
@@ -228,28 +229,30 @@ class Experiments:
         return folder
 
     def variants_behind(self, variant: Variant, folders: Sequence[Path]) -> list[Variant]:
-        """The variant with the learner behind other prompts, loaded once for all of them.
+        """Variants in which the learner scores after other prompts; loads the learner once.
 
         Raises:
-            EngineError: if it cannot score so.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the learner cannot score after given prompts.
+            BudgetSpentError: if the time budget is used up.
         """
         setup = variant.setup
         jobs = [
-            ScoreJob(rollouts=each, processing=setup.processing, own_prompts=True)
-            for each in folders
+            ScoreJob(rollouts=folder, processing=setup.processing, own_prompts=True)
+            for folder in folders
         ]
         self._scored(setup.learner, jobs)
-        return [self.vary(variant, behind=each) for each in folders]
+        return [self.vary(variant, behind=folder) for folder in folders]
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The `config.json` of both models with what their options override; empty if not here."""
+        """Both models' `config.json` with the overrides of engine options; empty if not local."""
         engines = self.case.sampler, self.case.learner
-        sampler, learner = (read_config(model_path(each)) | _overrides(each) for each in engines)
+        sampler, learner = (
+            read_config(model_path(engine)) | _overrides(engine) for engine in engines
+        )
         return sampler, learner
 
     def scratch(self, name: str) -> Path:
-        """A folder for something that an experiment makes; the same on each probe."""
+        """A folder for files of an experiment; a repeated probe uses the same folder."""
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:80]
         folder = self.case.scored.parent / "attribution" / safe
         folder.mkdir(parents=True, exist_ok=True)
@@ -257,19 +260,19 @@ class Experiments:
 
 
 def computes_in(facts: EngineFacts) -> str:
-    """The precision of an engine's activations; llama.cpp has names of its own."""
-    told = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
-    return _OTHER_NAMES.get(told.lower().removeprefix("all "), told)
+    """The precision of an engine's activations; llama.cpp uses names of its own."""
+    dtype = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
+    return _OTHER_NAMES.get(dtype.lower().removeprefix("all "), dtype)
 
 
 def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:
-    """The same engine computing in another precision throughout."""
+    """The same engine with all computation in another precision."""
     autocast = {"autocast": None} if "autocast" in engine.options else {}
     return engine.with_options(dtype=dtype, **autocast)
 
 
 def model_path(engine: EngineSpec) -> Path:
-    """The model that an engine is given; a name on the hub is a path that is not there."""
+    """The model directory of an engine; a hub name gives a path that does not exist."""
     return local_model(model_of(engine)[0]) or Path(model_of(engine)[0])
 
 
@@ -283,14 +286,14 @@ def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
 def _overrides(engine: EngineSpec) -> dict[str, Any]:
     """Keys of `config.json` that vLLM's `hf_overrides` sets."""
     try:
-        told = json.loads(str(engine.options.get("hf_overrides", "{}")))
+        overrides = json.loads(str(engine.options.get("hf_overrides", "{}")))
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return overrides if isinstance(overrides, dict) else {}
 
 
 def difference_gap(one_N: Floats, other_N: Floats) -> float:
-    """k3 between two scorings of the same tokens, in the direction of a learner and a sampler."""
+    """k3 between two scorings of the same tokens, the first as learner, the second as sampler."""
     nothing_B = np.zeros(0, np.int64)
     return Tokens(
         sampler_N=other_N,
@@ -306,7 +309,7 @@ def difference_gap(one_N: Floats, other_N: Floats) -> float:
 
 
 def read_config(model: Path) -> dict[str, Any]:
-    """A model directory's `config.json`; empty if there is none that can be read."""
+    """A model directory's `config.json`; empty if it is missing or unreadable."""
     path = model / "config.json"
     try:
         if path.stat().st_size > _CONFIG_BYTES:
@@ -321,10 +324,10 @@ def _read_ids(folder: Path) -> list[list[int]]:
     path = folder / "ids.json"
     try:
         ids = json.loads(path.read_text(encoding="utf-8"))
-        return [[int(each) for each in prompt] for prompt in ids]
+        return [[int(token) for token in prompt] for prompt in ids]
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise EngineError(
-            "the engine's ids of the prompts cannot be read",
+            "cannot read the engine's prompt ids",
             where=str(path),
-            remedy="delete it and probe again",
+            remedy="delete the file and probe again",
         ) from error

@@ -1,4 +1,4 @@
-"""Finds out why two engines differ: explain the largest part, take it away, explain the rest."""
+"""Attribution: find the largest cause of a gap, remove it, and continue with the remaining gap."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
 _WHOLE = 0.9
-"""Who explains so much of what is left needs no competitor."""
+"""A cause that explains this share of the remaining gap is accepted without trying others."""
 _PROVEN = 0.5
-"""Who takes away less than this may only have moved the rounding."""
+"""Below this share, a removed cause may only have changed the rounding."""
 _MOST_CAUSES = 6
 _WORTH_NAMING = 0.03
-"""Of the whole gap, for a second cause."""
+"""Smallest share of the whole gap for a further cause."""
 _FINITE = 0.98
-"""Of the tokens that were finite before an experiment: one that loses more of them has not taken
-the gap away but the tokens."""
+"""Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
+gap."""
 
 
 def attribute(runner: JobRunner, case: Case) -> tuple[NamedCause, ...]:
-    """Why the engines of a case differ, the largest share of the gap first.
+    """The causes of a case's gap, the largest share first.
 
-    Empty if there is nothing to explain. Where the budget ends, what is known until then.
+    Empty if there is nothing to explain. If the budget runs out, the causes found so far.
 
     Raises:
         EngineError: if the shards of the measurement cannot be read.
@@ -40,7 +40,7 @@ def attribute(runner: JobRunner, case: Case) -> tuple[NamedCause, ...]:
 
 
 def investigate(runner: JobRunner, case: Case) -> Attribution:
-    """The same with the verdict, the noise, and what could not be tried.
+    """The causes of a case's gap, with the verdict, the noise and the experiments not run.
 
     Raises:
         EngineError: if the shards of the measurement cannot be read.
@@ -50,12 +50,12 @@ def investigate(runner: JobRunner, case: Case) -> Attribution:
 
 @dataclass(slots=True)
 class _Tried:
-    """A cause whose experiment was made."""
+    """A cause whose experiment was run."""
 
     cause: Cause
     outcome: ExperimentResult
     share: float
-    """Of what was left before."""
+    """Share of the gap that remained before the experiment."""
 
 
 class _Investigation:
@@ -75,10 +75,10 @@ class _Investigation:
         try:
             self._investigate()
         except BudgetSpentError:
-            self.notes.append("the time ended before every experiment was made")
+            self.notes.append("the time budget ended before all experiments were run")
         causes = tuple(sorted(self.named, key=_rank))
         gap = self.first.gap if self.first else math.nan
-        found = Attribution(
+        attribution = Attribution(
             causes=causes,
             verdict="",
             gap=gap,
@@ -86,7 +86,7 @@ class _Investigation:
             left=None if self._is_quiet(gap) and not causes else max(0.0, self.left),
             notes=tuple(dict.fromkeys(self.notes)),
         )
-        return verdict_of(self.experiments.case, found, quiet=self._is_quiet(self._gap()))
+        return verdict_of(self.experiments.case, attribution, quiet=self._is_quiet(self._gap()))
 
     def _gap(self) -> float:
         return self.variant.gap if self.variant else math.nan
@@ -97,14 +97,14 @@ class _Investigation:
             self.noise = self.experiments.noise
         while len(self.named) < _MOST_CAUSES and self._round(self.variant):
             pass
-        self._look()
+        self._examine_remainder()
 
     def _is_quiet(self, gap: float) -> bool:
-        """Whether a gap is what rounding amounts to."""
+        """Whether a gap is no larger than rounding."""
         return not gap > max(EXACT, QUIET * (self.noise or 0.0))
 
     def _round(self, variant: Variant) -> bool:
-        """Try what is suspected; take away what explains most. Whether anything did."""
+        """Run the experiments; remove the cause that explains most. False if none explains the gap."""
         best: _Tried | None = None
         for cause, hypothesis in self._hypotheses(variant, peels=True):
             tried = self._try(cause, variant, hypothesis)
@@ -118,35 +118,37 @@ class _Investigation:
         return True
 
     def _settled(self, tried: _Tried) -> bool:
-        """Whether nothing but rounding is left, where before there was more."""
+        """Whether the experiment reduced a gap above rounding to rounding."""
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return False
         return self._is_quiet(after.gap) and (tried.cause.subtle or not self._is_quiet(before.gap))
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
-        """Who is asked, in the order of strength, arithmetic before engines."""
+        """The causes to examine, strongest first, arithmetic before engines."""
         taken = self.experiments.named
         quiet = self._is_quiet(variant.gap)
-        asked = []
+        candidates = []
         for cause in all_causes():
-            if cause.peels != peels or cause.id in taken or not _bears(cause, variant, quiet=quiet):
+            if cause.peels != peels or cause.id in taken:
+                continue
+            if not _is_relevant(cause, variant, quiet=quiet):
                 continue
             hypothesis = cause.hypothesize(self.experiments, variant)
             if hypothesis is not None:
-                asked.append((cause, hypothesis))
-        asked.sort(key=lambda pair: (pair[0].cost > 0, -pair[1].strength, pair[0].cost))
-        yield from asked
+                candidates.append((cause, hypothesis))
+        candidates.sort(key=lambda pair: (pair[0].cost > 0, -pair[1].strength, pair[0].cost))
+        yield from candidates
 
     def _try(self, cause: Cause, variant: Variant, hypothesis: Hypothesis) -> _Tried | None:
         try:
             outcome = cause.experiment(self.experiments, variant, hypothesis)
         except EngineError as error:
-            self.notes.append(f"{cause.id} could not be tried: {error.what}")
+            self.notes.append(f"experiment for {cause.id} failed: {error.what}")
             return None
         if outcome is None:
             return None
-        if outcome.after is None:  # seen beyond doubt, and no part of the gap
+        if outcome.after is None:  # detected with certainty, but not part of the gap
             self._name(cause, outcome, outcome.explained, {}, proven=True)
             return None
         before, after = outcome.before or variant, outcome.after
@@ -155,12 +157,12 @@ class _Investigation:
             return None
         if not _keeps_tokens(before, after):
             return None
-        # A gap that is gone is gone, however few responses have had it.
+        # A gap that disappears is not chance, however few responses had it.
         by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
         return None if by_chance else _Tried(cause, outcome, share)
 
     def _reaches(self, cause: Cause, before: Variant, after: Variant) -> bool:
-        """Whether a cause takes away its part of what is more than rounding."""
+        """Whether removing the cause removes enough of the gap in excess of rounding."""
         beyond = max(before.gap - (self.noise or 0.0), 0.0)
         return before.gap - after.gap > cause.least * beyond
 
@@ -170,7 +172,7 @@ class _Investigation:
             return
         sure = tried.share >= _PROVEN or self._settled(tried)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
-        # An experiment may compare within a part of the gap, such as what is left in scores.
+        # An experiment may concern a part of the gap, such as the gap between scores.
         part = min(1.0, before.gap / self.variant.gap) if self.variant and self.variant.gap else 1.0
         self._name(tried.cause, tried.outcome, tried.share * part, figures, proven=sure)
         self.left *= 1 - tried.share * part
@@ -196,32 +198,32 @@ class _Investigation:
                 title=cause.title,
                 confidence=confidence,
                 explained=explained,
-                told=outcome.told,
+                summary=outcome.summary,
                 details=outcome.details,
                 figures={**figures, **outcome.figures},
                 remedies=cause.remedies,
             )
         )
 
-    def _look(self) -> None:
-        """Ask the causes that can be seen and not taken away about what is left."""
+    def _examine_remainder(self) -> None:
+        """Examine the causes that can be detected but not removed on the remaining gap."""
         if self.variant is None:
             return
         for cause, hypothesis in self._hypotheses(self.variant, peels=False):
             try:
                 outcome = cause.experiment(self.experiments, self.variant, hypothesis)
             except EngineError as error:
-                self.notes.append(f"{cause.id} could not be tried: {error.what}")
+                self.notes.append(f"experiment for {cause.id} failed: {error.what}")
                 continue
             if outcome is not None:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
                 self.left *= 1 - (outcome.explained or 0.0)
-        named = any((each.explained or 0.0) >= _PROVEN for each in self.named)
+        named = any((cause.explained or 0.0) >= _PROVEN for cause in self.named)
         if not named and not self._is_quiet(self.variant.gap):
             self._guess(self.variant)
 
     def _guess(self, variant: Variant) -> None:
-        """Most of the gap is left: what may it be that could not be tried?"""
+        """Name possible causes of a mostly unexplained gap that no experiment could test."""
         for cause in all_causes():
             outcome = (
                 None
@@ -232,14 +234,14 @@ class _Investigation:
                 self._name(cause, outcome, None, {}, proven=False)
 
 
-def _bears(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
+def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
     if cause.when == "always":
         return True
     return variant.gap > EXACT and (cause.when == "gap" or not quiet)
 
 
 def _keeps_tokens(before: Variant, after: Variant) -> bool:
-    """Whether the tokens that count have kept their log-probabilities, save for a few."""
+    """Whether nearly all tokens kept a finite log-probability."""
     if after.setup.shift != before.setup.shift:
         return True
     lost_N = before.tokens.finite_N & after.tokens.counted_N & ~after.tokens.finite_N
@@ -247,5 +249,5 @@ def _keeps_tokens(before: Variant, after: Variant) -> bool:
 
 
 def _rank(named: NamedCause) -> tuple[float, int]:
-    sureness = {"proven": 0, "likely": 1, "possible": 2}[named.confidence]
-    return -(named.explained if named.explained is not None else -1.0), sureness
+    certainty = {"proven": 0, "likely": 1, "possible": 2}[named.confidence]
+    return -(named.explained if named.explained is not None else -1.0), certainty

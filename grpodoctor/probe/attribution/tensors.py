@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint by name, and the groups in which they are exchanged."""
+"""Tensor names of a checkpoint, and the groups in which experiments exchange them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
     "experts": r"experts",
     "MLP": r"mlp\.(gate_proj|up_proj|down_proj|gate_up_proj|fc|c_)|feed_forward",
 }
-"""Regular expressions over tensor and module names, one for each kind of them."""
+"""Regular expressions over tensor and module names, by kind of module."""
 PROJECTIONS = {
     "queries": r"q_proj",
     "keys": r"k_proj",
@@ -30,12 +30,12 @@ PROJECTIONS = {
     "up-projections": r"up_proj",
     "down-projections": r"down_proj",
 }
-"""The same of what these are made of, in the names of most families."""
+"""The same for single projections, as most families name them."""
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 
 
 def tensor_names(model: Path) -> tuple[str, ...]:
-    """The names of a checkpoint's tensors; empty if it has none that can be read."""
+    """Tensor names of a checkpoint; empty if it has no readable tensors."""
     try:
         checkpoint = open_checkpoint(str(model))
     except ModelError:
@@ -44,7 +44,7 @@ def tensor_names(model: Path) -> tuple[str, ...]:
 
 
 def kinds_of(names: Sequence[str], among: Mapping[str, str] = KINDS) -> dict[str, str]:
-    """The kinds of tensors that occur, with their regular expressions."""
+    """The kinds of tensors that occur among the names, with their regular expressions."""
     return {
         kind: pattern
         for kind, pattern in among.items()
@@ -53,23 +53,23 @@ def kinds_of(names: Sequence[str], among: Mapping[str, str] = KINDS) -> dict[str
 
 
 def layers_of(names: Sequence[str], pattern: str) -> list[int]:
-    """The layers in which a kind of tensors occurs."""
+    """The layers that contain a kind of tensor."""
     found = (_LAYER.search(name) for name in names if re.search(pattern, name))
     return sorted({int(match.group(1)) for match in found if match})
 
 
 def in_layers(pattern: str, layers: Sequence[int]) -> str:
-    """A kind of tensors in some layers only, as a regular expression."""
+    """Regular expression for a kind of tensor in some layers only."""
     numbers = "|".join(map(str, layers))
     return rf"\.(?:layers|h|blocks)\.(?:{numbers})\.(?=.*(?:{pattern}))"
 
 
 def other_checkpoints(experiments: Experiments) -> list[Path]:
-    """Directories whose weights the sampler may hold in part or in whole, the likeliest first."""
+    """Directories whose weights the sampler may use in part or in whole, likeliest first."""
     case = experiments.case
     own = model_path(case.learner).resolve()
-    named = [case.sampler.options.get("sync"), model_path(case.sampler), case.stale]
-    candidates = dict.fromkeys(Path(str(each)).resolve() for each in named if each)
+    paths = [case.sampler.options.get("sync"), model_path(case.sampler), case.stale]
+    candidates = dict.fromkeys(Path(str(path)).resolve() for path in paths if path)
     return [
         path
         for path in candidates
@@ -78,11 +78,11 @@ def other_checkpoints(experiments: Experiments) -> list[Path]:
 
 
 def untied(experiments: Experiments, model: Path) -> Path:
-    """A model directory whose output head is a tensor of its own; the same one if it was before.
+    """A model directory with untied embeddings; the given one if it is untied already.
 
-    An engine may keep the head as a copy of tied embeddings, and forget it in a sync. The directory
-    is made of links, a configuration and the head; it can be loaded through `weights` alone, since
-    it has more files than transformers looks for.
+    An engine may store the head as a copy of tied embeddings and miss it in a sync. The new
+    directory consists of links, a configuration and the head. Load it through `weights` only: it
+    has more files than transformers expects.
     """
     config = read_config(model)
     if not config.get("tie_word_embeddings"):
@@ -103,7 +103,7 @@ def untied(experiments: Experiments, model: Path) -> Path:
 
 
 def _alone(name: str, tensor: Tensor) -> bytes:
-    """A safetensors file of one tensor."""
+    """The content of a safetensors file with one tensor."""
     entry = {"dtype": tensor.kind, "shape": tensor.shape, "data_offsets": [0, tensor.size]}
     header = json.dumps({name: entry}).encode()
     header += b" " * (-len(header) % 8)
@@ -111,7 +111,7 @@ def _alone(name: str, tensor: Tensor) -> bytes:
 
 
 def link_files(source: Path, folder: Path, *, without: Sequence[str] = ()) -> None:
-    """Link a directory's files into another one."""
+    """Link a directory's files into another directory."""
     for path in source.iterdir():
         link = folder / path.name
         if path.is_file() and path.name not in without and not link.exists():
@@ -119,6 +119,6 @@ def link_files(source: Path, folder: Path, *, without: Sequence[str] = ()) -> No
 
 
 def write_once(path: Path, content: bytes) -> None:
-    """Write a file unless it says so already: one that is not touched is not run anew."""
+    """Write a file unless its content is the same: unchanged files keep their cached results."""
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)

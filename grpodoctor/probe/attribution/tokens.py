@@ -1,4 +1,4 @@
-"""The tokens that attribution looks at: both sides' log-probabilities, side by side in memory."""
+"""The tokens of attribution: both sides' log-probabilities in memory."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 MOST_TOKENS = 400_000
-"""Held in memory at once; with the contract's temperatures about 100 MB."""
+"""Upper bound on tokens in memory; about 100 MB with the contract's temperatures."""
 _CLIP = 5.0
-"""|log p - log p'| beyond which a token counts as this far off: k3 grows exponentially, and one
-token in a thousand would speak for all others."""
+"""Upper bound on |log p - log p'| per token: k3 grows exponentially, and one token in a thousand
+would otherwise dominate the mean."""
 _SIGNIFICANT = 3.0
-"""Standard errors over responses."""
+"""In standard errors over responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """N tokens of B responses; what is None was not told. Columns are the learner's."""
+    """N tokens of B responses. Optional columns belong to the learner and are None if missing."""
 
     sampler_N: Floats
-    """Log-probabilities; NaN where there is none."""
+    """Log-probabilities; NaN where missing."""
     learner_N: Floats
     lengths_B: Integers
     prompt_B: Integers
@@ -48,14 +48,14 @@ class Tokens:
     sampler_experts_NLK: NDArray[np.int16] | None = None
     learner_experts_NLK: NDArray[np.int16] | None = None
     surplus_N: Floats | None = None
-    """log p + entropy of the learner as first scored; its mean is 0 for tokens drawn by it."""
+    """log p + entropy of the learner's first scoring; its mean is 0 for tokens drawn from it."""
     counted_N: Flags
-    """Which tokens are looked at."""
+    """Which tokens count."""
     ids_N: Integers | None = None
 
     @classmethod
     def of(cls, pairs: list[tuple[Shard, Shard]]) -> Self:
-        """The tokens of shards side by side."""
+        """The tokens of pairs of shards."""
         left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         sampler_N = _joined(left, "logprobs_N").astype(np.float64)
         learner_N = _joined(right, "logprobs_N").astype(np.float64)
@@ -82,10 +82,10 @@ class Tokens:
 
     @classmethod
     def read(cls, sampled: Path, scored: Path) -> Self:
-        """The tokens of two folders, whole responses up to `MOST_TOKENS`.
+        """The tokens of two folders, in whole responses, up to `MOST_TOKENS`.
 
         Raises:
-            EngineError: if they do not hold the same responses, or none.
+            EngineError: if the folders contain different responses, or none.
         """
         pairs: list[tuple[Shard, Shard]] = []
         tokens = 0
@@ -97,23 +97,25 @@ class Tokens:
                 break
         if not tokens:
             raise EngineError(
-                "there is no token to compare", where=str(sampled), remedy="delete it, probe again"
+                "no tokens to compare",
+                where=str(sampled),
+                remedy="delete the folder and probe again",
             )
         return cls.of(pairs)
 
     @cached_property
     def rows_N(self) -> Integers:
-        """Which response each token belongs to."""
+        """Response of each token."""
         return np.repeat(np.arange(self.lengths_B.size), self.lengths_B)
 
     @cached_property
     def starts_B(self) -> Integers:
-        """Where each response begins."""
+        """Index of each response's first token."""
         return np.cumsum(self.lengths_B) - self.lengths_B
 
     @cached_property
     def positions_N(self) -> Integers:
-        """Where in its response each token stands, from 0."""
+        """Position of each token in its response, from 0."""
         return np.arange(self.sampler_N.size) - self.starts_B[self.rows_N]
 
     @cached_property
@@ -128,7 +130,7 @@ class Tokens:
 
     @cached_property
     def terms_N(self) -> Floats:
-        """k3 of each token, 0 for those that do not take part."""
+        """k3 of each token; 0 for tokens that do not count."""
         clipped_N = np.clip(np.where(self.finite_N, self.difference_N, 0.0), -_CLIP, _CLIP)
         return k3(clipped_N)
 
@@ -156,37 +158,37 @@ class Tokens:
 
     @cached_property
     def last_N(self) -> Flags:
-        """The last token of each response that an end token has ended."""
+        """The last token of each response that ended with an end token."""
         last_N = np.zeros(self.sampler_N.size, np.bool_)
         ends_B = self.starts_B + self.lengths_B - 1
         last_N[ends_B[self.ended_B & (self.lengths_B > 0)]] = True
         return last_N
 
     def where(self, wanted_N: Flags) -> Tokens:
-        """The same tokens, of which only those count that did and are wanted."""
+        """The same tokens, counting only those that are also wanted."""
         return replace(self, counted_N=self.counted_N & wanted_N)
 
     def with_learner(self, learner_N: Floats) -> Tokens:
-        """The same tokens under other log-probabilities of the learner."""
+        """The same tokens with other log-probabilities of the learner."""
         return replace(self, learner_N=learner_N)
 
     def with_sampler(self, sampler_N: Floats) -> Tokens:
-        """The same tokens under other log-probabilities of the sampler."""
+        """The same tokens with other log-probabilities of the sampler."""
         return replace(self, sampler_N=sampler_N)
 
     def share_at(self, wanted_N: Flags) -> float:
-        """The share of the gap that some tokens carry."""
+        """Share of the gap on some tokens."""
         total = float(self.terms_N.sum())
         return float(self.terms_N[wanted_N].sum()) / total if total > 0 else 0.0
 
     def mean_at(self, wanted_N: Flags) -> float:
-        """k3 per token among some tokens; 0 if there is none."""
+        """Mean k3 of some tokens; 0 if there are none."""
         at = wanted_N & self.finite_N
         return float(self.terms_N[at].mean()) if at.any() else 0.0
 
 
 def _head(shard: Shard, tokens: int) -> Shard:
-    """The first responses of a shard that have no more than so many tokens, one at the least."""
+    """The first responses of a shard with at most this many tokens, but at least one response."""
     count = max(1, int(np.searchsorted(shard.response_offsets[1:], tokens, side="right")))
     if count >= shard.prompt_B.size:
         return shard
@@ -205,9 +207,9 @@ def _head(shard: Shard, tokens: int) -> Shard:
 
 
 def significant(before: Tokens, after: Tokens) -> bool:
-    """Whether the gap of the same tokens is smaller by more than chance among responses.
+    """Whether the gap of the same tokens fell by more than chance among responses.
 
-    Where tokens were left out, it is: what they carried is no estimate.
+    True if tokens were excluded: their share of the gap is known exactly.
     """
     if not np.array_equal(before.counted_N, after.counted_N):
         return True

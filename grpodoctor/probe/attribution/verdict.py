@@ -1,4 +1,4 @@
-"""The one sentence that a person reads first."""
+"""The verdict of attribution: the sentence that a person reads first."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from grpodoctor.probe.comparison.severity import without_numbers
 from grpodoctor.probe.results.results import NamedCause
 
 _WORTH_SAYING = 0.1
-"""Of the gap left unexplained."""
+"""Smallest unexplained share of the gap that the verdict mentions."""
 _SURE = {"proven": "", "likely": "likely ", "possible": "possibly "}
 
 
 def verdict_of(case: Case, found: Attribution, *, quiet: bool) -> Attribution:
-    """The same with its verdict.
+    """Add the verdict to an attribution.
 
     Args:
-        case: what was attributed.
-        found: what came of it.
-        quiet: whether what is left is what rounding amounts to.
+        case: the input of attribution.
+        found: its result without a verdict.
+        quiet: whether the remaining gap is rounding.
     """
     if math.isnan(found.gap):
-        text = "No token has a finite log-probability on both sides, or no time was left to look."
+        text = "No token has a finite log-probability on both sides, or the time budget ended."
     elif not found.causes:
         text = without_numbers(case.comparison) + _without_causes(case, found, quiet=quiet)
     else:
@@ -36,16 +36,16 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
     sampler, learner = computes_in(case.sampler_facts), computes_in(case.learner_facts)
     if not quiet:
         return (
-            f"The engines differ (k3 {found.gap:.2g} nats per token), and no experiment that could "
-            "be made here took the difference away."
+            f"The engines differ (k3 {found.gap:.2g} nats per token). No experiment that was possible "
+            "here removed the difference."
         )
     if found.gap == 0:
-        return "The engines agree: every log-probability is the same to the bit."
+        return "The engines agree: all log-probabilities are bit-identical."
     if found.noise is None or found.gap <= found.noise / 100 or sampler == learner == "float32":
         return f"The engines agree: k3 is {found.gap:.2g} nats per token, which is rounding."
     return (
-        f"The engines agree as far as {sampler} against {learner} can: k3 is {found.gap:.2g} nats "
-        f"per token, and rounding alone moves this model by {found.noise:.2g}."
+        f"The engines agree within the precision of {sampler} and {learner}: k3 is {found.gap:.2g} "
+        f"nats per token, and rounding alone causes {found.noise:.2g} in this model."
     )
 
 
@@ -53,9 +53,9 @@ def _with_causes(found: Attribution, *, quiet: bool) -> str:
     named = [_phrase(each) for each in found.causes[:3]]
     text = f"The engines differ: {'; '.join(named)}."
     if quiet:
-        return f"{text} What is left is rounding."
+        return f"{text} The rest is rounding."
     if found.left is not None and found.left >= _WORTH_SAYING:
-        return f"{text} {found.left:.0%} of the gap is not explained."
+        return f"{text} {found.left:.0%} of the gap is unexplained."
     return text
 
 

@@ -83,10 +83,10 @@ def test_it_does_not_matter_how_responses_are_cut_into_shards(tmp_path: Path) ->
         assert (mine.prompt, mine.responses) == (theirs.prompt, theirs.responses)
         assert mine.prob_diff_mean == pytest.approx(theirs.prob_diff_mean)
     for name, interval in whole.intervals.items():
-        assert vars_of(parts.intervals[name]) == pytest.approx(vars_of(interval))
+        assert fit_facts(parts.intervals[name]) == pytest.approx(fit_facts(interval))
 
 
-def vars_of(interval: Interval) -> tuple[float, float, float]:
+def fit_facts(interval: Interval) -> tuple[float, float, float]:
     return interval.value, interval.low, interval.high
 
 

@@ -1,4 +1,4 @@
-"""The two sides compute attention by different kernels."""
+"""The two sides compute attention with different kernels."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _KERNELS = ("eager", "sdpa")
-"""Of the learner: what every build of torch has."""
+"""Kernels of the learner that every build of torch has."""
 
 
 class AttentionKernel(Cause):
     """Proven by running the learner with another kernel."""
 
     id = "attention-kernel"
-    title = "The two sides compute attention by different kernels"
+    title = "The two sides compute attention with different kernels"
     remedies = (
         "Use one attention kernel on both sides (attn_implementation of the learner, the attention "
         "backend of the sampler).",
-        "If one of them alone is far from float32, report it and use another: two correct kernels "
+        "If one kernel is far from float32, report it and use another one: two correct kernels "
         "differ by rounding only.",
     )
     when = "gap"
     least = 0.4
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Kernels that are told and differ, or a gap beyond rounding, which a kernel may be."""
+        """The reported kernels differ, or the gap exceeds rounding and a kernel may cause it."""
         learner = variant.setup.learner
         if learner.engine not in ("transformers", "fsdp", "program"):
             return None
@@ -46,14 +46,14 @@ class AttentionKernel(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """The learner with the other kernel."""
+        """Score with another kernel in the learner."""
         kernel, ours = (str(hypothesis.facts[key]) for key in ("try", "ours"))
         learner = variant.setup.learner.with_options(attention=kernel)
         after = experiments.vary(variant, learner=learner)
         return ExperimentResult(
-            told=(
-                f"with {kernel} attention in place of {ours} the learner is k3 {after.gap:.2g} "
-                f"instead of {variant.gap:.2g} nats per token away"
+            summary=(
+                f"with {kernel} attention instead of {ours} in the learner, k3 falls from "
+                f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
             details=(f"learner {ours}", f"agrees with {kernel}"),
@@ -61,5 +61,4 @@ class AttentionKernel(Cause):
 
 
 def _kernel(engine: EngineSpec, facts: EngineFacts) -> str:
-    told = engine.options.get("attention") or facts.settings.get("attention") or "sdpa"
-    return str(told)
+    return str(engine.options.get("attention") or facts.settings.get("attention") or "sdpa")

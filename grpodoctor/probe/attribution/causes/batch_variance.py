@@ -1,4 +1,4 @@
-"""An engine gives other numbers for the same tokens when they have other neighbours."""
+"""An engine's log-probabilities depend on the other responses in the batch."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ _LEAST = 0.2
 
 
 class BatchVariance(Cause):
-    """Proven by scoring the same tokens twice, in the opposite order."""
+    """Proven by scoring the same tokens twice, in opposite orders."""
 
     id = "batch-variance"
-    title = "An engine's numbers depend on what else is in the batch"
+    title = "An engine's log-probabilities depend on the rest of the batch"
     remedies = (
         "Use the engine's batch-invariant kernels if it has them (vLLM: VLLM_BATCH_INVARIANT=1), "
         "and fixed shapes in the learner: the same padding and micro-batch size for old and new "
         "log-probabilities.",
-        "If the difference is larger than rounding, look at padding, masks and position ids: a "
-        "response must not see its neighbours.",
+        "If the difference is larger than rounding, check padding, masks and position ids: a "
+        "response must not attend to other responses.",
     )
     peels = False
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """A failed control, or a gap that nothing else has explained."""
+        """A failed control, or a gap that no other cause explains."""
         failed = any(
-            each.passed is False and each.name == "repeat" for each in experiments.case.controls
+            control.passed is False and control.name == "repeat"
+            for control in experiments.case.controls
         )
         return Hypothesis(0.9 if failed else 0.1)
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Each engine against itself backwards; the share of the gap that this amounts to."""
+        """Compare each engine with itself in reverse order, as a share of the gap."""
         found = {"learner": self._against_itself(experiments, variant, "learner")}
         if found["learner"] < _LEAST * variant.gap:
             try:
                 found["sampler"] = self._against_itself(experiments, variant, "sampler")
             except EngineError:
-                found["sampler"] = 0.0  # it cannot score: it is asked for nothing
-        side = max(found, key=lambda each: found[each])
+                found["sampler"] = 0.0  # the sampler cannot score
+        side = max(found, key=lambda name: found[name])
         share = found[side] / variant.gap
         if share < _LEAST:
             return None
         return ExperimentResult(
-            told=(
-                f"scoring the same tokens among other neighbours moves the {side} by k3 "
+            summary=(
+                f"reordering the batch changes the {side}'s log-probabilities by k3 "
                 f"{found[side]:.2g} nats per token; the gap is {variant.gap:.2g}"
             ),
             explained=min(1.0, share),

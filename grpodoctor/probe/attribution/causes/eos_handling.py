@@ -1,4 +1,4 @@
-"""The engines disagree about the token that ends a response, and about nothing else."""
+"""The engines disagree only about the token that ends a response."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from grpodoctor.probe.attribution.tokens import Tokens
 _FEWEST_ENDS = 8
 _FEWEST = 4
 _OFTEN = 0.1
-"""Of the responses, whose end must be strange; fewer may have been broken off."""
+"""Smallest share of responses with an unexpected end; fewer may have been interrupted."""
 _SHARE, _TIMES = 0.5, 10.0
-"""Of the gap at end tokens, and how many times that of other tokens theirs must be."""
+"""Smallest share of the gap at end tokens, and smallest ratio to the gap of other tokens."""
 
 
 class EosHandling(Cause):
-    """Seen when the gap, or what is missing, sits at end tokens."""
+    """Detected when the gap, or missing values, concentrate on end tokens."""
 
     id = "eos-handling"
     title = "The token that ends a response is treated differently"
     remedies = (
         "Keep the end token in the response on both sides, with its log-probability and in the "
-        "loss mask: one side drops it, replaces it with padding or scores another id.",
-        "Compare the end ids of both: eos_token_id in config.json, generation_config.json and the "
-        "tokenizer, and the stop ids given to the sampler.",
+        "loss mask: one side drops it, replaces it with padding or scores a different id.",
+        "Compare the end ids of both engines: eos_token_id in config.json, "
+        "generation_config.json and the tokenizer, and the stop ids given to the sampler.",
     )
     cost = 0
     least = _SHARE
     when = "always"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The share of the gap that sits at end tokens, or ends that are none."""
+        """The gap concentrates on end tokens, or responses end unexpectedly."""
         at_ends = self._at_ends(variant)
         if at_ends is None and _strange(experiments, variant.tokens):
             return Hypothesis(0.2, {"strange": 1.0})
         return at_ends
 
     def _at_ends(self, variant: Variant) -> Hypothesis | None:
-        """The share of the gap that sits at end tokens, against that of the others."""
+        """Compare the gap at end tokens with the gap at other tokens."""
         tokens, last_N = variant.tokens, variant.tokens.last_N
         if variant.setup.without_ends or variant.setup.shift or last_N.sum() < _FEWEST_ENDS:
             return None
@@ -56,25 +56,25 @@ class EosHandling(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Leave end tokens out; where they are strange themselves, say how."""
+        """Exclude end tokens; if the ends themselves are unexpected, describe them."""
         if "strange" in hypothesis.facts:
             return ExperimentResult(
-                told="; ".join(_strange(experiments, variant.tokens)), details=_ends(experiments)
+                summary="; ".join(_strange(experiments, variant.tokens)), details=_ends(experiments)
             )
         tokens, last_N = variant.tokens, variant.tokens.last_N
         missing = float(hypothesis.facts.get("missing", 0.0))
         details = _ends(experiments)
         if missing:
-            told = f"{missing:.0%} of the end tokens have no log-probability on one of the sides"
+            summary = f"{missing:.0%} of the end tokens have no log-probability on one side"
             after = None
         else:
-            told = (
+            summary = (
                 f"end tokens are {last_N.mean():.1%} of the tokens and carry "
                 f"{tokens.share_at(last_N):.0%} of the gap"
             )
             after = Variant(replace(variant.setup, without_ends=True), tokens.where(~last_N))
         return ExperimentResult(
-            told=told,
+            summary=summary,
             after=after,
             confidence="proven" if details or missing else "likely",
             details=details,
@@ -83,19 +83,19 @@ class EosHandling(Cause):
 
 
 def _ends(experiments: Experiments) -> tuple[str, ...]:
-    """The end tokens of both sides, where they differ."""
+    """The end ids of both sides, if they differ."""
     ours, theirs = experiments.case.sampler_facts.end_ids, experiments.case.learner_facts.end_ids
     differ = set(ours) != set(theirs)
     return (f"end ids: sampler {list(ours)}, learner {list(theirs)}",) if differ else ()
 
 
 def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
-    """What is wrong with the responses' last tokens, whatever probability they are given.
+    """Faults of the responses' last tokens, independent of their probabilities.
 
-    What a record has left out nobody can tell, and where an end was not to be heeded none is.
+    Not applicable to recorded engines, which may have dropped end tokens, or with `ignore_end`.
     """
     case, ids_N = experiments.case, tokens.ids_N
-    sampler, learner = (set(each.end_ids) for each in (case.sampler_facts, case.learner_facts))
+    sampler, learner = (set(facts.end_ids) for facts in (case.sampler_facts, case.learner_facts))
     if ids_N is None or case.sampler.is_record or case.sampling.ignore_end or not learner:
         return []
     last_B = ids_N[tokens.starts_B + tokens.lengths_B - 1]
@@ -107,15 +107,15 @@ def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
     inside_N[tokens.starts_B + tokens.lengths_B - 1] = False
     passed_N = inside_N & np.isin(ids_N, [*learner])
     found = {
-        "have ended, and their last token is no end token": tokens.ended_B & ~known_B,
+        "are marked as ended, but their last token is not an end token": tokens.ended_B & ~known_B,
         "stop before the limit without an end token": ~known_B
         & ~tokens.ended_B
         & (tokens.lengths_B < room_B),
-        "go on behind a token that ends a response for the learner": np.bincount(
+        "continue after a token that ends a response in the learner": np.bincount(
             tokens.rows_N, weights=passed_N, minlength=last_B.size
         )
         > 0,
-        "end with a token that is no end for the learner": np.isin(last_B, [*foreign])
+        "end with a token that is not an end token of the learner": np.isin(last_B, [*foreign])
         & tokens.ended_B,
     }
     least = max(_FEWEST, _OFTEN * last_B.size)

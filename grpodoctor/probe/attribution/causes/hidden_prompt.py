@@ -1,4 +1,4 @@
-"""The sampler has read another prompt than it tells: one token more or less, or a part of it."""
+"""The sampler read a different prompt than it reports: a token more or less, or only a part."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _Change = Callable[[list[int]], list[int]]
 
 
 class HiddenPrompt(Cause):
-    """The same cause as `PromptIds`, seen in the numbers alone: by scoring after other prompts."""
+    """Same cause as `PromptIds`, detected from log-probabilities by scoring after other prompts."""
 
     id = PromptIds.id
     title = PromptIds.title
     remedies = (
-        "Look at what reaches the sampler's model: a beginning-of-sequence token that is added to "
-        "ids, a limit on prompts (vLLM: truncate_prompt_tokens), a first or last token that is "
-        "lost when ids are sliced.",
+        "Check the ids that reach the sampler's model: a beginning-of-sequence token may be "
+        "added, a limit on prompts may apply (vLLM: truncate_prompt_tokens), or slicing may drop "
+        "the first or last token.",
         *PromptIds.remedies,
     )
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """A gap that nothing cheaper has explained."""
+        """A gap that no cheaper experiment explains."""
         setup = variant.setup
         if setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay:
             return None
@@ -52,14 +52,13 @@ class HiddenPrompt(Cause):
         if not tried:
             return None
         variants = experiments.variants_behind(
-            variant, [experiments.behind(each) for each in tried.values()]
+            variant, [experiments.behind(ids) for ids in tried.values()]
         )
-        words, after = min(zip(tried, variants, strict=True), key=lambda each: each[1].gap)
+        words, after = min(zip(tried, variants, strict=True), key=lambda pair: pair[1].gap)
         return ExperimentResult(
-            told=(
-                f"the sampler tells the learner's ids of the prompts, but after each of them "
-                f"{words} the learner is k3 {after.gap:.2g} instead of {variant.gap:.2g} nats per "
-                "token away"
+            summary=(
+                f"the sampler reports the learner's prompt ids, but after each prompt {words}, k3 "
+                f"falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
             details=(words,),
@@ -67,32 +66,33 @@ class HiddenPrompt(Cause):
 
 
 def _changes(experiments: Experiments, variant: Variant) -> Iterator[tuple[str, _Change]]:
-    """What may have become of a prompt, in words."""
+    """Possible changes to a prompt, with a description."""
     yield "without its first token", itemgetter(slice(1, None))
     yield "without its last token", itemgetter(slice(-1))
     yield "with its last token twice", lambda ids: [*ids, ids[-1]]
     for token in _begins(experiments):
-        yield f"with token {token} first", partial(_led, token)
+        yield f"with token {token} first", partial(_prefixed, token)
     for limit in _limits(experiments, variant.tokens):
         yield f"cut to its last {limit} tokens", itemgetter(slice(-limit, None))
         yield f"cut to its first {limit} tokens", itemgetter(slice(limit))
 
 
-def _led(token: int, ids: list[int]) -> list[int]:
+def _prefixed(token: int, ids: list[int]) -> list[int]:
     return [token, *ids]
 
 
 def _begins(experiments: Experiments) -> list[int]:
-    """Tokens that may be put first: those that are told, and those that are called so."""
+    """Possible beginning-of-sequence tokens: reported, configured, or named so."""
     case = experiments.case
     config = read_config(model_path(case.learner)).get("bos_token_id")
-    told = [case.sampler_facts.begin_id, case.learner_facts.begin_id, config]
-    called = [token for token, text in texts_of(case.learner.model).items() if text in _BEGINS]
-    return [each for each in dict.fromkeys([*told, *sorted(called)]) if isinstance(each, int)]
+    reported = [case.sampler_facts.begin_id, case.learner_facts.begin_id, config]
+    by_text = [token for token, text in texts_of(case.learner.model).items() if text in _BEGINS]
+    candidates = dict.fromkeys([*reported, *sorted(by_text)])
+    return [token for token in candidates if isinstance(token, int)]
 
 
 def _limits(experiments: Experiments, tokens: Tokens) -> list[int]:
-    """How many tokens of a prompt may have been read: up to so many there is no gap."""
+    """Possible limits on the prompt length: shorter prompts show no gap."""
     lengths_B = tokens.prompt_lengths_B
     counts_B = np.bincount(tokens.rows_N, weights=tokens.finite_N, minlength=lengths_B.size)
     known = np.unique(lengths_B).tolist()

@@ -1,4 +1,4 @@
-"""The gap grows along the response by more than the tokens' own uncertainty."""
+"""The gap grows with the position by more than the tokens' uncertainty explains."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _FEWEST = 200
 _FEWEST_TOKENS = 64
-"""In the longest responses; shorter ones have no early and late."""
+"""Smallest length of the longest responses; shorter ones have no early and late part."""
 _TIMES = 4.0
-"""How many times that of the first quarter the gap of the last must be."""
+"""Smallest ratio of the gap in the last quarter to the gap in the first."""
 _SIGNIFICANT = 1e-4
 _CORRELATION = 0.15
 
 
 class LongContextDrift(Cause):
-    """Seen in the gap by position, each token measured against what its uncertainty explains."""
+    """Detected in the gap by position, relative to each token's uncertainty."""
 
     id = "long-context-drift"
     title = "The gap grows with the position"
     remedies = (
-        "Compare what acts over distance: rope_theta and rope scaling, sliding windows, the "
-        "engine's longest context, chunked prefill, context parallelism and attention backends.",
-        "Probe at several response lengths; until it is mended, correct or mask responses beyond "
-        "the length at which the gap sets in.",
+        "Compare the settings that depend on the position: rope_theta and rope scaling, sliding "
+        "windows, the maximum context, chunked prefill, context parallelism and attention "
+        "backends.",
+        "Probe at several response lengths. Until the cause is fixed, correct or mask responses "
+        "beyond the length at which the gap starts.",
     )
     peels = False
     cost = 0
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The gap per stretch of positions, relative to what uncertainty lets expect."""
+        """Compare late with early positions, relative to the expected gap."""
         tokens = variant.tokens
-        # What a flip moves is passed on to all tokens behind it, which is no drift.
+        # A flipped expert affects all later tokens of the response, which is not drift.
         at = tokens.finite_N & steady(tokens)
         positions_N = (tokens.positions_N + tokens.prompt_lengths_B[tokens.rows_N])[at]
         if at.sum() < _FEWEST or np.quantile(tokens.lengths_B, 0.9) < _FEWEST_TOKENS:
@@ -45,8 +46,8 @@ class LongContextDrift(Cause):
         first, last = np.quantile(positions_N, (0.25, 0.75))
         early = float(scaled_N[positions_N <= first].mean())
         late = float(scaled_N[positions_N >= last].mean())
-        found = stats.spearmanr(positions_N, scaled_N)
-        rank, chance = float(found.statistic), float(found.pvalue)
+        test = stats.spearmanr(positions_N, scaled_N)
+        rank, chance = float(test.statistic), float(test.pvalue)
         if late <= _TIMES * early or rank < _CORRELATION or chance > _SIGNIFICANT:
             return None
         share = 1 - early * scaled_N.size / scaled_N.sum()
@@ -56,11 +57,11 @@ class LongContextDrift(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Say where it sets in."""
+        """Report the growth."""
         times, correlation = (float(hypothesis.facts[key]) for key in ("times", "correlation"))
         return ExperimentResult(
-            told=(
-                f"late tokens are {times:.3g} times as far off as early ones of the same "
+            summary=(
+                f"late tokens differ {times:.3g} times as much as early tokens of the same "
                 f"uncertainty (rank correlation with the position {correlation:.2f})"
             ),
             explained=hypothesis.strength,
@@ -70,7 +71,7 @@ class LongContextDrift(Cause):
 
 
 def expected(tokens: Tokens) -> Floats:
-    """What uncertainty lets expect of each token's k3, up to a factor.
+    """Each token's expected k3, up to a factor.
 
     An error of the logits moves log p by about (1 - p) times itself, so k3 goes with its square.
     """

@@ -1,4 +1,4 @@
-"""The two model directories configure the architecture differently."""
+"""The two model directories have different architecture settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpodoctor.probe.attribution.experiments import (
 from grpodoctor.probe.attribution.tensors import link_files, write_once
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
-_OF_NO_ACCOUNT = frozenset(
+_IRRELEVANT = frozenset(
     [
         *("_name_or_path", "architectures", "auto_map", "bos_token_id", "chunk_size_feed_forward"),
         *("dtype", "eos_token_id", "id2label", "initializer_range", "label2id", "tokenizer_class"),
@@ -23,34 +23,34 @@ _OF_NO_ACCOUNT = frozenset(
         *("router_aux_loss_coef", "torch_dtype", "transformers_version", "use_cache"),
     ]
 )
-"""Keys that do not bear on log-probabilities, or that other causes look at."""
+"""Keys that do not affect log-probabilities, or that other causes examine."""
 _MOST_KEYS = 5
 
 
 class ModelConfig(Cause):
-    """Proven by giving the learner's weights the sampler's configuration."""
+    """Proven by running the learner's weights with the sampler's configuration."""
 
     id = "model-config"
     title = "The two models are configured differently"
     remedies = (
-        "Give both engines the same config.json: a key such as rope_theta, a norm's epsilon or a "
-        "sliding window that was changed, lost in a conversion, or overridden on one side.",
+        "Give both engines the same config.json. One side changed or overrides a key such as "
+        "rope_theta, a norm's epsilon or a sliding window, or lost it in a conversion.",
     )
     when = "gap"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Keys in which the two files differ."""
+        """The two configurations differ in some keys."""
         keys = _differing(*experiments.configs())
         return Hypothesis(0.8, {"keys": ",".join(keys)}) if keys else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Run the learner's weights under the sampler's keys, all of them, then one by one."""
+        """Run the learner's weights with the sampler's values, all at once, then one by one."""
         keys = str(hypothesis.facts["keys"]).split(",")
         theirs, ours = experiments.configs()
         after = experiments.vary(variant, learner=self._configured(experiments, variant, keys))
-        guilty = keys
+        causing = keys
         if 1 < len(keys) <= _MOST_KEYS and after.gap < variant.gap:
             gaps = {
                 key: experiments.vary(
@@ -58,13 +58,13 @@ class ModelConfig(Cause):
                 ).gap
                 for key in keys
             }
-            guilty = [key for key in keys if gaps[key] < 0.9 * variant.gap] or keys
+            causing = [key for key in keys if gaps[key] < 0.9 * variant.gap] or keys
         details = tuple(
             f"{key}: sampler {_shown(theirs.get(key))}, learner {_shown(ours.get(key))}"
-            for key in guilty
+            for key in causing
         )
         return ExperimentResult(
-            told=f"with the sampler's {', '.join(guilty)} the learner agrees: {details[0]}",
+            summary=f"with the sampler's {', '.join(causing)}, the learner agrees: {details[0]}",
             after=after,
             details=details,
         )
@@ -72,7 +72,7 @@ class ModelConfig(Cause):
     def _configured(
         self, experiments: Experiments, variant: Variant, keys: list[str]
     ) -> EngineSpec:
-        """The learner with some of the sampler's keys, as a directory of links and a file."""
+        """The learner with some of the sampler's settings, in a directory of links."""
         learner = variant.setup.learner
         source = model_path(learner)
         (theirs, _), config = experiments.configs(), read_config(source)
@@ -90,7 +90,7 @@ class ModelConfig(Cause):
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     if not one or not other or one.get("model_type") != other.get("model_type"):
         return []
-    keys = sorted((set(one) | set(other)) - _OF_NO_ACCOUNT)
+    keys = sorted((set(one) | set(other)) - _IRRELEVANT)
     return [key for key in keys if one.get(key) != other.get(key)]
 
 

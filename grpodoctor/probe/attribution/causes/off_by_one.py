@@ -1,4 +1,4 @@
-"""One side's log-probabilities stand a few tokens beside those that they are of."""
+"""One side's log-probabilities are shifted by a few tokens."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 
 _GAIN = 0.3
-"""By how much the correlation of the two columns must rise when one is moved."""
+"""Smallest rise of the correlation when one column is shifted."""
 _WORDS = {1: "one token", 2: "two tokens", 3: "three tokens"}
-"""How far a column is moved at the most."""
+"""Shifts that are tried, in words."""
 
 
 class OffByOne(Cause):
-    """Seen when moving one column by a few tokens makes the two agree."""
+    """Detected when shifting one column by a few tokens makes the two agree."""
 
     id = "off-by-one"
     title = "Log-probabilities are shifted against the tokens"
     remedies = (
-        "Align the columns: the log-probability of the token at position t is read from the logits "
-        "at t - 1. Look where logits or labels are cut (`logits[:, :-1]` with `labels[:, 1:]`), "
-        "and at the borders of context-parallel shards.",
-        "Until that is mended, do not use the saved log-probabilities in ratios or corrections.",
+        "Align the columns: the log-probability of the token at position t comes from the logits "
+        "at t - 1. Check where logits or labels are sliced (`logits[:, :-1]` with `labels[:, "
+        "1:]`), and the borders of context-parallel shards.",
+        "Until this is fixed, do not use the saved log-probabilities in ratios or corrections.",
     )
     cost = 0
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Correlation as the columns stand, and moved by up to three tokens either way."""
+        """Compare the correlation of the columns with that of shifted columns."""
         now = _correlation(variant.tokens)
         shifts = [sign * far for far in _WORDS for sign in (-1, 1)]
         moved = {shift: _correlation(_shifted(variant.tokens, shift)) for shift in shifts}
-        shift = max(moved, key=lambda each: moved[each])
+        shift = max(moved, key=lambda tokens: moved[tokens])
         if variant.setup.shift or moved[shift] < now + _GAIN:
             return None
         facts = {"shift": shift, "correlation": now, "correlation_moved": moved[shift]}
@@ -44,15 +44,15 @@ class OffByOne(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Move the sampler's column."""
+        """Shift the sampler's column."""
         shift = int(hypothesis.facts["shift"])
         now, moved = (float(hypothesis.facts[k]) for k in ("correlation", "correlation_moved"))
         side, far = "late" if shift > 0 else "early", _WORDS[abs(shift)]
         tokens = _shifted(variant.tokens, shift)
         return ExperimentResult(
-            told=(
-                f"the sampler's log-probabilities stand {far} too {side} against the learner's: "
-                f"moved by {far}, their correlation rises from {now:.2f} to {moved:.2f}"
+            summary=(
+                f"the sampler's log-probabilities are {far} too {side}: shifted by {far}, their "
+                f"correlation with the learner's rises from {now:.2f} to {moved:.2f}"
             ),
             after=Variant(replace(variant.setup, shift=shift), tokens),
             figures={"shift": shift, "correlation": now, "correlation_moved": moved},
@@ -60,7 +60,7 @@ class OffByOne(Cause):
 
 
 def _shifted(tokens: Tokens, shift: int) -> Tokens:
-    """The sampler's column moved within each response: token t gets what stood at t + shift."""
+    """Shift the sampler's column within each response: token t gets the value at t + shift."""
     source_N = np.arange(tokens.sampler_N.size) + shift
     at_N = tokens.positions_N + shift
     inside_N = (at_N >= 0) & (at_N < tokens.lengths_B[tokens.rows_N])
@@ -70,7 +70,7 @@ def _shifted(tokens: Tokens, shift: int) -> Tokens:
 
 
 def _correlation(tokens: Tokens) -> float:
-    """Of the two probabilities; 0 where it is not defined."""
+    """Correlation of the two probabilities; 0 if undefined."""
     at = tokens.finite_N
     if at.sum() < 3:
         return 0.0

@@ -1,4 +1,4 @@
-"""One side divides the model over devices, and sums in another order than the other."""
+"""One side divides the model over devices, so the two sides sum in different orders."""
 
 from __future__ import annotations
 
@@ -13,67 +13,59 @@ _DEGREES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_siz
 
 
 class ParallelLayout(Cause):
-    """Proven by running the divided side on one device."""
+    """Proven by running the parallel side on one device."""
 
     id = "parallel-layout"
     title = "The parallel layouts of the two sides differ"
     remedies = (
         "Give sampler and learner the same tensor-parallel degree, or sample at degree 1: partial "
         "sums over ranks are rounded before they are added.",
-        "If expert or sequence parallelism is on, turn it off on one side and probe again: beyond "
-        "rounding, a layout must not change anything.",
+        "If expert or sequence parallelism is on, turn it off on one side and probe again: a "
+        "layout must change nothing beyond rounding.",
     )
     when = "gap"
     least = 0.3
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Degrees above one on either side, if not the same on both."""
-        theirs, ours = (
-            _degrees(each)
-            for each in (experiments.case.sampler_facts, experiments.case.learner_facts)
-        )
-        divided = [side for side, of in (("learner", ours), ("sampler", theirs)) if of]
-        if not divided or ours == theirs:
+        """The two sides have different parallel degrees."""
+        sampler = _degrees(experiments.case.sampler_facts)
+        learner = _degrees(experiments.case.learner_facts)
+        sides = [side for side, degrees in (("learner", learner), ("sampler", sampler)) if degrees]
+        if not sides or learner == sampler:
             return None
-        return Hypothesis(0.4, {"sides": ",".join(divided)})
+        return Hypothesis(0.4, {"sides": ",".join(sides)})
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Each divided side whole."""
+        """Run each parallel side on one device."""
         best: ExperimentResult | None = None
         for side in str(hypothesis.facts["sides"]).split(","):
+            # Compare scores: decoding has rounding of its own, which would hide the effect.
+            spec = variant.setup.rescored or experiments.case.sampler
+            before = experiments.vary(variant, rescored=spec)
             if side == "learner":
-                # Against scores: decoding rounds in its own way, which would hide as much again.
-                spec, facts = (
-                    variant.setup.rescored or experiments.case.sampler,
-                    experiments.case.learner_facts,
-                )
-                before = experiments.vary(variant, rescored=spec)
-                after = experiments.vary(before, learner=_whole(variant.setup.learner))
+                facts = experiments.case.learner_facts
+                after = experiments.vary(before, learner=_on_one_device(variant.setup.learner))
             else:
-                spec, facts = (
-                    variant.setup.rescored or experiments.case.sampler,
-                    experiments.case.sampler_facts,
-                )
-                before = experiments.vary(variant, rescored=spec)
-                after = experiments.vary(before, rescored=_whole(spec))
+                facts = experiments.case.sampler_facts
+                after = experiments.vary(before, rescored=_on_one_device(spec))
             layout = ", ".join(f"{name} {degree}" for name, degree in _degrees(facts).items())
             outcome = ExperimentResult(
-                told=(
-                    f"on one device the {side} ({layout}) is k3 {after.gap:.2g} instead of "
-                    f"{before.gap:.2g} nats per token away"
+                summary=(
+                    f"with the {side} on one device instead of {layout}, k3 falls from "
+                    f"{before.gap:.2g} to {after.gap:.2g} nats per token"
                 ),
                 before=before,
                 after=after,
                 details=(f"{side}: {layout}",),
             )
-            if best is None or _left(outcome) < _left(best):
+            if best is None or _remaining(outcome) < _remaining(best):
                 best = outcome
         return best
 
 
-def _left(outcome: ExperimentResult) -> float:
+def _remaining(outcome: ExperimentResult) -> float:
     if outcome.after is None or outcome.before is None:
         return 1.0
     return outcome.after.gap / outcome.before.gap if outcome.before.gap > 0 else 1.0
@@ -83,7 +75,7 @@ def _degrees(facts: EngineFacts) -> dict[str, int]:
     return {name: int(degree) for name, degree in facts.layout.items() if degree > 1}
 
 
-def _whole(engine: EngineSpec) -> EngineSpec:
+def _on_one_device(engine: EngineSpec) -> EngineSpec:
     """The same engine on one device."""
     if engine.engine == "fsdp":
         single = replace(engine, engine="transformers", processes=1, launcher="")

@@ -1,4 +1,4 @@
-"""Some of the sampler's tensors are those of another checkpoint."""
+"""Some of the sampler's tensors come from another checkpoint."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ from grpodoctor.probe.attribution.tensors import (
 
 _PATTERNS = KINDS | PROJECTIONS
 _SURE = 4.0
-"""Standard errors above zero, from which on a group counts as holding something old."""
+"""Standard errors above zero from which a single group counts as outdated."""
 _PERHAPS = 1.0
-"""The same for several layers together, in which old and new may work against each other."""
+"""The same for several layers together, where outdated and current layers may compensate."""
 _WHOLE = 0.8
-"""Of a group, from which on all of it counts as old."""
+"""Share of a group from which the whole group counts as outdated."""
 _LOWERS = 0.9
-"""Of the gap: a group that is added to others must leave less than this."""
+"""Largest share of the gap that may remain after adding a group."""
 _DONE = 0.05
 _PASSES = 3
 _MOST_RUNS = 48
 _MOST_NAMES = 64
-"""Tensors that are exchanged by name."""
+"""Upper bound on tensors that are exchanged by name."""
 _CLIP = 3.0
-"""|Δlogp| beyond which a token counts as this far off."""
+"""Upper bound on |Δlogp| per token."""
 
 Taken = dict[str, tuple[int, ...]]
-"""Layers by kind of tensors; all of them, or none where a kind has no layers, mean the whole."""
+"""Layers by kind of tensor; all layers, or none if a kind has no layers, mean the whole kind."""
 
 
 class PartialSync(Cause):
-    """Proven by exchanging groups of tensors in the learner, in ever smaller groups."""
+    """Proven by exchanging ever smaller groups of tensors in the learner."""
 
     id = "partial-sync"
     title = "Some of the sampler's tensors were not synced"
     remedies = (
-        "Look at how the named tensors travel: tied embeddings and output heads, fused or renamed "
-        "projections, experts, adapters, and copies that the engine packs at load time are the "
-        "usual ones to be left behind.",
-        "After each sync compare checksums tensor by tensor, or reload the engine from a saved "
+        "Check how the named tensors are transferred. Syncs often miss tied embeddings and output "
+        "heads, fused or renamed projections, experts, adapters, and copies that the engine packs "
+        "at load time.",
+        "After each sync, compare checksums tensor by tensor, or reload the engine from a saved "
         "checkpoint.",
     )
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Whether another checkpoint is known that the sampler may hold in part."""
+        """There is another checkpoint that the sampler may use in part."""
         if not other_checkpoints(experiments) or variant.setup.learner.options.get("weights"):
             return None
         return Hypothesis(0.5)
@@ -66,23 +66,23 @@ class PartialSync(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Kinds of tensors one by one, those that help together, then their layers by halves.
+        """Exchange kinds of tensors one by one, then together, then their layers by halves.
 
-        Where that does not do, the single projections in the same way.
+        If that is not enough, do the same with single projections.
         """
         best: tuple[Variant, list[str], str] | None = None
         for folder in other_checkpoints(experiments):
             search = _Search(experiments, variant, folder)
-            found = search.known() or search.run()
-            if found and (best is None or found[0].gap < best[0].gap):
-                best = (*found, folder.name)
+            exchanged = search.known() or search.run()
+            if exchanged and (best is None or exchanged[0].gap < best[0].gap):
+                best = (*exchanged, folder.name)
         if best is None:
             return None
         after, groups, name = best
         return ExperimentResult(
-            told=(
-                f"with only {', '.join(groups)} of {name} the learner is k3 {after.gap:.2g} "
-                f"instead of {variant.gap:.2g} nats per token from the sampler"
+            summary=(
+                f"with {', '.join(groups)} of {name} in the learner, k3 falls from "
+                f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
             details=tuple(groups),
@@ -90,11 +90,11 @@ class PartialSync(Cause):
 
 
 class _Search:
-    """One other checkpoint, whose tensors are exchanged group by group.
+    """Exchanges tensors with one other checkpoint, group by group.
 
-    Exchanging a group moves the learner's log-probabilities by b; what is missing to the sampler's
-    is a. If the sampler holds the group old, a has b as a part, otherwise the two have nothing in
-    common: the regression of a on b is the share of the group that is old.
+    Exchanging a group changes the learner's log-probabilities by b; the difference to the sampler's
+    is a. If the sampler holds the outdated group, b is a part of a, otherwise the two are
+    unrelated: the regression of a on b is the share of the group that is outdated.
     """
 
     def __init__(self, experiments: Experiments, variant: Variant, folder: Path) -> None:
@@ -104,7 +104,7 @@ class _Search:
         self.runs = 0
 
     def _separable(self, folder: Path) -> tuple[Path, Path]:
-        """Learner and other checkpoint, with heads that can be exchanged without embeddings."""
+        """Learner and other checkpoint, with heads that are separate from embeddings."""
         own = model_path(self.variant.setup.learner)
         apart = untied(self.experiments, own), untied(self.experiments, folder)
         if (apart[0] == own) != (apart[1] == folder):
@@ -112,7 +112,7 @@ class _Search:
         return apart
 
     def known(self) -> tuple[Variant, list[str]] | None:
-        """The learner with those tensors that differ by checksum, if it is they."""
+        """Exchange the tensors that differ by checksum; None if they do not explain the gap."""
         differing = self.experiments.case.differing or ()
         if not 0 < len(differing) < min(len(self.names), _MOST_NAMES + 1):
             return None
@@ -123,13 +123,13 @@ class _Search:
         try:
             after = self.experiments.vary(self.variant, learner=learner)
         except EngineError:
-            return None  # the checkpoint has none of them
+            return None  # the checkpoint lacks these tensors
         return (after, list(differing)) if after.gap <= _DONE * self.variant.gap else None
 
     def run(self) -> tuple[Variant, list[str]] | None:
-        """The learner with what is old, and that in words.
+        """Exchange the outdated groups and describe them.
 
-        Groups may work against each other: what is found is exchanged, the rest looked at anew.
+        Groups may compensate each other, so the search repeats after each exchange.
         """
         base, taken = self.variant, Taken()
         for among in (KINDS, PROJECTIONS):
@@ -140,13 +140,13 @@ class _Search:
                 if grown is None:
                     break
                 base, taken = grown
-        return (base, [self._label(*each) for each in taken.items()]) if taken else None
+        return (base, [self._label(*group) for group in taken.items()]) if taken else None
 
     def _grown(
         self, base: Variant, taken: Taken, among: Mapping[str, str]
     ) -> tuple[Variant, Taken] | None:
-        """What is old besides what was taken, added group by group as long as the gap falls."""
-        found: list[tuple[float, str, tuple[int, ...]]] = []
+        """Add further outdated groups as long as the gap falls."""
+        outdated: list[tuple[float, str, tuple[int, ...]]] = []
         for kind in kinds_of(self.names, among):
             every = self._layers(kind)
             left = tuple(layer for layer in every if layer not in taken.get(kind, ()))
@@ -154,9 +154,9 @@ class _Search:
                 continue
             old = self._old(base, taken, kind, left)
             if old is not None:
-                found.append((self._with(_added(taken, kind, old)).gap, kind, old))
+                outdated.append((self._with(_added(taken, kind, old)).gap, kind, old))
         best: tuple[Variant, Taken] | None = None
-        for _, kind, layers in sorted(found):
+        for _, kind, layers in sorted(outdated):
             more = _added(best[1] if best else taken, kind, layers)
             tried = self._with(more)
             if tried.gap < _LOWERS * (best[0] if best else base).gap:
@@ -166,7 +166,7 @@ class _Search:
     def _old(
         self, base: Variant, taken: Taken, kind: str, layers: tuple[int, ...]
     ) -> tuple[int, ...] | None:
-        """The layers in which a kind of tensors is old, found by halves; None if in none."""
+        """The layers in which a kind of tensor is outdated, by bisection; None if in no layer."""
         exchanged = self._with(_added(taken, kind, layers))
         share, error = _regression(base, exchanged)
         leaf = len(layers) < 2
@@ -181,11 +181,12 @@ class _Search:
         return tuple(layer for half in halves if half for layer in half) or None
 
     def _with(self, taken: Taken) -> Variant:
-        """The learner with the other checkpoint's tensors of some kinds and layers."""
+        """The learner with some kinds and layers of the other checkpoint."""
         self.runs += 1
-        patterns = [self._pattern(*each) for each in taken.items()]
+        patterns = [self._pattern(*group) for group in taken.items()]
         learner = with_model(self.variant.setup.learner, self.own).with_options(
-            weights=str(self.folder), weights_only="|".join(f"(?:{each})" for each in patterns)
+            weights=str(self.folder),
+            weights_only="|".join(f"(?:{pattern})" for pattern in patterns),
         )
         return self.experiments.vary(self.variant, learner=learner)
 
@@ -202,12 +203,12 @@ class _Search:
 
 
 def _added(taken: Taken, kind: str, layers: tuple[int, ...]) -> Taken:
-    """What was taken, with one kind of tensors in more layers."""
+    """The exchanged groups with one kind of tensor in more layers."""
     return {**taken, kind: tuple(sorted({*taken.get(kind, ()), *layers}))}
 
 
 def _regression(variant: Variant, exchanged: Variant) -> tuple[float, float]:
-    """How much of a move of the learner leads to the sampler, and the standard error of that."""
+    """Share of the learner's change that leads towards the sampler, and its standard error."""
     now, then = variant.tokens, exchanged.tokens
     at = now.finite_N & then.finite_N
     missing_N = np.clip(-now.difference_N[at], -_CLIP, _CLIP)

@@ -7,24 +7,24 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import COARSE, Experiments, in_precision
 
 _ENOUGH = 0.9
-"""Of the gap: what is left in the coarser precision is then left to others to explain."""
+"""Share of the gap from which the coarser precision explains it; other causes get the rest."""
 
 
 class Precision(Cause):
-    """Proven by running one side in the precision of the other."""
+    """Proven by running one side in the other side's precision."""
 
     id = "precision"
     title = "The two sides compute in different precisions"
     remedies = (
-        "Run both sides in one precision. If the gap must be smaller than that of bfloat16, use "
-        "float16 on both (ten bits of mantissa instead of seven) or float32 in the sampler.",
-        "If the sampler must stay coarser, correct for it with truncated importance sampling, and "
+        "Run both sides in the same precision. If the gap of bfloat16 is too large, use float16 on "
+        "both (ten bits of mantissa instead of seven) or float32 in the sampler.",
+        "If the sampler must stay coarser, correct the gap with truncated importance sampling, and "
         "keep the output head and the router in float32.",
     )
     when = "gap"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Whether the two precisions differ."""
+        """The two sides report different precisions."""
         sampler, learner = experiments.dtypes
         if sampler == learner or not {sampler, learner} <= set(COARSE):
             return None
@@ -33,12 +33,12 @@ class Precision(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """The learner in the sampler's precision; if that is not enough, the other way round."""
+        """Run the learner in the sampler's precision; if that is not enough, the reverse."""
         sampler, learner = (str(hypothesis.facts[side]) for side in ("sampler", "learner"))
         lowered = self._lowered(experiments, variant, sampler)
         if lowered is not None and _share(variant, lowered) >= _ENOUGH:
-            return _outcome(f"in {sampler} the learner", variant, lowered, sampler, learner)
-        # Two kernels round differently in the same precision: only without rounding do they agree.
+            return _outcome(f"the learner in {sampler}", variant, lowered, sampler, learner)
+        # Two kernels round differently in the same precision; they agree only without rounding.
         spec = variant.setup.rescored or experiments.case.sampler
         try:
             before = experiments.vary(variant, rescored=spec)
@@ -46,10 +46,10 @@ class Precision(Cause):
         except EngineError:
             if lowered is None:
                 raise
-            return _outcome(f"in {sampler} the learner", variant, lowered, sampler, learner)
+            return _outcome(f"the learner in {sampler}", variant, lowered, sampler, learner)
         if lowered is not None and _share(variant, lowered) > _share(before, raised):
-            return _outcome(f"in {sampler} the learner", variant, lowered, sampler, learner)
-        return _outcome(f"in {learner} the sampler", before, raised, sampler, learner)
+            return _outcome(f"the learner in {sampler}", variant, lowered, sampler, learner)
+        return _outcome(f"the sampler in {learner}", before, raised, sampler, learner)
 
     @staticmethod
     def _lowered(experiments: Experiments, variant: Variant, dtype: str) -> Variant | None:
@@ -64,12 +64,12 @@ def _share(before: Variant, after: Variant) -> float:
 
 
 def _outcome(
-    who: str, before: Variant, after: Variant, sampler: str, learner: str
+    change: str, before: Variant, after: Variant, sampler: str, learner: str
 ) -> ExperimentResult:
     return ExperimentResult(
-        told=(
-            f"the sampler computes in {sampler}, the learner in {learner}: {who} is k3 "
-            f"{after.gap:.2g} instead of {before.gap:.2g} nats per token away"
+        summary=(
+            f"the sampler computes in {sampler}, the learner in {learner}; with {change}, k3 falls "
+            f"from {before.gap:.2g} to {after.gap:.2g} nats per token"
         ),
         before=before,
         after=after,

@@ -1,4 +1,4 @@
-"""What the sampler had cached of the prompts is not what it would compute now."""
+"""The sampler's prefix cache differs from a fresh computation."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 
 _TIMES = 3.0
-"""How many times the gap of other responses that of responses with cached prompts must be."""
+"""Smallest ratio of the gap with cached prompts to the gap of other responses."""
 _FEWEST = 4
 
 
 class PrefixCaching(Cause):
-    """Seen where only cached prompts are off; proven when a score without the cache agrees."""
+    """Detected when only cached prompts differ; proven when a score without the cache agrees."""
 
     id = "prefix-caching"
     title = "The sampler's prefix cache holds outdated or damaged entries"
     remedies = (
-        "Empty the prefix cache after every weight sync (vLLM: reset_prefix_cache(); SGLang: "
-        "flush_cache), before the first request of the new weights.",
+        "Clear the prefix cache after every weight sync (vLLM: reset_prefix_cache(); SGLang: "
+        "flush_cache), before the first request with the new weights.",
         "Or turn prefix caching off while training (vLLM: enable_prefix_caching=False).",
     )
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The gap of responses whose prompts came from the cache against that of the others."""
+        """Responses with cached prompts differ more than the others."""
         tokens = variant.tokens
         cached_B = tokens.cached_B > 0
         if variant.setup.rescored is not None or cached_B.sum() < _FEWEST:
@@ -40,13 +40,13 @@ class PrefixCaching(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Let the sampler score its own tokens, for which engines do not use the cache."""
+        """Score in the sampler: scoring does not use the prefix cache."""
         cached, times = (float(hypothesis.facts[key]) for key in ("cached", "times"))
-        compared = f", where the gap is {times:.3g} times that of the others" if times else ""
+        compared = f", and their gap is {times:.3g} times that of the others" if times else ""
         return ExperimentResult(
-            told=(
-                f"{cached:.0%} of the responses had their prompt from the prefix cache{compared}; "
-                "when the sampler computes the same prompts anew, the gap is gone"
+            summary=(
+                f"{cached:.0%} of the responses used a cached prompt{compared}; the gap disappears "
+                "when the sampler computes the same prompts again"
             ),
             after=experiments.vary(variant, rescored=experiments.case.sampler),
             confidence="proven" if times else "likely",

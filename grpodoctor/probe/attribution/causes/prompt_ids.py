@@ -1,4 +1,4 @@
-"""The engines make other ids of the same prompt, and the sampler tells so."""
+"""The engines tokenize the same prompt differently, and the sampler reports its ids."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _SHOWN = 3
 
 
 class PromptIds(Cause):
-    """Proven by scoring the responses after the learner's ids and after the sampler's."""
+    """Proven by scoring the responses after both engines' prompt ids."""
 
     id = "prompt-ids"
-    title = "The engines do not see the same prompt tokens"
+    title = "The engines see different prompt tokens"
     remedies = (
-        "Tokenise once and pass ids: give the learner the prompt ids that the sampler returns, and "
-        "do not apply the chat template or tokenise a second time.",
-        "Make both tokenizers one: same tokenizer files, same chat template, and a "
+        "Tokenize once and pass ids: give the learner the prompt ids that the sampler returns, and "
+        "do not apply the chat template or tokenize a second time.",
+        "Use the same tokenizer on both sides: same tokenizer files, same chat template, and a "
         "beginning-of-sequence token added on both sides or on neither (a template that writes it "
         "needs add_special_tokens=False).",
     )
     when = "always"
     cost = 0
-    """The ids are asked for with the measurement itself."""
+    """The measurement already requests the ids."""
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """There is always something to compare."""
+        """Prompt ids can always be compared."""
         return None if variant.setup.behind else Hypothesis(0.05)
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Compare the ids; if they differ, score after both."""
+        """Compare the ids; if they differ, score after both versions."""
         sampler, own = experiments.sampled_prompts, experiments.learner_prompts()
         learner = {number: own[number] for number in sampler if number < len(own)}
         differing = [number for number in sorted(learner) if sampler[number] != learner[number]]
@@ -45,9 +45,9 @@ class PromptIds(Cause):
         most, _ = kinds.most_common(1)[0]
         shown = [f"prompt {n}: {_kind(sampler[n], learner[n])}" for n in differing[:_SHOWN]]
         return ExperimentResult(
-            told=(
-                f"{len(differing)} of {len(learner)} prompts have other ids ({most}); the learner "
-                f"is k3 {before.gap:.2g} nats per token from the sampler after its own ids, and "
+            summary=(
+                f"{len(differing)} of {len(learner)} prompts have different ids ({most}); k3 is "
+                f"{before.gap:.2g} nats per token after the learner's ids and "
                 f"{max(after.gap, EXACT):.2g} after the sampler's"
             ),
             before=before,
@@ -58,7 +58,7 @@ class PromptIds(Cause):
 
 
 def _kind(sampler: list[int], learner: list[int]) -> str:
-    """How two ways to write a prompt differ, in words."""
+    """The difference of two tokenizations in words."""
     if learner[1:] == sampler:
         return f"the learner puts token {learner[0]} first"
     if sampler[1:] == learner:
@@ -68,4 +68,4 @@ def _kind(sampler: list[int], learner: list[int]) -> str:
     if same == shorter:
         longer = "learner" if len(learner) > len(sampler) else "sampler"
         return f"the {longer} appends {abs(len(learner) - len(sampler))} tokens"
-    return f"they part at token {same} ({len(sampler)} against {len(learner)} ids)"
+    return f"they differ from token {same} on ({len(sampler)} against {len(learner)} ids)"

@@ -1,4 +1,4 @@
-"""One side's weights are quantised."""
+"""One side's weights are quantized."""
 
 from __future__ import annotations
 
@@ -30,47 +30,50 @@ _FAKE = {4: "int4", 8: "int8"}
 _MODULES = ("attention", "MLP", "experts", "output head")
 _GGUF = re.compile(r"I?Q[1-8]_")
 _PART = 0.25
-"""Of the largest weight: what has less is not quantised."""
+"""Share of the largest regression weight below which a module is not quantized."""
 _CLIP = 3.0
-"""|Δlogp| beyond which a token counts as this far off."""
+"""Upper bound on |Δlogp| per token."""
 _BEYOND = 10.0
-"""A gap so many times what quantisation amounts to in the learner has another cause."""
+"""A gap larger than this multiple of the learner's quantization effect has another cause."""
 
 
-class Quantisation(Cause):
-    """Proven by running the quantised side without; which modules: by quantising the learner's."""
+class Quantization(Cause):
+    """Proven by running the quantized side without quantization.
+
+    Quantizing modules of the learner shows which modules are quantized.
+    """
 
     id = "quantisation"
-    title = "The weights of one side are quantised"
+    title = "The weights of one side are quantized"
     remedies = (
-        "Leave the modules that cost most unquantised (the output head, the router and the first "
-        "and last layers first), or use a finer scheme: per channel or per group instead of per "
-        "tensor, 8 bits instead of 4.",
-        "Correct the rest with truncated importance sampling, and watch how the gap grows with the "
-        "steps: quantised samplers drift.",
+        "Do not quantize the modules with the largest effect (start with the output head, the "
+        "router and the first and last layers), or use a finer scheme: per channel or per group "
+        "instead of per tensor, 8 bits instead of 4.",
+        "Correct the rest with truncated importance sampling, and watch whether the gap grows "
+        "during training: quantized samplers drift.",
     )
     when = "gap"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Whether a side says so, or its checkpoint does."""
+        """One side's options or checkpoint report quantization."""
         sides = {
             "sampler": variant.setup.rescored or experiments.case.sampler,
             "learner": variant.setup.learner,
         }
-        told = {
+        facts = {
             "sampler": experiments.case.sampler_facts,
             "learner": experiments.case.learner_facts,
         }
-        schemes = {side: _scheme(engine, told[side]) for side, engine in sides.items()}
-        found = [side for side, scheme in schemes.items() if scheme]
-        if not found or schemes["sampler"] == schemes["learner"]:
+        schemes = {side: _scheme(engine, facts[side]) for side, engine in sides.items()}
+        quantized = [side for side, scheme in schemes.items() if scheme]
+        if not quantized or schemes["sampler"] == schemes["learner"]:
             return None
-        return Hypothesis(0.75, {"side": found[0], "scheme": schemes[found[0]]})
+        return Hypothesis(0.75, {"side": quantized[0], "scheme": schemes[quantized[0]]})
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """The quantised side without; where it cannot be had, the learner with."""
+        """Run the quantized side without quantization, or else quantize the learner."""
         side, scheme = (str(hypothesis.facts[key]) for key in ("side", "scheme"))
         if side == "learner":
             plain = _plain(variant.setup.learner, model_path(experiments.case.sampler))
@@ -82,10 +85,10 @@ class Quantisation(Cause):
         fits = effect is None or before.gap < _BEYOND * (effect + (experiments.noise or 0.0))
         details = tuple(f"{kind}: {share:.0%} of the effect" for kind, share in shares.items())
         return ExperimentResult(
-            told=(
-                f"the {side} is quantised ({scheme}): without, it is k3 {after.gap:.2g} instead of "
-                f"{before.gap:.2g} nats per token away"
-                + ("" if fits else f", though quantising alone amounts to {effect:.2g}")
+            summary=(
+                f"the {side} is quantized ({scheme}); without quantization, k3 falls from "
+                f"{before.gap:.2g} to {after.gap:.2g} nats per token"
+                + ("" if fits else f", although quantization alone causes only {effect:.2g}")
             ),
             before=before,
             after=after,
@@ -101,30 +104,30 @@ class Quantisation(Cause):
         spec = variant.setup.rescored or experiments.case.sampler
         plain = _plain(spec, model_path(experiments.case.learner))
         if plain != spec:
-            with suppress(EngineError):  # of a server, say, whose weights are what they are
+            with suppress(EngineError):  # a server, for example, cannot load other weights
                 before = experiments.vary(variant, rescored=spec)
                 return before, experiments.vary(before, rescored=plain)
-        quantised = variant.setup.learner.with_options(quantise=_fake(scheme))
-        return variant, experiments.vary(variant, learner=quantised)
+        quantized = variant.setup.learner.with_options(quantise=_fake(scheme))
+        return variant, experiments.vary(variant, learner=quantized)
 
 
 def _scheme(engine: EngineSpec, facts: EngineFacts) -> str:
-    """How an engine's weights are quantised, in a word; empty if they are not."""
+    """The quantization scheme of an engine's weights; empty if they are not quantized."""
     for option in ("quantise", "quantization"):
         if engine.options.get(option):
             return str(engine.options[option])
     stored = read_config(model_path(engine)).get("quantization_config")
     if not isinstance(stored, dict):
-        named = str(facts.settings.get("quantization") or "")
-        # llama.cpp calls its types Q4_K, IQ3_S and the like.
-        return named or (facts.dtype if _GGUF.match(facts.dtype) else "")
+        reported = str(facts.settings.get("quantization") or "")
+        # llama.cpp names its types Q4_K, IQ3_S and so on.
+        return reported or (facts.dtype if _GGUF.match(facts.dtype) else "")
     bits = _bits(stored)
-    method = str(stored.get("quant_method", "quantised"))[:40]
+    method = str(stored.get("quant_method", "quantized"))[:40]
     return f"int{bits} {method}" if bits else method
 
 
 def _bits(stored: dict[str, Any]) -> int | None:
-    """Of the weights of the first group, as compressed-tensors and GPTQ write them."""
+    """Bits of the first group's weights, as compressed-tensors and GPTQ store them."""
     groups = stored.get("config_groups")
     first: Any = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
     weights = first.get("weights") if isinstance(first, dict) else None
@@ -133,7 +136,7 @@ def _bits(stored: dict[str, Any]) -> int | None:
 
 
 def _plain(engine: EngineSpec, unquantised: Path) -> EngineSpec:
-    """The same engine without; a quantised checkpoint gives way to the other side's."""
+    """The engine without quantization; the other side's model replaces a quantized checkpoint."""
     changes = {name: None for name in _OPTIONS if name in engine.options}
     if read_config(model_path(engine)).get("quantization_config"):
         engine = with_model(engine, unquantised)
@@ -147,17 +150,23 @@ def _fake(scheme: str) -> str:
 def _by_module(
     experiments: Experiments, variant: Variant, side: str, learner: EngineSpec, scheme: str
 ) -> tuple[dict[str, float], float | None]:
-    """Each kind of module's share of what quantising does, and what it does in the learner, in k3.
+    """Each kind of module's share of the quantization effect, and the effect in the learner in k3.
 
-    Which kinds are quantised is seen by what quantising each alone in the learner moves: the
-    quantised side has that as a part of its own difference or it has not. Nothing where the
-    learner, given without quantisation, cannot quantise.
+    Each kind is quantized alone in the learner. If the quantized side's difference contains the
+    resulting change, that kind is quantized there. Empty if the learner cannot quantize.
+
+    Args:
+        experiments: runs the engines.
+        variant: the quantized variant.
+        side: the quantized side.
+        learner: the learner without quantization.
+        scheme: the quantization scheme.
     """
     if learner.engine != "transformers":
         return {}, None
     processing = variant.setup.processing
     tokens = variant.tokens
-    quantised_N = tokens.learner_N if side == "learner" else tokens.sampler_N
+    quantized_N = tokens.learner_N if side == "learner" else tokens.sampler_N
     try:
         plain_N = experiments.score(learner, processing)
         whole_N = experiments.score(learner.with_options(quantise=_fake(scheme)), processing)
@@ -166,21 +175,21 @@ def _by_module(
     moves: dict[str, Floats] = {}
     for kind in _MODULES:
         only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
-        with suppress(EngineError):  # a model without modules of this kind
+        with suppress(EngineError):  # the model has no modules of this kind
             moves[kind] = experiments.score(only, processing) - plain_N
     effect = difference_gap(plain_N, whole_N)
-    return _shares(moves, quantised_N - plain_N), effect if effect > EXACT else None
+    return _shares(moves, quantized_N - plain_N), effect if effect > EXACT else None
 
 
 def _shares(moves: dict[str, Floats], moved_N: Floats) -> dict[str, float]:
-    """What each kind's move contributes to a difference, as shares of all; the largest first."""
+    """Each kind's share of a difference, largest first."""
     if not moves:
         return {}
     columns_NK = np.stack([*moves.values(), moved_N], axis=1)
     at = np.isfinite(columns_NK).all(axis=1)
     clipped_NK = np.clip(columns_NK[at], -_CLIP, _CLIP)
     weights_K, _ = nnls(clipped_NK[:, :-1], clipped_NK[:, -1])
-    # Another scheme than that of the learner has less of the same move: half is enough.
+    # A scheme that differs from the learner's causes less of the same change.
     parts_K = np.where(weights_K >= _PART * weights_K.max(), weights_K, 0.0)
     sizes_K = np.square(parts_K) * np.square(clipped_NK[:, :-1]).sum(axis=0)
     total = float(sizes_K.sum())

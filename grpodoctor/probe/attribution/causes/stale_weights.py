@@ -1,4 +1,4 @@
-"""The sampler holds other weights than the learner: an older checkpoint, or unsynced ones."""
+"""The sampler uses different weights than the learner: an older checkpoint, or a missed sync."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ _SHOWN = 8
 
 
 class StaleWeights(Cause):
-    """Proven by scoring with the other checkpoint's weights in the learner."""
+    """Proven by scoring with another checkpoint's weights in the learner."""
 
     id = "stale-weights"
-    title = "The sampler holds other weights than the learner"
+    title = "The sampler uses different weights than the learner"
     remedies = (
-        "Sync the weights before every rollout and wait until the engine has loaded them; compare "
-        "checksums of a few tensors on both sides after each sync.",
-        "If rollouts are asynchronous by design, bound their age and correct with importance "
+        "Sync the weights before every rollout and wait until the engine has loaded them. After "
+        "each sync, compare checksums of a few tensors on both sides.",
+        "If rollouts are asynchronous by design, limit their age and correct with importance "
         "sampling against the sampler's log-probabilities.",
     )
     least = 0.6
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Whether another checkpoint is known that the sampler may hold."""
-        found = other_checkpoints(experiments)
-        if not found or variant.setup.learner.options.get("weights"):
+        """There is another checkpoint that the sampler may use."""
+        candidates = other_checkpoints(experiments)
+        if not candidates or variant.setup.learner.options.get("weights"):
             return None
         return Hypothesis(0.85 if experiments.case.differing else 0.6)
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """The learner with each of the other checkpoints' weights."""
+        """Score with the weights of each other checkpoint in the learner."""
         best: tuple[Variant, str] | None = None
         for folder in other_checkpoints(experiments):
             learner = variant.setup.learner.with_options(weights=str(folder))
@@ -44,9 +44,9 @@ class StaleWeights(Cause):
         after, name = best
         differing = experiments.case.differing or ()
         return ExperimentResult(
-            told=(
-                f"with the weights of {name} the learner is k3 {after.gap:.2g} instead of "
-                f"{variant.gap:.2g} nats per token from the sampler"
+            summary=(
+                f"with the weights of {name} in the learner, k3 falls from {variant.gap:.2g} to "
+                f"{after.gap:.2g} nats per token"
             ),
             after=after,
             details=(name, *differing[:_SHOWN]),
@@ -54,7 +54,7 @@ class StaleWeights(Cause):
         )
 
     def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
-        """Above rounding, everywhere, and with no other checkpoint to try."""
+        """Possible if the gap exceeds rounding and there is no other checkpoint to test."""
         differing = experiments.case.differing
         if differing is not None and not differing:
             return None
@@ -63,12 +63,12 @@ class StaleWeights(Cause):
         known = (
             f"{len(differing)} tensors differ by checksum"
             if differing
-            else ("no checkpoint that the sampler may hold was given")
+            else "no checkpoint to test was given"
         )
         return ExperimentResult(
-            told=(
-                f"k3 of {variant.gap:.2g} nats per token is more than rounding and spread over "
-                f"all tokens, as between two checkpoints; {known}"
+            summary=(
+                f"k3 is {variant.gap:.2g} nats per token, which exceeds rounding and affects all "
+                f"tokens, as between two checkpoints; {known}"
             ),
             confidence="likely" if differing else "possible",
             details=(differing or ())[:_SHOWN],

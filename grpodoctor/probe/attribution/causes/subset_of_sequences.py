@@ -1,4 +1,4 @@
-"""A few responses are far off, the others are not."""
+"""A few responses carry the gap."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
 
 _FEWEST = 6
 _MOST_OFF = 0.45
-"""Share of the responses that can be a subset."""
+"""Largest share of the responses that counts as a subset."""
 _CARRY = 0.8
-"""Of the gap, which the subset must carry."""
+"""Smallest share of the gap on the subset."""
 _TIMES = 8.0
-"""Between the medians of the two kinds of response."""
+"""Smallest ratio between the medians of the two groups."""
 _APART = 3.0
 """Ashman's D: distance of the two means of log gap over their pooled spread; 2 is two peaks."""
 _SHARED = 0.9
 
 
 class SubsetOfSequences(Cause):
-    """Seen when the responses' own gaps have two peaks; says what the far ones share."""
+    """Detected when the gap per response has two peaks; reports the subset's common property."""
 
     id = "subset-of-sequences"
     title = "A subset of the responses carries the gap"
     remedies = (
-        "Look at the named responses one by one: how they were batched, on which rank and after "
-        "which restart or preemption they were made, and whether their log-probabilities belong to "
-        "them.",
-        "Mask responses whose own mean |Δlogp| is far above the median until it is found: the "
+        "Inspect the listed responses: how they were batched, on which rank and after which "
+        "restart or preemption they were generated, and whether their log-probabilities belong "
+        "to them.",
+        "Until the cause is found, mask responses with a mean |Δlogp| far above the median: the "
         "batch mean hides them.",
     )
     peels = False
     cost = 0
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Two peaks among the responses' gaps."""
-        if (
-            "router-flips" in experiments.named
-        ):  # which spread along a response, and to the end of it
+        """The gap per response has two peaks."""
+        if "router-flips" in experiments.named:  # a flip affects the rest of its response
             return None
         tokens = variant.tokens
         level_B = _levels(tokens)
@@ -53,8 +51,8 @@ class SubsetOfSequences(Cause):
         few = 0 < off_B.sum() <= _MOST_OFF * known_B.sum()
         if not few or share < _CARRY or apart < _APART or times < _TIMES:
             return None
-        # Where the others are off as well, something has moved them all, and some further: those
-        # of which a router sent a token elsewhere, say, or those that are surer of their tokens.
+        # If the other responses differ as well, the cause affects all responses, some of them more:
+        # those with a flipped expert, for example, or those with less certain tokens.
         if experiments.is_loud(tokens.mean_at(~off_B[tokens.rows_N])):
             return None
         return Hypothesis(share, {"apart": apart, "times": times})
@@ -62,7 +60,7 @@ class SubsetOfSequences(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Say which, and what they share."""
+        """List the subset and its common property."""
         tokens = variant.tokens
         level_B = _levels(tokens)
         known_B = np.isfinite(level_B)
@@ -74,9 +72,10 @@ class SubsetOfSequences(Cause):
         ]
         times = float(hypothesis.facts["times"])
         return ExperimentResult(
-            told=(
+            summary=(
                 f"{int(off_B.sum())} of {off_B.size} responses carry {hypothesis.strength:.0%} of "
-                f"the gap, {times:.3g} times as far off as the others{_shared(tokens, off_B)}"
+                f"the gap and differ {times:.3g} times as much as the "
+                f"others{_shared(tokens, off_B)}"
             ),
             explained=hypothesis.strength,
             confidence="likely",
@@ -86,7 +85,7 @@ class SubsetOfSequences(Cause):
 
 
 def _levels(tokens: Tokens) -> Floats:
-    """log10 of each response's gap, relative to what its tokens' uncertainty lets expect."""
+    """log10 of each response's gap, relative to the expectation from its tokens' uncertainty."""
     finite_N = tokens.finite_N
     expected_B = np.bincount(
         tokens.rows_N,
@@ -94,12 +93,12 @@ def _levels(tokens: Tokens) -> Floats:
         minlength=tokens.lengths_B.size,
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A response that agrees to the bit counts as agreeing to float32.
+        # A bit-identical response counts as equal up to float32 rounding.
         return np.asarray(np.log10(tokens.gap_B / expected_B + 1e-12))
 
 
 def _split(level_B: Floats) -> tuple[Flags, float, float]:
-    """The two groups of least spread (Otsu): who is above, Ashman's D, ratio of the medians."""
+    """Split by least spread (Otsu): members of the upper group, Ashman's D, ratio of medians."""
     order = np.sort(level_B)
     counts = np.arange(1, order.size)
     low, high = np.cumsum(order)[:-1] / counts, (order.sum() - np.cumsum(order)[:-1]) / counts[::-1]
@@ -115,7 +114,7 @@ def _split(level_B: Floats) -> tuple[Flags, float, float]:
 
 
 def _shared(tokens: Tokens, off_B: Flags) -> str:
-    """What nearly all of the far responses have and few of the others; empty if nothing."""
+    """A property of nearly all responses in the subset and of few others; empty if none."""
     facts: dict[str, Flags] = {
         "a cached prompt": tokens.cached_B > 0,
         "no end token": ~tokens.ended_B,

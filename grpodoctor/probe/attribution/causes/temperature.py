@@ -1,4 +1,4 @@
-"""One side's log-probabilities are of another temperature than the other's."""
+"""The two sides' log-probabilities have different temperatures."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ TEMPERATURES = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.7
 """The columns of `at_temperature_NT`, as `probes/contract.py` has them."""
 _FIT_TOKENS = 20_000
 _OFF = 0.01
-"""Relative difference of two temperatures from which on they count as two."""
+"""Relative difference from which two temperatures count as different."""
 _ABOUT = 0.03
-"""The same where one of them is as the tokens fall, of which there may be few."""
+"""The same if one temperature is estimated from the sampled tokens, of which there may be few."""
 _HINT = 0.05
-"""Share of the gap from which on a fit is worth a score."""
+"""Share of the gap from which a fit justifies an experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the learner's log-probabilities at many temperatures say."""
+    """A fit of the learner's log-probabilities at many temperatures."""
 
     reported: float
-    """The temperature at which the learner comes nearest to what the sampler reports."""
+    """Temperature at which the learner is closest to the sampler's reported values."""
     drawn: float
-    """That under which the tokens are likeliest to have been drawn."""
+    """Maximum-likelihood temperature of the sampled tokens."""
     share: float
-    """Of the gap that goes away at `reported`."""
+    """Share of the gap that disappears at `reported`."""
 
 
 class Temperature(Cause):
-    """Fitted on the learner's side, then confirmed by scoring at the fitted value."""
+    """Fitted with the learner, then confirmed by scoring at the fitted temperature."""
 
     id = "temperature"
     title = "The two sides use different temperatures"
     remedies = (
         "Give both sides the same temperature: divide the learner's logits by the sampling "
         "temperature before the log-softmax, and check that the sampler was started with it.",
-        "Look for a second division: a temperature applied by both engine and trainer, or "
-        "defaults taken from generation_config.json.",
+        "Check whether both engine and trainer apply a temperature, or whether a default comes "
+        "from generation_config.json.",
     )
     cost = 0
     least = 0.5
@@ -54,26 +54,26 @@ class Temperature(Cause):
     when = "gap"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The fit, if it lies elsewhere than where the learner was scored."""
+        """The fitted temperature differs from the learner's."""
         fitted = fit(variant)
         now = variant.setup.processing.temperature
         if fitted is None or abs(fitted.reported / now - 1) < _OFF or fitted.share < _HINT:
             return None
         if is_raw(experiments, fitted):
             return None
-        return Hypothesis(fitted.share, vars_of(fitted))
+        return Hypothesis(fitted.share, fit_facts(fitted))
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Score at the fitted temperature and at the one that was asked for."""
+        """Score at the fitted and at the requested temperature."""
         reported, drawn = (float(hypothesis.facts[k]) for k in ("reported", "drawn"))
         after = rescored_at(experiments, variant, _candidates(experiments, variant, reported))
         asked, now = experiments.case.sampling.temperature, variant.setup.processing.temperature
         best = after.setup.processing.temperature
         return ExperimentResult(
-            told=(
-                f"the sampler's log-probabilities are of temperature {best:.3g}, the learner's of "
+            summary=(
+                f"the sampler's log-probabilities have temperature {best:.3g}, the learner's "
                 f"{now:.3g}: {_side(asked, best, drawn)}"
             ),
             after=after,
@@ -82,7 +82,7 @@ class Temperature(Cause):
 
 
 def fit(variant: Variant) -> Fit | None:
-    """Where between the learner's temperatures the two sides agree best; None if not told."""
+    """Fit the temperature at which the two sides agree best; None without the columns."""
     tokens = variant.tokens
     if tokens.at_temperature_NT is None or variant.setup.rescored is not None or not tokens.any:
         return None
@@ -103,11 +103,12 @@ def fit(variant: Variant) -> Fit | None:
     return Fit(reported, drawn, share)
 
 
-def fit_of_a_cut(variant: Variant) -> float | None:
-    """As `Fit.reported` where the sampler's distribution is cut; None if not told.
+def fit_truncated(variant: Variant) -> float | None:
+    """`Fit.reported` for a truncated sampling distribution; None without the columns.
 
-    A cut only raises what it leaves. So at the right temperature no token is likelier to the
-    learner; at a higher one rare tokens are, at a lower one frequent ones.
+    Truncation only raises the probabilities that it keeps. At the right temperature, no token has a
+    higher probability in the learner. At a higher temperature rare tokens do, at a lower one
+    frequent tokens.
     """
     tokens = variant.tokens
     if tokens.at_temperature_NT is None or not tokens.any:
@@ -123,17 +124,17 @@ def fit_of_a_cut(variant: Variant) -> float | None:
 
 
 def _least(columns_NT: Floats, loss: Callable[[Floats], float]) -> float:
-    """The temperature of the least loss: the best column, then between its neighbours."""
+    """Temperature with the smallest loss: the best column, refined between its neighbors."""
     values = [loss(columns_NT[:, at]) for at in range(columns_NT.shape[1])]
     best = int(np.argmin(values))
     low, high = max(best - 1, 0), min(best + 1, len(values) - 1)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda log_t: loss(_between(columns_NT, math.exp(log_t))),
         bounds=(math.log(TEMPERATURES[low]), math.log(TEMPERATURES[high])),
         method="bounded",
         options={"xatol": 1e-4},
     )
-    return math.exp(float(found.x))
+    return math.exp(float(minimum.x))
 
 
 def _between(columns_NT: Floats, temperature: float) -> Floats:
@@ -148,15 +149,15 @@ def _between(columns_NT: Floats, temperature: float) -> Floats:
     return np.asarray(columns_NT[:, nearest] @ np.array(weights))
 
 
-def vars_of(fitted: Fit) -> dict[str, float | str]:
+def fit_facts(fitted: Fit) -> dict[str, float | str]:
     """A fit as the facts of a hypothesis."""
     return {"reported": fitted.reported, "drawn": fitted.drawn, "share": fitted.share}
 
 
 def is_raw(experiments: Experiments, fitted: Fit) -> bool:
-    """Whether temperature 1 is reported where another was asked for, and drawn at.
+    """Whether the sampler drew at the requested temperature but reports temperature 1.
 
-    A sampler that also draws at 1 ignores what it was asked for, which is another cause.
+    A sampler that also draws at 1 ignores the request, which is another cause.
     """
     asked = experiments.case.sampling.temperature
     nearer = abs(math.log(fitted.drawn / asked)) < abs(math.log(fitted.drawn))
@@ -164,12 +165,12 @@ def is_raw(experiments: Experiments, fitted: Fit) -> bool:
 
 
 def _candidates(experiments: Experiments, variant: Variant, fitted: float) -> list[float]:
-    """What was asked for, where the fit says so or has been bent by a cut; otherwise the fit."""
+    """The requested temperature if the fit is close to it or biased by truncation, else the fit."""
     sampling, rounded = experiments.case.sampling, round(fitted, 2)
     asked = sampling.temperature
     if abs(rounded / asked - 1) < _ABOUT:
         now = variant.setup.processing.temperature
-        return [each for each in dict.fromkeys([asked, rounded]) if each != now]
+        return [value for value in dict.fromkeys([asked, rounded]) if value != now]
     whole = Processing.of(sampling)
     if whole == Processing(temperature=asked):
         return [rounded]
@@ -181,35 +182,35 @@ def _candidates(experiments: Experiments, variant: Variant, fitted: float) -> li
 
 
 def rescored_at(experiments: Experiments, variant: Variant, temperatures: list[float]) -> Variant:
-    """The learner at whichever of some temperatures agrees best, scored anew.
+    """Score at several temperatures and keep the one that agrees best.
 
     Raises:
         EngineError: if the learner cannot score at another temperature.
-        BudgetSpentError: if there is no time left.
+        BudgetSpentError: if the time budget is used up.
     """
     now = variant.setup.processing
-    processings = [replace(now, temperature=each) for each in temperatures]
+    processings = [replace(now, temperature=temperature) for temperature in temperatures]
     return best_processing(experiments, variant, processings)
 
 
 def best_processing(
     experiments: Experiments, variant: Variant, processings: list[Processing]
 ) -> Variant:
-    """The learner under whichever processing agrees best, the engine loaded once.
+    """Score under several processings, loading the engine once, and keep the best.
 
     Raises:
-        EngineError: if the learner cannot score so.
-        BudgetSpentError: if there is no time left.
+        EngineError: if the learner does not support a processing.
+        BudgetSpentError: if the time budget is used up.
     """
     experiments.score_all(variant.setup.learner, processings, own_prompts=variant.setup.own_prompts)
-    variants = [experiments.vary(variant, processing=each) for each in processings]
-    least = np.median([each.tokens.finite_N.sum() for each in [variant, *variants]])
-    return min(variants, key=lambda each: (each.tokens.finite_N.sum() < 0.98 * least, each.gap))
+    variants = [experiments.vary(variant, processing=processing) for processing in processings]
+    typical = np.median([one.tokens.finite_N.sum() for one in [variant, *variants]])
+    return min(variants, key=lambda one: (one.tokens.finite_N.sum() < 0.98 * typical, one.gap))
 
 
 def _side(asked: float, best: float, drawn: float) -> str:
     if abs(best / asked - 1) < _OFF:
-        return f"the learner is wrong, {asked:.3g} was asked for"
+        return f"the learner is wrong, {asked:.3g} was requested"
     if abs(drawn / best - 1) < 2 * _ABOUT:
-        return f"the sampler is wrong, its tokens also fall as at {drawn:.3g}"
-    return f"what the sampler reports is wrong, its tokens fall as at {drawn:.3g}"
+        return f"the sampler is wrong, its tokens also follow temperature {drawn:.3g}"
+    return f"the sampler's reported values are wrong, its tokens follow temperature {drawn:.3g}"

@@ -1,4 +1,4 @@
-"""The sampler's log-probabilities are of a distribution whose tail was cut off."""
+"""The sampler's log-probabilities belong to a truncated distribution."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from dataclasses import replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
-from grpodoctor.probe.attribution.causes.temperature import best_processing, fit_of_a_cut
+from grpodoctor.probe.attribution.causes.temperature import best_processing, fit_truncated
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.engines.jobs import Processing
 
 _ONE_SIDED = 0.9
-"""Of the tokens that differ at all: renormalising a part of the support only raises it."""
+"""Smallest share of one sign among differing tokens: renormalization only raises values."""
 _TELLS = 1e-3
-"""|Δlogp| of a token that differs at all."""
+"""Smallest |Δlogp| of a differing token."""
 _LOST = 6.0
-"""Standard errors by which the mass that the learner gives to what is drawn must fall short."""
+"""Smallest deficit of the learner's mass on the sampled support, in standard errors."""
 _USUAL_P = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.98, 0.99)
 _USUAL_K = (2, 3, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100)
 _USUAL_MIN = (0.3, 0.2, 0.15, 0.1, 0.08, 0.05, 0.03, 0.02, 0.01)
 _INSIDE = 0.985
-"""Of the tokens, which must lie within a cut."""
+"""Share of tokens that must lie within a truncation."""
 _MOST_OF_A_KIND = 4
 _OTHER = 0.05
-"""Relative difference from which on a temperature is tried beside the learner's."""
+"""Relative difference from which a second temperature is tried."""
 
 
 class Truncation(Cause):
-    """The learner's ranks, masses and differences say where the cut is; scoring with it proves."""
+    """Estimated from the learner's ranks, masses and differences; proven by scoring with it."""
 
     id = "truncation"
-    title = "Top-p, top-k or min-p renormalises the sampler's probabilities"
+    title = "Top-p, top-k or min-p renormalizes the sampler's probabilities"
     remedies = (
-        "Sample from the whole distribution while training: top_p=1, top_k off, min_p=0, and look "
-        "for defaults in the model's generation_config.json that the engine takes by itself.",
-        "If the cut must stay, give the learner the same cut (the same kept tokens, renormalised), "
-        "or take the old log-probabilities from the learner.",
+        "Sample from the whole distribution during training: top_p=1, top_k off, min_p=0. Check "
+        "for defaults in the model's generation_config.json that the engine applies.",
+        "If the truncation must stay, apply it in the learner too (the same kept tokens, "
+        "renormalized), or recompute the old log-probabilities with the learner.",
     )
     cost = 0
     least = 0.5
@@ -46,12 +46,12 @@ class Truncation(Cause):
     when = "gap"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """Differences of one sign, mass that is missing, or a cut that was asked for."""
+        """Differences have one sign, mass is missing, or truncation was requested."""
         tokens, now = variant.tokens, variant.setup.processing
-        if variant.setup.rescored is not None or variant.setup.shift or cuts(now):
+        if variant.setup.rescored is not None or variant.setup.shift or is_truncated(now):
             return None
         below = one_sided(tokens)
-        declared = cuts(Processing.of(experiments.case.sampling))
+        declared = is_truncated(Processing.of(experiments.case.sampling))
         if below < _ONE_SIDED and lost_mass(tokens) < _LOST and not declared:
             return None
         return Hypothesis(0.9 if declared else max(below - 0.1, 0.3), {"below": below})
@@ -59,52 +59,55 @@ class Truncation(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Score with the cut that was asked for; if it is not that, with what the data suggest."""
+        """Score with the requested truncation, or else with those that the data suggest."""
         tokens, now = variant.tokens, variant.setup.processing
         at = tokens.finite_N
         candidates = _declared(experiments, now)
         after = best_processing(experiments, variant, candidates) if candidates else None
         if after is None or experiments.is_loud(after.gap):
-            candidates += [cut for each in _heated(variant) for cut in _guessed(tokens, each)]
+            candidates += [
+                cut for each in _temperatures_to_try(variant) for cut in _guessed(tokens, each)
+            ]
             if not candidates:
                 return None
             after = best_processing(experiments, variant, list(dict.fromkeys(candidates)))
-        cut = written(after.setup.processing)
+        cut = describe_truncation(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())
-        asked = written(Processing.of(experiments.case.sampling))
+        asked = describe_truncation(Processing.of(experiments.case.sampling))
         below = float(hypothesis.facts["below"])
-        told = (
-            f"the sampler's probabilities are renormalised under {cut}: {below:.0%} of the "
-            f"differing tokens are likelier to it, and {kept:.1%} of the mass is kept on average"
+        summary = (
+            f"the sampler's probabilities are renormalized under {cut}: {below:.0%} of the "
+            f"differing tokens have a higher probability there, and {kept:.1%} of the mass is kept "
+            "on average"
         )
-        heat = after.setup.processing.temperature
-        if heat != now.temperature:
-            told += f"; and they are of temperature {heat:.3g}, the learner's of "
-            told += f"{now.temperature:.3g}"
+        temperature = after.setup.processing.temperature
+        if temperature != now.temperature:
+            summary += f"; they have temperature {temperature:.3g}, the learner's "
+            summary += f"{now.temperature:.3g}"
         return ExperimentResult(
-            told=told if asked else f"{told}; no cut was asked for",
+            summary=summary if asked else f"{summary}; no truncation was requested",
             after=after,
             figures={
                 "kept_mass": kept,
                 "top_p": after.setup.processing.top_p,
                 "top_k": after.setup.processing.top_k,
                 "min_p": after.setup.processing.min_p,
-                "temperature": heat,
+                "temperature": temperature,
             },
         )
 
 
 def one_sided(tokens: Tokens) -> float:
-    """Of the tokens that differ, the share that is likelier to the sampler; 0 if few differ."""
+    """Share of differing tokens with a higher probability in the sampler; 0 if few differ."""
     differing_N = tokens.difference_N[tokens.finite_N & (np.abs(tokens.difference_N) > _TELLS)]
     return float((differing_N < 0).mean()) if differing_N.size >= 20 else 0.0
 
 
 def lost_mass(tokens: Tokens) -> float:
-    """By how many standard errors the mean of p / p' of what is drawn from p' falls short of 1.
+    """Standard errors by which the mean of p / p' over tokens drawn from p' falls short of 1.
 
-    It is the learner's mass on all that the sampler can draw, whatever else differs: 1 without a
-    cut. Responses count as one each, since their tokens have their place in common.
+    The mean is the learner's mass on the sampler's support, independent of other differences. It is
+    1 without truncation. Each response counts once, because its tokens are correlated.
     """
     at = tokens.finite_N
     short_N = np.where(at, 1 - np.exp(np.clip(tokens.difference_N, -5.0, 5.0)), 0.0)
@@ -113,38 +116,38 @@ def lost_mass(tokens: Tokens) -> float:
     return float(short_B.sum()) / error if error > 0 else 0.0
 
 
-def cuts(processing: Processing) -> bool:
-    """Whether anything is cut off."""
+def is_truncated(processing: Processing) -> bool:
+    """Whether the distribution is truncated."""
     return processing.top_p < 1 or processing.top_k > 0 or processing.min_p > 0
 
 
 def _declared(experiments: Experiments, now: Processing) -> list[Processing]:
-    """The cut that was asked for, at the learner's temperature and at the one asked for."""
+    """The requested truncation, at the learner's and at the requested temperature."""
     asked = Processing.of(experiments.case.sampling)
-    if not cuts(asked):
+    if not is_truncated(asked):
         return []
     return list(dict.fromkeys([replace(asked, temperature=now.temperature), asked]))
 
 
-def _heated(variant: Variant) -> list[Processing]:
-    """The learner's processing, and with the temperature that fits a cut distribution."""
+def _temperatures_to_try(variant: Variant) -> list[Processing]:
+    """The learner's processing, and the same with the temperature fitted under truncation."""
     now = variant.setup.processing
-    fitted = fit_of_a_cut(variant)
+    fitted = fit_truncated(variant)
     if fitted is None or abs(fitted / now.temperature - 1) < _OTHER:
         return [now]
     return [now, replace(now, temperature=round(fitted * 20) / 20)]
 
 
 def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
-    """Cuts that no sampled token contradicts, from the tightest of each kind on."""
+    """Truncations that no sampled token contradicts, tightest first."""
     at = tokens.finite_N
     guesses: list[Processing] = []
     if tokens.rank_N is not None:
-        # Rounding moves a token over the edge now and then.
+        # Rounding occasionally moves a token over the border.
         least, most = (int(np.quantile(tokens.rank_N[at], q)) + 1 for q in (_INSIDE, 1.0))
         sizes = [most, *(k for k in _USUAL_K if k >= least and k != most)]
         guesses += [replace(now, top_k=k) for k in sizes[:_MOST_OF_A_KIND]]
-    # The mass that top-p keeps is p or a little more: its smallest values lie at p.
+    # Top-p keeps the mass p or slightly more, so the smallest kept mass is close to p.
     kept_N = np.exp(np.minimum(tokens.difference_N[at], 0.0))
     low, high = (float(np.quantile(kept_N, q)) for q in (1e-3, 0.1))
     usual = [p for p in _USUAL_P if low - 0.02 <= p <= high + 0.02]
@@ -153,14 +156,14 @@ def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
     guesses += [replace(now, top_p=p) for p in dict.fromkeys(masses)]
     if tokens.top_logprob_N is not None:
         ratio = math.exp(float((tokens.learner_N - tokens.top_logprob_N)[at].min()))
-        ratio **= 1 / now.temperature  # told at the learner's
+        ratio **= 1 / now.temperature  # reported at the learner's temperature
         floors = [float(f"{ratio:.1g}"), *(p for p in _USUAL_MIN if p <= ratio * 1.02)][:3]
         guesses += [replace(now, min_p=p) for p in floors if 0 < p < 1]
     return guesses
 
 
-def written(processing: Processing) -> str:
-    """The cut in words; empty if there is none."""
+def describe_truncation(processing: Processing) -> str:
+    """The truncation in words; empty if there is none."""
     parts = []
     if processing.top_p < 1:
         parts.append(f"top_p {processing.top_p:g}")
