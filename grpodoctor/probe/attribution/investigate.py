@@ -104,7 +104,7 @@ class _Investigation:
         return not gap > max(EXACT, QUIET * (self.noise or 0.0))
 
     def _round(self, variant: Variant) -> bool:
-        """Run the experiments; remove the cause that explains most. False if none explains the gap."""
+        """Remove the cause that explains most; False if no experiment explains the gap."""
         best: _Tried | None = None
         for cause, hypothesis in self._hypotheses(variant, peels=True):
             tried = self._try(cause, variant, hypothesis)
@@ -198,7 +198,7 @@ class _Investigation:
                 title=cause.title,
                 confidence=confidence,
                 explained=explained,
-                summary=outcome.summary,
+                told=outcome.summary,
                 details=outcome.details,
                 figures={**figures, **outcome.figures},
                 remedies=cause.remedies,

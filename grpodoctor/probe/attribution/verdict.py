@@ -36,8 +36,8 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
     sampler, learner = computes_in(case.sampler_facts), computes_in(case.learner_facts)
     if not quiet:
         return (
-            f"The engines differ (k3 {found.gap:.2g} nats per token). No experiment that was possible "
-            "here removed the difference."
+            f"The engines differ (k3 {found.gap:.2g} nats per token). No experiment "
+            "removed the difference."
         )
     if found.gap == 0:
         return "The engines agree: all log-probabilities are bit-identical."

@@ -69,7 +69,7 @@ def test_a_cut_that_was_asked_for(at: Directories, asked: Investigate, cut: dict
     named = only(found, "truncation")
     assert named.confidence == "proven"
     assert {name: named.figures[name] for name in cut} == pytest.approx(cut)
-    assert "no cut was asked for" not in named.told
+    assert "no truncation was requested" not in named.told
 
 
 @pytest.mark.parametrize(("fault", "size"), [("top_k", 4), ("top_p", 0.8)])
@@ -79,7 +79,7 @@ def test_a_cut_that_nobody_asked_for(
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
     named = only(found, "truncation")
     assert named.figures[fault] == pytest.approx(size, rel=0.02)
-    assert "no cut was asked for" in named.told
+    assert "no truncation was requested" in named.told
 
 
 def test_a_column_that_is_shifted(at: Directories, asked: Investigate) -> None:
@@ -231,7 +231,7 @@ def test_quantised_weights(at: Directories, asked: Investigate, scheme: str) -> 
 def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     half = {"dtype": "bfloat16"}
     _, found = asked(plain(at.dense, attention="eager", **half), plain(at.dense, **half))
-    assert "with eager attention in place of sdpa" in only(found, "attention-kernel").told
+    assert "with eager attention instead of sdpa" in only(found, "attention-kernel").told
 
 
 def test_a_gap_that_grows_along_the_response(at: Directories, asked: Investigate) -> None:
@@ -266,7 +266,7 @@ def test_flips_alone_are_proven_by_replaying(at: Directories, asked: Investigate
     assert named.confidence == "proven"
     assert named.explained == pytest.approx(1.0, abs=0.01)
     assert named.figures["coverage"] == 1
-    assert "with the sampler's experts replayed in the learner 100% of it goes" in named.told
+    assert "replaying the sampler's experts in the learner removes 100% of it" in named.told
 
 
 def test_flips_are_likely_where_the_learner_cannot_replay(

@@ -46,7 +46,7 @@ def test_engines_that_agree_to_the_bit_load_nothing_more_than_the_columns(tmp_pa
     runner = Scripted(tmp_path, exact)
     found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
-    assert found.verdict == "The engines agree: every log-probability is the same to the bit."
+    assert found.verdict == "The engines agree: all log-probabilities are bit-identical."
     assert len(runner.loaded) == 2  # the columns, and the learner's tokenizer
 
 
@@ -55,13 +55,13 @@ def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> 
     found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
     assert found.noise == pytest.approx(found.gap, rel=1.0)
-    assert "as far as bfloat16 against bfloat16 can" in found.verdict
+    assert "within the precision of bfloat16 and bfloat16" in found.verdict
 
 
 def test_autocast_is_what_the_engines_are_said_to_compute_in(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
     found = investigate(runner, case_of(runner, VLLM, LEARNER.with_options(autocast="bfloat16")))
-    assert "as far as bfloat16 against bfloat16 can" in found.verdict
+    assert "within the precision of bfloat16 and bfloat16" in found.verdict
 
 
 def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path:
     learner = LEARNER.with_options(dtype="float32")
     (named,) = attribute(runner, case_of(runner, VLLM, learner))
     assert (named.cause, named.confidence) == ("precision", "proven")
-    assert "in float32 the sampler is" in named.told
+    assert "with the sampler in float32" in named.told
 
 
 def test_rounding_that_two_engines_share_in_part_is_taken_away_whole(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_gap_that_nothing_explains_is_left_unexplained(tmp_path: Path) -> None
     found = investigate(runner, case_of(runner, VLLM, LEARNER, differing=()))
     assert found.causes == ()
     assert found.left == 1.0
-    assert "no experiment that could be made here" in found.verdict
+    assert "No experiment removed the difference" in found.verdict
 
 
 def test_tensors_that_differ_make_stale_weights_likely(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_budget_that_ends_leaves_what_is_known(tmp_path: Path) -> None:
         runner.runs = runs
         runner.loaded.clear()
         found = investigate(runner, case)
-        assert "the time ended before every experiment was made" in found.notes
+        assert "the time budget ended before all experiments were run" in found.notes
         assert found.verdict
 
 
@@ -206,7 +206,7 @@ def test_an_experiment_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     runner.refuses = lambda engine: engine.engine == "vllm"
     found = investigate(runner, case)
     assert found.causes == ()
-    assert any("kv-cache could not be tried: it cannot do that" in each for each in found.notes)
+    assert any("experiment for kv-cache failed: it cannot do that" in note for note in found.notes)
 
 
 def test_a_learner_that_cannot_score_again_is_judged_by_what_it_has_said(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_ids_that_are_no_ids(tmp_path: Path) -> None:
     runner = Hostile(tmp_path, exact)
     found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
-    assert any("prompt-ids could not be tried" in note for note in found.notes)
+    assert any("experiment for prompt-ids failed" in note for note in found.notes)
 
 
 def test_a_measurement_whose_shards_are_gone(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> 
     sampling = Sampling(samples=4, max_tokens=40, temperature=0.7)
     case = case_of(runner, VLLM, LEARNER, sampling=sampling, processing=Processing())
     (named,) = attribute(runner, case)
-    assert "the learner is wrong, 0.7 was asked for" in named.told
+    assert "the learner is wrong, 0.7 was requested" in named.told
 
 
 @pytest.mark.parametrize("heat", [0.988, 1.012])
@@ -389,9 +389,9 @@ def cut_short(response: Any) -> None:
 @pytest.mark.parametrize(
     ("told", "ends", "words"),
     [
-        (ended, (24,), "have ended, and their last token is no end token"),
+        (ended, (24,), "are marked as ended, but their last token is not an end token"),
         (cut_short, (24,), "stop before the limit without an end token"),
-        (lambda _: None, (3,), "go on behind a token that ends a response for the learner"),
+        (lambda _: None, (3,), "continue after a token that ends a response in the learner"),
     ],
 )
 def test_ends_that_are_none(tmp_path: Path, told: Any, ends: tuple[int, ...], words: str) -> None:

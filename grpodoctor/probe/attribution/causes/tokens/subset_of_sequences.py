@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
-from grpodoctor.probe.attribution.causes.long_context_drift import expected
+from grpodoctor.probe.attribution.causes.computation.long_context_drift import expected
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
-from grpodoctor.probe.attribution.causes.router_flips import steady
+from grpodoctor.probe.attribution.causes.computation.router_flips import steady
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
-from grpodoctor.probe.attribution.causes.temperature import fit, is_raw, rescored_at, fit_facts
-from grpodoctor.probe.attribution.causes.truncation import describe_truncation, is_truncated
-from grpodoctor.probe.attribution.causes.wrong_sampler import WrongSampler
+from grpodoctor.probe.attribution.causes.sampling.temperature import (
+    fit,
+    fit_facts,
+    is_raw,
+    rescored_at,
+)
+from grpodoctor.probe.attribution.causes.sampling.truncation import (
+    describe_truncation,
+    is_truncated,
+)
+from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import WrongSampler
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.engines.jobs import Processing, ScoreJob
@@ -38,7 +46,9 @@ class RawLogprobs(Cause):
         fitted = fit(variant) if experiments.is_loud(variant.gap) else None
         if fitted is not None and is_raw(experiments, fitted) and fitted.share >= self.least / 2:
             return Hypothesis(fitted.share, fit_facts(fitted))
-        if not is_truncated(Processing.of(experiments.case.sampling)) or is_truncated(variant.setup.processing):
+        if not is_truncated(Processing.of(experiments.case.sampling)) or is_truncated(
+            variant.setup.processing
+        ):
             return None
         surplus = WrongSampler().hypothesize(experiments, variant)
         return Hypothesis(0.5, {"surplus": surplus.facts["mean"]}) if surplus else None
@@ -63,7 +73,9 @@ class RawLogprobs(Cause):
         )
 
 
-def _truncated_sampling(experiments: Experiments, variant: Variant, surplus: float) -> ExperimentResult | None:
+def _truncated_sampling(
+    experiments: Experiments, variant: Variant, surplus: float
+) -> ExperimentResult | None:
     """Test whether the tokens follow the learner under the requested truncation."""
     asked = Processing.of(experiments.case.sampling)
     job = ScoreJob(rollouts=experiments.rollouts, processing=asked, want=("entropy",))
@@ -77,9 +89,9 @@ def _truncated_sampling(experiments: Experiments, variant: Variant, surplus: flo
         return None
     return ExperimentResult(
         summary=(
-            f"the sampler drew under {describe_truncation(asked)} and reports log-probabilities of the whole "
-            f"distribution: the mean of log p + entropy is {surplus:.3g} nats as reported and "
-            f"{left:.2g} under the truncation, where 0 is expected"
+            f"the sampler drew under {describe_truncation(asked)} and reports log-probabilities of "
+            f"the whole distribution: the mean of log p + entropy is {surplus:.3g} nats as "
+            f"reported and {left:.2g} under the truncation, where 0 is expected"
         ),
         figures={"surplus": surplus, "surplus_cut": left, "inside": float(inside_N.mean())},
     )

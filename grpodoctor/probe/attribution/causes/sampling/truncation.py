@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
-from grpodoctor.probe.attribution.causes.temperature import best_processing, fit_truncated
+from grpodoctor.probe.attribution.causes.sampling.temperature import best_processing, fit_truncated
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.engines.jobs import Processing

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
-from grpodoctor.probe.attribution.causes.prompt_ids import PromptIds
+from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
 from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.results.token_text import texts_of

@@ -1,0 +1,1 @@
+"""Causes in the distribution that tokens are drawn from or reported under."""

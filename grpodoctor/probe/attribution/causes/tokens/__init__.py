@@ -1,0 +1,1 @@
+"""Causes in the tokens that the two sides see."""
