@@ -1,4 +1,4 @@
-"""Held-out evaluation: sampled from the learner at the rollout temperature."""
+"""Held-out evaluation: samples from the learner at the rollout temperature."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def evaluate(
     generator: torch.Generator,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, Reading]:
-    """Readings on the held-out prompts: reward, accuracy, and pass@k where k samples were drawn.
+    """Reward, accuracy and pass@k (for k up to the samples per prompt) on the held-out prompts.
 
     Raises:
         DataError: if a prompt cannot be encoded or the user's reward function fails.
     """
     samples = config.evaluation.samples
-    drawn = task.heldout(config.evaluation.prompts)
-    problems = [problem for problem in drawn for _ in range(samples)]
+    heldout = task.heldout(config.evaluation.prompts)
+    problems = [problem for problem in heldout for _ in range(samples)]
     prompts = [policy.tokenizer.encode(problem.prompt) for problem in problems]
 
     def draw(rows: range) -> Samples:
@@ -52,7 +52,7 @@ def evaluate(
     readings: dict[str, Reading] = {"reward/heldout": Mean.of(rewards.total)}
     if rewards.correct is not None:
         readings["accuracy/heldout"] = Rate.of(rewards.correct)
-        solved_P = np.reshape(rewards.correct, (len(drawn), samples)).sum(axis=1).tolist()
+        solved_P = np.reshape(rewards.correct, (len(heldout), samples)).sum(axis=1).tolist()
         for k in (2**power for power in range(1, samples.bit_length())):
             estimates = [pass_at_k(samples, solved, k) for solved in solved_P]
             readings[f"pass_at_k/{k}"] = Mean.of(estimates)
@@ -60,7 +60,13 @@ def evaluate(
 
 
 def pass_at_k(samples: int, solved: int, k: int) -> float:
-    """Unbiased estimate of solving a prompt within k tries, from `solved` of `samples` tries.
+    """Unbiased estimate of the probability of solving a prompt within k tries.
+
+    Args:
+        samples: tries.
+        solved: correct tries among them.
+        k: at most `samples`.
+
 
     Source: Chen et al. 2021, arXiv 2107.03374, Eq. 1.
     """

@@ -1,7 +1,7 @@
-"""Looking at a mixture of experts while it learns: few responses, before and after the updates.
+"""Readings of a mixture of experts during training: a few responses, before and after the updates.
 
-The looks are passes of their own, so that what they cost does not grow with the batch, and they
-leave no trace: recording on or off trains the same weights.
+The measurements are separate forward passes, so their cost does not grow with the batch, and they
+change nothing: a run with recording on trains the same weights as one with recording off.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from torch import Tensor
 
 from grpodoctor.measure.experts import ExpertBatch, replay_readings
 from grpodoctor.trainer.algorithms.batches import Update
-from grpodoctor.trainer.algorithms.registry import replay_of
-from grpodoctor.trainer.algorithms.replays.base import KnownExperts
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.model.forward import response_logits
-from grpodoctor.trainer.model.scoring import Scores
 from grpodoctor.trainer.moe.routers import Routers, is_mixture, require_routers, routers_of
-from grpodoctor.trainer.moe.routes import Gates, sum_counts
+from grpodoctor.trainer.moe.routes import sum_counts
 from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.metrics import METRICS
 from grpodoctor.vocabulary.values import NotApplicable, Reading
@@ -30,17 +27,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _RESPONSES = 32
-"""Looked at in each step: several hundred tokens in every layer, whatever the batch."""
+"""Responses measured per step: several hundred tokens per layer, however large the batch is."""
 
-_NAMES = [metric.name for metric in METRICS if metric.name.startswith("experts/")]
-_OF_REPLAY = [name for name in _NAMES if "/replay_" in name]
+_EXPERT_METRICS = [metric.name for metric in METRICS if metric.name.startswith("experts/")]
+_REPLAY_METRICS = [name for name in _EXPERT_METRICS if "/replay_" in name]
 
 
 def routers_for_training(config: TrainConfig, model: PreTrainedModel) -> Routers | None:
-    """The routers of the learner where the training itself, and not its record alone, needs them.
+    """The learner's routers if the training itself uses them; None if at most the record does.
 
     Raises:
-        ModelError: if it does and the model has none, or none that are understood.
+        ModelError: if the training needs routers and the model has none, or unsupported ones.
     """
     if config.engine.routing_replay != "none":
         return require_routers(model, f"engine.routing_replay={config.engine.routing_replay}")
@@ -49,30 +46,8 @@ def routers_for_training(config: TrainConfig, model: PreTrainedModel) -> Routers
     return None
 
 
-def experts_to_replay(
-    config: TrainConfig, samples: Samples, scores: Scores | None = None
-) -> Tensor | None:
-    """The experts to force on the learner; None leaves its routers free.
-
-    Args:
-        config: names the replay.
-        samples: of the batch.
-        scores: the old policy's, once there are any.
-    """
-    routes = None if scores is None else scores.routes
-    known = KnownExperts(samples.experts_BLDK, None if routes is None else routes.experts_BLDK)
-    return replay_of(config.engine.routing_replay.lower())(known)
-
-
-def old_gates(config: TrainConfig, scores: Scores) -> Gates | None:
-    """The old policy's routing, where the loss compares with it."""
-    if scores.routes is None or not config.loss.wants_router_shift:
-        return None
-    return scores.routes.gates
-
-
-class _Look(NamedTuple):
-    """What the routers did with the response tokens of some responses."""
+class _Routing(NamedTuple):
+    """What the routers did with the N response tokens of the measured responses."""
 
     used_NDK: Tensor
     chosen_NDK: Tensor
@@ -81,13 +56,14 @@ class _Look(NamedTuple):
 
 
 class ExpertMeasurement:
-    """Looks at the routers before the updates of a step, and on request after them.
+    """Measures the routers before the updates of a step and, with `after`, after them.
 
     Args:
         model: the learner.
-        routers: its.
-        samples: what it learns from.
-        replay_BLDK: experts to force on it in both looks, those that its scores were taken with.
+        routers: the learner's routers.
+        samples: the batch that the step learns from.
+        replay_BLDK: experts to force in both measurements, as in the learner's scores; None leaves
+            the routers free.
     """
 
     def __init__(
@@ -102,10 +78,10 @@ class ExpertMeasurement:
         rows_B = torch.linspace(0, len(samples) - 1, count, device=device).long()
         self._samples = samples.rows(rows_B)
         self._replay_BLDK = None if replay_BLDK is None else replay_BLDK[rows_B]
-        self._before = self._look()
+        self._before = self._measure()
 
     def after(self, *, updated: bool) -> ExpertBatch:
-        """Both looks, the second one taken now; the first alone if there was no update."""
+        """The routing before the updates and, if there was an update, the routing now."""
         before, samples = self._before, self._samples
         sampler_NDK = None
         if samples.experts_BLDK is not None:
@@ -118,50 +94,52 @@ class ExpertMeasurement:
             margin_NL=_array(before.margin_ND),
             sampler_NLK=sampler_NDK,
             chosen_NLK=_array(before.chosen_NDK),
-            chosen_after_NLK=_array(self._look().chosen_NDK) if updated else None,
+            chosen_after_NLK=_array(self._measure().chosen_NDK) if updated else None,
         )
 
     @torch.no_grad()
-    def _look(self) -> _Look:
+    def _measure(self) -> _Routing:
         samples, mask_BT, slots = self._samples, self._samples.mask_BT, self._routers.slots
-        replay = None if self._replay_BLDK is None else self._replay_BLDK[:, :-1]
-        with self._routers.watched(replay) as tape:
+        replay_BLDK = None if self._replay_BLDK is None else self._replay_BLDK[:, :-1]
+        with self._routers.recording(replay_BLDK) as record:
             response_logits(
                 self._model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
             )
         rows, length = mask_BT.shape
-        logits_NDE = tape.logits(rows)[:, -length:][mask_BT]
+        logits_NDE = record.logits(rows)[:, -length:][mask_BT]
         logprobs_NDE = torch.log_softmax(logits_NDE, dim=-1)
-        best = logits_NDE.topk(slots + 1, dim=-1)
-        return _Look(
-            tape.experts(rows)[:, -length:][mask_BT],
-            best.indices[..., :slots].to(torch.int16),
-            -(logprobs_NDE.exp() * logprobs_NDE).sum(dim=-1),
-            best.values[..., slots - 1] - best.values[..., slots],
+        largest = logits_NDE.topk(slots + 1, dim=-1)
+        return _Routing(
+            used_NDK=record.experts(rows)[:, -length:][mask_BT],
+            chosen_NDK=largest.indices[..., :slots].to(torch.int16),
+            entropy_ND=-(logprobs_NDE.exp() * logprobs_NDE).sum(dim=-1),
+            margin_ND=largest.values[..., slots - 1] - largest.values[..., slots],
         )
 
 
 def measure_experts(
-    config: TrainConfig, step: int, model: PreTrainedModel, samples: Samples
+    model: PreTrainedModel, samples: Samples, replay_BLDK: Tensor | None
 ) -> ExpertMeasurement | None:
-    """Look at the routers before the updates of a step, where the configuration wants it."""
-    if not config.record.measures_experts(step):
-        return None
+    """Measure the routers before the updates of a step.
+
+    Returns:
+        None for a dense model, for unsupported routers, and where a token activates all experts.
+    """
     routers = routers_of(model)
-    if routers is None or routers.slots == routers.experts:  # where all work, none is chosen
+    if routers is None or routers.slots == routers.experts:
         return None
-    return ExpertMeasurement(model, routers, samples, experts_to_replay(config, samples))
+    return ExpertMeasurement(model, routers, samples, replay_BLDK)
 
 
 def constant_expert_readings(model: PreTrainedModel) -> dict[str, Reading]:
-    """What `experts/*` are without any look: not applicable to a dense model."""
+    """The `experts/*` readings that hold without a measurement: not applicable to a dense model."""
     if is_mixture(model):
-        return dict.fromkeys(_OF_REPLAY, NotApplicable("no routing is replayed"))
-    return dict.fromkeys(_NAMES, NotApplicable("the model is dense"))
+        return dict.fromkeys(_REPLAY_METRICS, NotApplicable("no routing is replayed"))
+    return dict.fromkeys(_EXPERT_METRICS, NotApplicable("the model is dense"))
 
 
 def replay_rates(updates: Sequence[Update]) -> dict[str, Reading]:
-    """`experts/replay_*` of a step's updates; nothing where nothing was replayed."""
+    """The `experts/replay_*` readings of a step's updates; empty without a replay."""
     counts = sum_counts([update.replayed for update in updates])
     return {} if counts is None else replay_readings(*map(_array, counts))
 

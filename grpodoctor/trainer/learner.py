@@ -1,4 +1,4 @@
-"""The learner: takes optimizer steps on a rollout batch."""
+"""The learner: takes the policy's optimizer steps on a rollout batch."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ if TYPE_CHECKING:
 
 
 class ForwardOutput(NamedTuple):
-    """What the current parameters say of some responses; with gradient unless it is switched off.
+    """Log-probabilities and entropies under the current parameters, zeros outside the mask.
 
-    Zeros outside the mask.
+    They carry gradients unless gradients are switched off.
     """
 
     logprobs_BT: Tensor
     entropy_BT: Tensor
     top: TopTokens | None = None
-    """None where the sampler was not asked for its likeliest tokens."""
+    """None if the sampler did not record its most likely tokens."""
 
 
-class _Part(NamedTuple):
-    """One micro-batch's share of an optimizer step."""
+class _MicroBatchResult(NamedTuple):
+    """One micro-batch's contribution to an optimizer step."""
 
     loss: Tensor
     new_logprobs_BT: Tensor
     terms: LossTerms
     stale_B1: Tensor | None
     positive: Tensor | None = None
-    """What of the loss is the likelihood of correct responses; None where it has no such part."""
+    """The part of the loss that is the NLL of correct responses; None without such a term."""
     replayed: ReplayCounts | None = None
-    """How the replay of experts went; None where there was none."""
+    """Counts of the expert replay; None without a replay."""
 
-    def with_positive(self, weights_BT: Tensor) -> _Part:
-        """The same with the likelihood of correct responses added to the loss."""
+    def with_positive(self, weights_BT: Tensor) -> _MicroBatchResult:
+        """A copy with the weighted NLL of correct responses added to the loss."""
         positive = -(weights_BT * self.new_logprobs_BT).sum()
         return self._replace(loss=self.loss + positive, positive=positive)
 
-    def detach(self) -> _Part:
-        """The same without a way back to the parameters, whose activations it would keep."""
+    def detach(self) -> _MicroBatchResult:
+        """A copy without gradients, which would keep the activations in memory."""
         positive = None if self.positive is None else self.positive.detach()
         return self._replace(
             loss=self.loss.detach(),
@@ -77,8 +77,8 @@ class Learner:
 
     Args:
         model: in evaluation mode, so that dropout is off and the ratio starts at one.
-        config: of the optimizer.
-        ranks: who takes part; the model is then divided among them.
+        config: the optimizer's settings.
+        ranks: the processes that share the work; with several, the model is sharded.
     """
 
     def __init__(
@@ -86,20 +86,26 @@ class Learner:
     ) -> None:
         self.model, self._ranks = model, ranks
         self.routers: Routers | None = None
-        """The model's, while batches may ask for their replay or their shift."""
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        """The model's routers, if the training replays experts or uses the router shift."""
+        self.parameters = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimizer = build_adamw(self.parameters, config, config.learning_rate)
 
     def reusable_forward(self, samples: Samples, config: TrainConfig) -> ForwardOutput | None:
-        """The forward pass of the only update that a batch will see; None if that is not known.
+        """Compute the forward pass of a batch's only update early, so that it also scores the batch.
 
-        It looks at the weights that score the batch: one pass serves both, its graph is kept.
+        Both use the same weights, so one pass with its graph serves both.
+
+        Returns:
+            None if the batch gets several updates or micro-batches, is shared among ranks, or needs
+            the routers.
         """
-        sizes, alone = config.optimizer, self._ranks.world == 1 and self.routers is None
-        updates = sizes.updates_per_batch * config.reweighting.passes
-        if updates > 1 or not alone or 0 < sizes.micro_batch < len(samples):
+        optimizer = config.optimizer
+        if self._ranks.world > 1 or self.routers is not None:
             return None
-        return self._look(samples, config)
+        updates = optimizer.updates_per_batch * config.reweighting.passes
+        if updates > 1 or 0 < optimizer.micro_batch < len(samples):
+            return None
+        return self._forward(samples, config)
 
     def update(
         self,
@@ -107,55 +113,55 @@ class Learner:
         rows_M: Tensor,
         config: TrainConfig,
         learning_rate: float,
-        chance: torch.Generator,
-        ahead: ForwardOutput | None = None,
+        generator: torch.Generator,
+        forward: ForwardOutput | None = None,
     ) -> Update:
         """Take one optimizer step on some responses of a batch.
 
         Args:
             batch: the rollout batch.
-            rows_M: which responses of it.
-            config: in force.
-            learning_rate: of this step.
-            chance: for what a loss chooses among the tokens; the same on every rank.
-            ahead: what `reusable_forward` gave for the batch.
+            rows_M: the responses of the batch to learn from.
+            config: configuration of the step.
+            learning_rate: learning rate of the step.
+            generator: randomness of a loss that selects tokens; the same on every rank.
+            forward: the result of `reusable_forward` for the batch.
 
-        The loss is divided by the whole step's denominators, and what a loss chooses among the
-        step's tokens it chooses before the first micro-batch: splitting changes nothing. Each rank
-        takes a share of the responses; gradients are summed, and all see what came of it.
+        Micro-batches do not change the result: the loss is divided by the denominators of the whole
+        step, and a loss that selects tokens selects them before the first micro-batch. Each rank
+        processes a share of the responses. Gradients are summed, and all ranks return the same.
         """
         weights_MT = self._token_weights(batch, rows_M, config)
-        chosen_MT = self._choose(batch, rows_M, config, chance)
+        chosen_MT = self._choose_tokens(batch, rows_M, config, generator)
         positive_MT = positive_weights(batch, rows_M, config.loss.positive_nll)
-        ahead = ahead if len(rows_M) == len(batch.samples) else None
+        forward = forward if len(rows_M) == len(batch.samples) else None
         parts = []
         for rows, real_B1 in self._micro_batches(rows_M, config):
             chosen_BT = None if chosen_MT is None else chosen_MT[rows]
             weights_BT = torch.where(real_B1, weights_MT[rows], 0.0)
-            with self._watched(batch, rows_M[rows]) as tape:
-                part = self._forward(
-                    batch, rows_M[rows], weights_BT, chosen_BT, tape, config, ahead
+            with self._recording(batch, rows_M[rows]) as record:
+                part = self._micro_batch_loss(
+                    batch, rows_M[rows], weights_BT, chosen_BT, record, config, forward
                 )
                 if positive_MT is not None:
                     part = part.with_positive(torch.where(real_B1, positive_MT[rows], 0.0))
                 torch.autograd.backward(part.loss)
             parts.append(part.detach())
-        parts = self._of_all_ranks(parts, len(rows_M))
+        parts = self._combine_ranks(parts, len(rows_M))
         loss_sum = float(torch.stack([part.loss for part in parts]).sum())
         max_norm = config.optimizer.max_grad_norm
         grad_norm, applied = take_step(self.optimizer, loss_sum, max_norm, learning_rate)
         pass_mask_BT = batch.pass_mask_BT
         return Update(
-            rows_M,
-            torch.cat([part.new_logprobs_BT for part in parts]),
-            _join([part.terms.clipped_low_BT for part in parts]),
-            _join([part.terms.clipped_high_BT for part in parts]),
-            _join([part.terms.gate_BT for part in parts]),
-            _join([part.stale_B1 for part in parts]),
-            loss_sum,
-            grad_norm,
-            applied,
-            _positive_nll(parts, config.loss.positive_nll),
+            rows_M=rows_M,
+            new_logprobs_MT=torch.cat([part.new_logprobs_BT for part in parts]),
+            clipped_low_MT=_concatenate([part.terms.clipped_low_BT for part in parts]),
+            clipped_high_MT=_concatenate([part.terms.clipped_high_BT for part in parts]),
+            gate_MT=_concatenate([part.terms.gate_BT for part in parts]),
+            stale_M1=_concatenate([part.stale_B1 for part in parts]),
+            loss=loss_sum,
+            grad_norm=grad_norm,
+            applied=applied,
+            positive_nll=_positive_nll(parts, config.loss.positive_nll),
             replayed=sum_counts([part.replayed for part in parts]),
             pass_mask_MT=None if pass_mask_BT is None else pass_mask_BT[rows_M],
             chosen_MT=chosen_MT,
@@ -164,39 +170,41 @@ class Learner:
     def _micro_batches(
         self, rows_M: Tensor, config: TrainConfig
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Places in `rows_M` of this rank's share, in pieces, and which are no filler, (B, 1)."""
+        """Indices into `rows_M` of this rank's micro-batches, and which are not filler, (B, 1)."""
         share = self._ranks.share(len(rows_M))
         for rows in chunks(len(share.rows), config.optimizer.micro_batch):
             yield share.rows[rows], share.real[rows, None].to(rows_M.device)
 
-    def _of_all_ranks(self, parts: list[_Part], count: int) -> list[_Part]:
-        """The parts of all ranks as one of `count` rows; those of one alone as they are."""
+    def _combine_ranks(self, parts: list[_MicroBatchResult], count: int) -> list[_MicroBatchResult]:
+        """The results of all ranks as one result of `count` rows; unchanged with one process."""
         if self._ranks.world == 1:
             return parts
 
-        def joined(pieces: Sequence[Tensor | None]) -> Tensor | None:
-            own = _join(pieces)
-            return None if own is None else self._ranks.gather_rows(own.detach(), count)
+        def gathered(tensors: Sequence[Tensor | None]) -> Tensor | None:
+            tensor = _concatenate(tensors)
+            return None if tensor is None else self._ranks.gather_rows(tensor.detach(), count)
 
-        flags = ("clipped_low_BT", "clipped_high_BT", "gate_BT")
+        masks = ("clipped_low_BT", "clipped_high_BT", "gate_BT")
         terms: dict[str, Any] = {
-            name: joined([getattr(part.terms, name) for part in parts]) for name in flags
+            name: gathered([getattr(part.terms, name) for part in parts]) for name in masks
         }
         positives = [part.positive for part in parts if part.positive is not None]
         counts = sum_counts([part.replayed for part in parts])
-        whole = _Part(
-            self._ranks.sum(torch.stack([part.loss for part in parts]).sum()),
-            self._ranks.gather_rows(torch.cat([part.new_logprobs_BT for part in parts]), count),
-            replace(parts[0].terms, **terms),
-            joined([part.stale_B1 for part in parts]),
-            self._ranks.sum(torch.stack(positives).sum()) if positives else None,
-            None if counts is None else ReplayCounts(*map(self._ranks.sum, counts)),
+        combined = _MicroBatchResult(
+            loss=self._ranks.sum(torch.stack([part.loss for part in parts]).sum()),
+            new_logprobs_BT=self._ranks.gather_rows(
+                torch.cat([part.new_logprobs_BT for part in parts]), count
+            ),
+            terms=replace(parts[0].terms, **terms),
+            stale_B1=gathered([part.stale_B1 for part in parts]),
+            positive=self._ranks.sum(torch.stack(positives).sum()) if positives else None,
+            replayed=None if counts is None else ReplayCounts(*map(self._ranks.sum, counts)),
         )
-        return [whole]
+        return [combined]
 
     @staticmethod
     def _token_weights(batch: LearnBatch, rows_M: Tensor, config: TrainConfig) -> Tensor:
-        """By the step's denominators; nothing for tokens whose turn is in another pass."""
+        """Weights from the step's denominators; zero for tokens that belong to another pass."""
         mask_MT = batch.loss_mask_BT[rows_M]
         if batch.corrected is not None and config.correction.denominator == "kept":
             mask_MT = mask_MT & (batch.corrected.weights_BT[rows_M] != 0)
@@ -206,40 +214,40 @@ class Learner:
             return weights_MT
         return torch.where(batch.pass_mask_BT[rows_M], weights_MT, 0.0)
 
-    def _choose(
-        self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, chance: torch.Generator
+    def _choose_tokens(
+        self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, generator: torch.Generator
     ) -> Tensor | None:
-        """The tokens that a loss singles out of the whole step; None for a loss without a choice.
+        """The tokens that the loss selects from the whole step; None for a loss that selects none.
 
-        It costs a pass of its own, because the choice must not depend on the micro-batches.
+        It costs an extra forward pass, because the selection must not depend on the micro-batches.
         """
         choose = choice_of(config.loss.kind)
         if choose is None:
             return None
         with torch.no_grad():
-            looks = []
+            outputs = []
             for rows, _ in self._micro_batches(rows_M, config):
-                with self._watched(batch, rows_M[rows]):
-                    looks.append(self._look(batch.samples.rows(rows_M[rows]), config))
-        logprobs_MT = torch.cat([each.logprobs_BT for each in looks])
+                with self._recording(batch, rows_M[rows]):
+                    outputs.append(self._forward(batch.samples.rows(rows_M[rows]), config))
+        logprobs_MT = torch.cat([output.logprobs_BT for output in outputs])
         logprobs_MT = self._ranks.gather_rows(logprobs_MT, len(rows_M))
-        return choose(_loss_inputs(batch, rows_M, logprobs_MT, config), chance)
+        return choose(_loss_inputs(batch, rows_M, logprobs_MT, config), generator)
 
-    def _forward(
+    def _micro_batch_loss(
         self,
         batch: LearnBatch,
         rows_B: Tensor,
         weights_BT: Tensor,
         chosen_BT: Tensor | None,
-        tape: RoutingRecord | None,
+        record: RoutingRecord | None,
         config: TrainConfig,
-        ahead: ForwardOutput | None,
-    ) -> _Part:
-        look = ahead or self._look(batch.samples.rows(rows_B), config)
-        inputs = _loss_inputs(batch, rows_B, look.logprobs_BT, config)
-        inputs = replace(inputs, chosen_BT=chosen_BT, top=look.top)
-        if tape is not None and batch.old_gates is not None:
-            shift_BT = router_shift(batch.old_gates.rows(rows_B), tape)
+        forward: ForwardOutput | None,
+    ) -> _MicroBatchResult:
+        output = forward or self._forward(batch.samples.rows(rows_B), config)
+        inputs = _loss_inputs(batch, rows_B, output.logprobs_BT, config)
+        inputs = replace(inputs, chosen_BT=chosen_BT, top=output.top)
+        if record is not None and batch.old_gates is not None:
+            shift_BT = router_shift(batch.old_gates.rows(rows_B), record)
             inputs = replace(inputs, router_shift_BT=shift_BT)
         terms, stale_B1 = loss_of(config.loss.kind)(inputs), None
         loss_BT = terms.loss_BT
@@ -248,32 +256,32 @@ class Learner:
             loss_BT = torch.where(stale_B1, 0.0, loss_BT)
         if batch.corrected is not None:
             loss_BT = loss_BT * batch.corrected.weights_BT[rows_B]
-        entropy_BT = look.entropy_BT if config.loss.entropy_coefficient else None
-        loss_BT = loss_BT + penalties(batch, rows_B, look.logprobs_BT, entropy_BT, config.loss)
+        entropy_BT = output.entropy_BT if config.loss.entropy_coefficient else None
+        loss_BT = loss_BT + penalties(batch, rows_B, output.logprobs_BT, entropy_BT, config.loss)
         total = (torch.where(inputs.mask_BT, loss_BT, 0.0) * weights_BT).sum()
         replayed = None
-        if tape is not None and batch.replay_BLDK is not None:
-            replayed = replay_counts(tape, batch.replay_BLDK[rows_B, :-1], weights_BT > 0)
-        return _Part(total, look.logprobs_BT, terms, stale_B1, replayed=replayed)
+        if record is not None and batch.replay_BLDK is not None:
+            replayed = replay_counts(record, batch.replay_BLDK[rows_B, :-1], weights_BT > 0)
+        return _MicroBatchResult(total, output.logprobs_BT, terms, stale_B1, replayed=replayed)
 
-    def _watched(
+    def _recording(
         self, batch: LearnBatch, rows_B: Tensor
     ) -> AbstractContextManager[RoutingRecord | None, bool | None]:
-        """Replay and record the routing of some responses, where the batch wants either."""
+        """Replay and record the routing of some responses, if the batch needs either."""
         if self.routers is None or (batch.replay_BLDK is None and batch.old_gates is None):
             return nullcontext()
         replay_BLDK = batch.replay_BLDK
-        return self.routers.watched(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
+        return self.routers.recording(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
 
-    def _look(self, samples: Samples, config: TrainConfig) -> ForwardOutput:
+    def _forward(self, samples: Samples, config: TrainConfig) -> ForwardOutput:
         mask_BT, temperature = samples.mask_BT, config.rollout.temperature
         with recomputing(self.model, enabled=config.model.gradient_checkpointing):
             logits_NV = response_logits(
                 self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
             ).flatten(0, 1)
         logprobs_BT, entropy_BT = (
-            each.view_as(mask_BT)
-            for each in token_logprobs(
+            values.view_as(mask_BT)
+            for values in token_logprobs(
                 logits_NV, samples.response_BT.flatten(), temperature, with_entropy=True
             )
         )
@@ -291,20 +299,20 @@ def _loss_inputs(
         new_logprobs_BT=logprobs_BT,
         old_logprobs_BT=batch.old_logprobs_BT[rows_B],
         sampler_logprobs_BT=batch.samples.logprobs_BT[rows_B],
-        # Not even a gradient of zero may meet what stands outside the mask: 0 * NaN is NaN.
+        # Positions outside the mask may hold NaN, and even a zero gradient times NaN is NaN.
         advantages_BT=torch.where(mask_BT, batch.advantages_BT[rows_B], 0.0),
         mask_BT=mask_BT,
         settings=config.loss,
     )
 
 
-def _positive_nll(parts: Sequence[_Part], coefficient: float) -> float | None:
-    """-log p per token of the step's correct responses; None where the loss has no such part."""
-    there = [part.positive for part in parts if part.positive is not None]
-    return float(torch.stack(there).sum()) / coefficient if there else None
+def _positive_nll(parts: Sequence[_MicroBatchResult], coefficient: float) -> float | None:
+    """-log p per token of the step's correct responses; None if the loss has no such term."""
+    positives = [part.positive for part in parts if part.positive is not None]
+    return float(torch.stack(positives).sum()) / coefficient if positives else None
 
 
-def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """The micro-batches' parts as one; a loss that lacks them lacks them always."""
-    there = [part for part in parts if part is not None]
-    return torch.cat(there) if there else None
+def _concatenate(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    """The micro-batches' tensors as one; None if there are none. A loss returns all or none."""
+    present = [tensor for tensor in tensors if tensor is not None]
+    return torch.cat(present) if present else None

@@ -1,4 +1,4 @@
-"""Running out of memory in a step, told apart from other failures and in one line."""
+"""Reports a step that ran out of memory in one line with the settings to lower."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import torch
 from grpodoctor.errors import OutOfMemoryError
 from grpodoctor.trainer.config.train_config import TrainConfig
 
-_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
-"""In the message of the plain RuntimeError that torch raises on the CPU."""
+_PHRASES = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
+"""Parts of the message of the plain RuntimeError that torch raises on the CPU."""
 
 
 @contextmanager
 def explain_out_of_memory(config: TrainConfig, step: int) -> Iterator[None]:
-    """Turn a failed allocation into an error that says what to lower.
+    """Turn a failed allocation into an error that names the settings to lower.
 
-    What torch raised holds all tensors of the frames that it passed through, also as the context of
-    another error; the frames are cleared, so that there is memory again for what has to be saved.
+    torch's exception keeps alive all tensors of the frames it passed through, even as the context
+    of another exception. The frames are cleared to free memory for the checkpoint.
 
     Raises:
-        OutOfMemoryError: in the place of a failed allocation.
+        OutOfMemoryError: instead of the failed allocation.
     """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not _is_shortage(error):
+        if not _is_out_of_memory(error):
             raise
         traceback.clear_frames(error.__traceback__)
-        where = "on the GPU" if isinstance(error, torch.OutOfMemoryError) else "for the process"
+        place = "on the GPU" if isinstance(error, torch.OutOfMemoryError) else "for the process"
     else:
         return
-    at_once = config.optimizer.micro_batch
+    micro_batch = config.optimizer.micro_batch
     raise OutOfMemoryError(
-        f"there is not enough memory {where}",
+        f"not enough memory {place}",
         where=f"step {step}",
-        remedy=f"lower optimizer.micro_batch ({at_once or 'now a whole mini-batch'}), "
+        remedy=f"lower optimizer.micro_batch ({micro_batch or 'now a whole mini-batch'}), "
         f"rollout.max_length ({config.rollout.max_length}) or "
         f"rollout.group_size ({config.rollout.group_size}), or set "
-        "model.gradient_checkpointing=true, and go on with --resume",
+        "model.gradient_checkpointing=true; then continue with --resume",
     )
 
 
-def _is_shortage(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     message = str(error).lower()
-    return any(sign in message for sign in _SIGNS)
+    return any(phrase in message for phrase in _PHRASES)

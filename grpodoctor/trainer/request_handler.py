@@ -1,4 +1,4 @@
-"""Answers to what is asked of the live run: changed knobs, a refusal, a line in the journal."""
+"""Handles requests to a live run: applies a change of knobs, or refuses it with a reason."""
 
 from __future__ import annotations
 
@@ -15,43 +15,48 @@ from grpodoctor.vocabulary.knobs import Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a request."""
+class HandledRequest:
+    """The result of a request."""
 
     event: Event
     config: TrainConfig
-    """In force from now on."""
+    """The configuration from now on."""
     changed: Mapping[str, Setting] = field(default_factory=dict)
+    """Knobs that changed, with their new settings."""
 
 
-def answer(
+def handle_request(
     request: Request | Refused,
     config: TrainConfig,
     step: int,
     prepare: Callable[[TrainConfig], None],
-) -> Answer:
-    """Obey a request, or say why not.
+) -> HandledRequest:
+    """Apply a request, or refuse it and say why.
 
     Args:
         request: from the mailbox.
-        config: in force.
-        step: the step that is about to be taken.
-        prepare: brings about what a changed configuration needs; an `InputError` refuses it.
+        config: the current configuration.
+        step: the step that is about to start.
+        prepare: sets up what a changed configuration needs. The request is refused if it raises
+            `InputError`.
     """
     if isinstance(request, Refused):
-        return Answer(Event("treatment-refused", step, request.body()), config)
+        return _refused(request, config, step)
     if request.kind == "note":
-        return Answer(request.as_event(), config)
+        return HandledRequest(request.as_event(), config)
     knobs = knobs_of(config)
-    checked = validate(request, knobs)
-    if isinstance(checked, Refused):
-        return Answer(Event("treatment-refused", step, checked.body()), config)
+    changed = validate(request, knobs)
+    if isinstance(changed, Refused):
+        return _refused(changed, config, step)
     try:
-        changed = apply_change(config, checked)
-        prepare(changed)
+        new_config = apply_change(config, changed)
+        prepare(new_config)
     except InputError as error:
-        refused = Refused("", printable(str(error), 300), request)
-        return Answer(Event("treatment-refused", step, refused.body()), config)
-    before = {knob: knobs[knob] for knob in checked}
-    body = {**request.body(), "before": before, "after": checked}
-    return Answer(Event("treatment-applied", step, body), changed, checked)
+        return _refused(Refused("", printable(str(error), 300), request), config, step)
+    before = {knob: knobs[knob] for knob in changed}
+    body = {**request.body(), "before": before, "after": changed}
+    return HandledRequest(Event("treatment-applied", step, body), new_config, changed)
+
+
+def _refused(refusal: Refused, config: TrainConfig, step: int) -> HandledRequest:
+    return HandledRequest(Event("treatment-refused", step, refusal.body()), config)

@@ -1,4 +1,4 @@
-"""Drawing a rollout batch: prompts, responses, rewards, and what of it is learnt from."""
+"""Samples a rollout batch: prompts, responses, rewards, and which responses are learned from."""
 
 from __future__ import annotations
 
@@ -30,63 +30,63 @@ _REFILLS: Mapping[str, Callable[[int, int], int]] = {
     "rounds": dynamic_sampling,
     "missing": active_sampling,
 }
-"""How many prompts the next round draws, of the groups wanted and those with variance."""
+"""Prompts to draw in the next round, given the groups wanted and those with variance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
-    """Responses with what they were worth."""
+class RolloutGroups:
+    """Groups of responses with their rewards."""
 
     problems: list[Problem]
-    """Of each response."""
+    """One per response."""
     samples: Samples
     texts: list[str]
     rewards: Rewards
-    """What the configuration adds to the task's is in the total and a component of its own."""
+    """Shaping terms are included in the total and are components of their own."""
     group_ids_B: Tensor
     """0 .. number of groups - 1."""
     kept_B: Tensor
-    """Which of them are learnt from, bool; the others are recorded alone."""
+    """Responses that are learned from, bool; the others are only recorded."""
     generated_groups: int
-    """Groups that had to be generated for these."""
+    """Groups that were generated to obtain this batch."""
     limit_hit: bool | None = None
-    """Whether resampling gave up before the batch was full; None where nothing is resampled."""
+    """Whether resampling stopped before the batch was full; None without resampling."""
 
-    def varied(self, of: Literal["reward", "correct"] = "reward") -> Tensor:
+    def varied(self, quantity: Literal["reward", "correct"] = "reward") -> Tensor:
         """Which groups have variance, shape (groups,)."""
-        return varied_groups(self.judged(of), self.group_ids_B)
+        return varied_groups(self.quantity(quantity), self.group_ids_B)
 
-    def judged(self, of: Literal["reward", "correct"]) -> Tensor:
-        """The rewards or the verdicts, shape (B,), float64.
+    def quantity(self, name: Literal["reward", "correct"]) -> Tensor:
+        """The rewards, or 1 for correct and 0 for incorrect; shape (B,), float64.
 
         Raises:
-            DataError: if verdicts are wanted and nobody can tell.
+            DataError: if the task cannot tell right from wrong and `name` is "correct".
         """
-        if of == "reward":
+        if name == "reward":
             return self.totals()
-        right, device = verdicts(self.rewards), self.group_ids_B.device
-        return torch.tensor(right, dtype=torch.float64, device=device)
+        correct, device = verdicts(self.rewards), self.group_ids_B.device
+        return torch.tensor(correct, dtype=torch.float64, device=device)
 
     def kept_groups(self) -> int:
-        """Groups that are learnt from."""
+        """Number of groups that are learned from."""
         return len(torch.unique(self.group_ids_B[self.kept_B]))
 
     def prompt_ids(self) -> list[str]:
-        """Of each group."""
-        first = dict(zip(self.group_ids_B.tolist()[::-1], self.problems[::-1], strict=True))
-        return [first[group].id for group in sorted(first)]
+        """The prompt id of each group."""
+        problems = dict(zip(self.group_ids_B.tolist(), self.problems, strict=True))
+        return [problems[group].id for group in sorted(problems)]
 
     def totals(self) -> Tensor:
-        """The rewards before a KL penalty, shape (B,), float64."""
+        """The rewards before any KL penalty, shape (B,), float64."""
         return torch.tensor(self.rewards.total, dtype=torch.float64, device=self.group_ids_B.device)
 
     def correct(self) -> Tensor | None:
-        """Which responses are right, shape (B,), bool; None if nobody can tell."""
-        verdicts, device = self.rewards.correct, self.samples.mask_BT.device
-        return None if verdicts is None else torch.tensor(verdicts, device=device)
+        """Which responses are correct, shape (B,), bool; None if the task cannot tell."""
+        correct, device = self.rewards.correct, self.samples.mask_BT.device
+        return None if correct is None else torch.tensor(correct, device=device)
 
     def components(self) -> dict[str, Tensor]:
-        """The parts of the reward by name, shape (B,) each, float64."""
+        """The reward components by name, shape (B,) each, float64."""
         parts, device = self.rewards.components, self.group_ids_B.device
         return {
             name: torch.tensor(part, dtype=torch.float64, device=device)
@@ -102,8 +102,8 @@ def collect(
     rng: random.Random,
     generator: torch.Generator,
     ranks: Ranks = SINGLE_PROCESS,
-) -> Rollouts:
-    """Draw one rollout batch, resampled or filtered if the configuration asks for it.
+) -> RolloutGroups:
+    """Sample one rollout batch, with dynamic sampling or filtering if configured.
 
     Raises:
         DataError: if a prompt cannot be encoded or the user's reward function fails.
@@ -122,9 +122,9 @@ def collect(
     return replace(batch, limit_hit=varied < wanted)
 
 
-def _filtered(rollouts: Rollouts, settings: RolloutConfig) -> Rollouts:
-    judged_B = rollouts.judged(settings.variance_of)
-    return replace(rollouts, kept_B=filter_groups(judged_B, rollouts.group_ids_B))
+def _filtered(rollouts: RolloutGroups, settings: RolloutConfig) -> RolloutGroups:
+    values_B = rollouts.quantity(settings.variance_of)
+    return replace(rollouts, kept_B=filter_groups(values_B, rollouts.group_ids_B))
 
 
 def _draw(
@@ -136,7 +136,7 @@ def _draw(
     generator: torch.Generator,
     ranks: Ranks,
     count: int,
-) -> Rollouts:
+) -> RolloutGroups:
     drawn = task.problems(rng, count)
     problems = [problem for problem in drawn for _ in range(config.rollout.group_size)]
     encoded = [tokenizer.encode(problem.prompt) for problem in drawn]
@@ -149,27 +149,29 @@ def _draw(
     groups_G = torch.arange(len(drawn), device=samples.tokens_BL.device)
     group_ids_B = groups_G.repeat_interleave(config.rollout.group_size)
     kept_B = torch.ones_like(group_ids_B, dtype=torch.bool)
-    return Rollouts(problems, samples, texts, rewards, group_ids_B, kept_B, len(drawn))
+    return RolloutGroups(problems, samples, texts, rewards, group_ids_B, kept_B, len(drawn))
 
 
 def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
-    """The task's rewards with what the configuration adds to them, each a component of its own."""
-    overlong, repeating = config.overlong, config.repetition
+    """The task's rewards plus the configured shaping terms, each a component of its own."""
+    overlong, repetition_config = config.overlong, config.repetition
     if overlong.kind == "soft-punishment":
         limit = config.rollout.max_length
         lengths = samples.mask_BT.sum(dim=1).tolist()
-        ramp = [soft_overlong(length, limit, overlong.buffer) for length in lengths]
+        penalties = [soft_overlong(length, limit, overlong.buffer) for length in lengths]
         if overlong.only_correct:
-            ramp = [each * right for each, right in zip(ramp, verdicts(rewards), strict=True)]
-        rewards = rewards.plus("overlong", ramp)
-    if repeating.penalty > 0:
-        repeated = [repetition(ids, repeating.ngram) for ids in samples.response_ids()]
-        rewards = rewards.plus("repetition", repeated, repeating.penalty)
+            correct = verdicts(rewards)
+            penalties = [value * flag for value, flag in zip(penalties, correct, strict=True)]
+        rewards = rewards.plus("overlong", penalties)
+    if repetition_config.penalty > 0:
+        ngram = repetition_config.ngram
+        repetitions = [repetition(ids, ngram) for ids in samples.response_ids()]
+        rewards = rewards.plus("repetition", repetitions, repetition_config.penalty)
     return rewards
 
 
-def loss_mask(rollouts: Rollouts, config: TrainConfig) -> Tensor:
-    """The tokens that bear loss, bool, shape (B, T): of kept responses, less what is masked."""
+def loss_mask(rollouts: RolloutGroups, config: TrainConfig) -> Tensor:
+    """Tokens that contribute to the loss, bool, (B, T): kept responses minus masked tokens."""
     samples = rollouts.samples
     mask_BT = samples.mask_BT & rollouts.kept_B[:, None]
     if config.overlong.kind == "mask":
@@ -180,42 +182,42 @@ def loss_mask(rollouts: Rollouts, config: TrainConfig) -> Tensor:
     return mask_BT
 
 
-def _pick_varied(rounds: Sequence[Rollouts], settings: RolloutConfig) -> Rollouts:
-    """The first groups with variance; where there are too few, others fill the batch."""
-    every = _join(rounds)
-    varied_G, wanted = every.varied(settings.variance_of), settings.prompts_per_batch
+def _pick_varied(rounds: Sequence[RolloutGroups], settings: RolloutConfig) -> RolloutGroups:
+    """The first groups with variance; if there are too few, other groups fill the batch."""
+    candidates = _join(rounds)
+    varied_G, wanted = candidates.varied(settings.variance_of), settings.prompts_per_batch
     order_G = torch.cat([varied_G.nonzero(), (~varied_G).nonzero()]).flatten()[:wanted]
-    rows = torch.cat([(every.group_ids_B == group).nonzero().flatten() for group in order_G])
+    rows = torch.cat([(candidates.group_ids_B == group).nonzero().flatten() for group in order_G])
     picked = rows.tolist()
-    rewards = every.rewards
-    _, group_ids_B = torch.unique_consecutive(every.group_ids_B[rows], return_inverse=True)
-    return Rollouts(
-        problems=[every.problems[i] for i in picked],
-        samples=every.samples.rows(rows),
-        texts=[every.texts[i] for i in picked],
+    rewards = candidates.rewards
+    _, group_ids_B = torch.unique_consecutive(candidates.group_ids_B[rows], return_inverse=True)
+    return RolloutGroups(
+        problems=[candidates.problems[i] for i in picked],
+        samples=candidates.samples.rows(rows),
+        texts=[candidates.texts[i] for i in picked],
         rewards=Rewards(
             [rewards.total[i] for i in picked],
             {name: [values[i] for i in picked] for name, values in rewards.components.items()},
             None if rewards.correct is None else [rewards.correct[i] for i in picked],
         ),
         group_ids_B=group_ids_B,
-        kept_B=every.kept_B[rows],
-        generated_groups=every.generated_groups,
+        kept_B=candidates.kept_B[rows],
+        generated_groups=candidates.generated_groups,
     )
 
 
-def _join(rounds: Sequence[Rollouts]) -> Rollouts:
-    generated = [each.generated_groups for each in rounds]
+def _join(rounds: Sequence[RolloutGroups]) -> RolloutGroups:
+    generated = [part.generated_groups for part in rounds]
     offsets = [sum(generated[:index]) for index in range(len(generated))]
-    return Rollouts(
-        problems=[problem for each in rounds for problem in each.problems],
-        samples=concatenate([each.samples for each in rounds]),
-        texts=[text for each in rounds for text in each.texts],
-        rewards=join_rewards([each.rewards for each in rounds]),
+    return RolloutGroups(
+        problems=[problem for part in rounds for problem in part.problems],
+        samples=concatenate([part.samples for part in rounds]),
+        texts=[text for part in rounds for text in part.texts],
+        rewards=join_rewards([part.rewards for part in rounds]),
         group_ids_B=torch.cat(
-            [each.group_ids_B + offset for each, offset in zip(rounds, offsets, strict=True)]
+            [part.group_ids_B + offset for part, offset in zip(rounds, offsets, strict=True)]
         ),
-        kept_B=torch.cat([each.kept_B for each in rounds]),
+        kept_B=torch.cat([part.kept_B for part in rounds]),
         generated_groups=sum(generated),
     )
 
@@ -223,10 +225,10 @@ def _join(rounds: Sequence[Rollouts]) -> Rollouts:
 def reward_on_ranks(
     task: Task, problems: Sequence[Problem], texts: Sequence[str], ranks: Ranks = SINGLE_PROCESS
 ) -> Rewards:
-    """The rewards of all texts, each rank having asked about its own: each text is judged once.
+    """The rewards of all texts. Each rank scores its own share, so each text is scored once.
 
     Raises:
-        DataError: if a reward function of the user's own fails, on whichever rank.
+        DataError: if the user's reward function fails on any rank.
     """
     rows = ranks.rows(len(texts))
     own = slice(rows.start, rows.stop)
@@ -235,18 +237,18 @@ def reward_on_ranks(
 
 
 def join_rewards(parts: Sequence[Rewards]) -> Rewards:
-    """The rewards of several lots of responses, at least one, as those of one lot."""
+    """Concatenate rewards; `parts` must not be empty."""
     if len(parts) == 1:
         return parts[0]
     names = dict.fromkeys(name for part in parts for name in part.components)
-    judged = [part.correct for part in parts if part.correct is not None]
+    correct = [part.correct for part in parts if part.correct is not None]
     return Rewards(
         [reward for part in parts for reward in part.total],
         {name: [value for part in parts for value in _component(part, name)] for name in names},
-        [flag for flags in judged for flag in flags] if len(judged) == len(parts) else None,
+        [flag for flags in correct for flag in flags] if len(correct) == len(parts) else None,
     )
 
 
 def _component(rewards: Rewards, name: str) -> Sequence[float]:
-    """A component's values; zeros where a user's function left it out, as in the total."""
+    """A component's values; zeros if the user's function did not return it, as in the total."""
     return rewards.components.get(name) or [0.0] * len(rewards.total)

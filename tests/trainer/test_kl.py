@@ -21,7 +21,7 @@ from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.scoring import score
-from grpodoctor.trainer.rollout import Rollouts
+from grpodoctor.trainer.rollout import RolloutGroups
 from grpodoctor.vocabulary.values import Rate, scalar
 
 HERE = Path(__file__)
@@ -107,7 +107,7 @@ def test_what_is_taken_off_the_reward_is_the_published_sum(garbage: float) -> No
     assert not taken_B.requires_grad
 
 
-def strayed(config: TrainConfig, run_dir: Path) -> tuple[Trainer, Rollouts, LearnBatch]:
+def strayed(config: TrainConfig, run_dir: Path) -> tuple[Trainer, RolloutGroups, LearnBatch]:
     """A trainer whose policy is not its reference any more, and a batch of it."""
     trainer = Trainer(config, run_dir)
     generator = torch.Generator().manual_seed(3)

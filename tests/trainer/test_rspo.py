@@ -90,7 +90,7 @@ def test_a_moved_router_is_seen_by_layer_and_has_no_gradient() -> None:
     routers = routers_of(model)
     assert routers is not None
     tokens = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))
-    with routers.watched() as tape, torch.no_grad():
+    with routers.recording() as tape, torch.no_grad():
         model(tokens)
     experts_BTDK = tape.experts(3)
     old_BTDK = tape.logits(3).log_softmax(-1).gather(3, experts_BTDK.long())
@@ -98,7 +98,7 @@ def test_a_moved_router_is_seen_by_layer_and_has_no_gradient() -> None:
     assert (router_shift(old, tape) == 1).all()
     with torch.no_grad():  # the last layer: no other router sees what it does
         model.model.layers[1].mlp.gate.weight.mul_(1.5)
-    with routers.watched() as tape:
+    with routers.recording() as tape:
         model(tokens)
     shift_BT = router_shift(old, tape)
     logits_BTE = tape.logits(3)[:, :, 1]

@@ -29,7 +29,7 @@ from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import saved_config
 from grpodoctor.trainer.model.scoring import score
-from grpodoctor.trainer.rollout import Rollouts, collect, loss_mask
+from grpodoctor.trainer.rollout import RolloutGroups, collect, loss_mask
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("kl_vectors.json").read_text())
@@ -71,7 +71,7 @@ def trained(config: TrainConfig, run_dir: Path) -> Trainer:
     return trainer
 
 
-def drawn(trainer: Trainer) -> tuple[Rollouts, LearnBatch]:
+def drawn(trainer: Trainer) -> tuple[RolloutGroups, LearnBatch]:
     rollouts = trainer._collect(1)
     batch = trainer._learn_batch(rollouts, score(trainer.policy.model, rollouts.samples, 1.0))
     trainer.recording.close(finished=False)

@@ -206,7 +206,7 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float 
 
 
 def value_batch(
-    samples: Samples, inputs: AdvantageInputs, config: TrainConfig, *, whole: bool
+    samples: Samples, inputs: AdvantageInputs, config: TrainConfig, *, full_return: bool
 ) -> ValueBatch | None:
     """What the critic learns from a rollout batch; None without a critic.
 
@@ -214,7 +214,7 @@ def value_batch(
         samples: the responses.
         inputs: what their advantages are made of.
         config: of the run.
-        whole: learn the whole return whatever `critic.gae_lambda` says.
+        full_return: train on the full return, whatever `critic.gae_lambda` is.
     """
     tokens = inputs.tokens
     if tokens is None:
@@ -229,7 +229,7 @@ def value_batch(
         )
         return (advantages_BT + values_BT).float()
 
-    outcomes_BT, lambda_ = returns(1.0), 1.0 if whole else config.critic.gae_lambda
+    outcomes_BT, lambda_ = returns(1.0), 1.0 if full_return else config.critic.gae_lambda
     returns_BT = outcomes_BT if lambda_ == 1 else returns(lambda_)
     return ValueBatch(samples, tokens.loss_mask_BT, values_BT, returns_BT, outcomes_BT)
 

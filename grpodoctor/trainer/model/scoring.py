@@ -52,7 +52,7 @@ def score(
     parts = []
     for rows in chunks(len(samples), micro_batch):
         replay = None if replay_BLDK is None else replay_BLDK[rows, :-1]
-        with nullcontext() if routers is None else routers.watched(replay) as tape:
+        with nullcontext() if routers is None else routers.recording(replay) as tape:
             part = _score_rows(model, samples.rows(rows), temperature)
             if tape is not None:
                 part = part._replace(routes=routes_of(tape, *part.logprobs_BT.shape))

@@ -149,7 +149,7 @@ class Routers:
         return len(self._routers)
 
     @contextmanager
-    def watched(self, replay_BLDK: Tensor | None = None) -> Iterator[RoutingRecord]:
+    def recording(self, replay_BLDK: Tensor | None = None) -> Iterator[RoutingRecord]:
         """Record what the routers do inside, and force experts on them.
 
         It must last until the gradient is taken: gradient checkpointing runs the layers again.

@@ -308,7 +308,7 @@ def test_a_rank_without_memory_ends_the_others_and_leaves_the_last_checkpoint(
     lines = sorted(line for line in said.splitlines() if line.startswith("error: "))
     assert len(lines) == 2, said
     assert "error: another rank of this run" in lines[0]
-    assert "error: there is not enough memory" in lines[1]
+    assert "error: not enough memory" in lines[1]
     # The limit bites once the allocator wants more than it has: at once, or a step later.
     last = [record.step for record in read_run(tmp_path / "run").steps][-1]
     assert 3 <= last < 50

@@ -358,7 +358,7 @@ def test_a_critic_learns_in_passes_of_its_own(tmp_path: Path) -> None:
 
 def test_a_critic_neither_begins_nor_ends_in_flight(tmp_path: Path) -> None:
     trainer = Trainer(small("steps=1", preset=None), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"neither begins nor ends.*another run"):
+    with pytest.raises(ConfigError, match=r"neither added nor removed.*new run"):
         trainer._prepare(small("steps=1"))
     trainer.recording.close(finished=False)
 
