@@ -91,7 +91,7 @@ class Learner:
         self.optimizer = build_adamw(self.parameters, config, config.learning_rate)
 
     def reusable_forward(self, samples: Samples, config: TrainConfig) -> ForwardOutput | None:
-        """Compute the forward pass of a batch's only update early, so that it also scores the batch.
+        """Compute the forward pass of a batch's only update early, so that it scores the batch too.
 
         Both use the same weights, so one pass with its graph serves both.
 

@@ -22,29 +22,29 @@ from grpodoctor.trainer.moe.routers import ABSENT
 
 
 class TopK(NamedTuple):
-    """The K likeliest tokens under the sampling distribution; zeros outside the mask."""
+    """The K most likely tokens under the sampling distribution; zeros outside the mask."""
 
     ids_BTK: Tensor
     """int64."""
     logprobs_BTK: Tensor
 
     def rows(self, indices: Tensor) -> TopK:
-        """Those of the rows at `indices`, in that order."""
+        """The rows at `indices`, in that order."""
         return TopK(self.ids_BTK[indices], self.logprobs_BTK[indices])
 
     def to(self, device: torch.device) -> TopK:
-        """The same on a device."""
-        return TopK(*(each.to(device) for each in self))
+        """A copy on another device."""
+        return TopK(*(tensor.to(device) for tensor in self))
 
     def widened(self, right: int) -> TopK:
-        """The same with so many more columns of padding."""
+        """A copy with `right` more columns of padding."""
         pad = torch.nn.functional.pad
-        return TopK(*(pad(each, (0, 0, 0, right)) for each in self))
+        return TopK(*(pad(tensor, (0, 0, 0, right)) for tensor in self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Responses, laid out as `forward` describes: L = prompt_width + T columns."""
+    """Sampled responses with their prompts."""
 
     tokens_BL: Tensor
     """Left-padded prompt, response, right padding."""
@@ -52,14 +52,15 @@ class Samples:
     """True where a token is real."""
     prompt_width: int
     logprobs_BT: Tensor
-    """Of the sampled tokens under the sampling distribution; 0 where `mask_BT` is false."""
+    """Log-probabilities of the sampled tokens under the sampling distribution; 0 where `mask_BT` is
+    false."""
     truncated_B: Tensor
-    """True where the length limit came before any end token."""
+    """True where the length limit was reached before an end token."""
     pad_id: int
     experts_BLDK: Tensor | None = None
-    """The experts that the engine activated, int16, as `routing` describes; None if not known."""
+    """The experts that the engine activated (see `moe.routes`), int16; None if not recorded."""
     top: TopK | None = None
-    """The likeliest tokens at each position; None where they were not asked for."""
+    """The most likely tokens at each position; None if not requested."""
 
     @property
     def response_BT(self) -> Tensor:
@@ -68,14 +69,14 @@ class Samples:
 
     @property
     def mask_BT(self) -> Tensor:
-        """True where a token was generated, the end token among them."""
+        """True where a token was generated, including the end token."""
         return self.attention_BL[:, self.prompt_width :]
 
     def __len__(self) -> int:
         return self.tokens_BL.shape[0]
 
     def response_ids(self) -> list[list[int]]:
-        """The generated ids of each row, the end token among them."""
+        """The generated ids of each row, including the end token."""
         lengths = self.mask_BT.sum(dim=1).tolist()
         rows = self.response_BT.tolist()
         return [row[:length] for row, length in zip(rows, lengths, strict=True)]
@@ -95,7 +96,7 @@ class Samples:
         )
 
     def to(self, device: torch.device) -> Samples:
-        """The same on a device."""
+        """A copy on another device."""
         return replace(
             self,
             tokens_BL=self.tokens_BL.to(device),
@@ -108,7 +109,7 @@ class Samples:
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:
-    """The rows of all `parts` (at least one), padded to a common layout."""
+    """The rows of all `parts`, padded to a common width; `parts` must not be empty."""
     prompt_width = max(part.prompt_width for part in parts)
     length = max(part.logprobs_BT.shape[1] for part in parts)
     widened = [_widen(part, prompt_width, length) for part in parts]
@@ -143,11 +144,11 @@ def _widen(part: Samples, prompt_width: int, length: int) -> Samples:
 
 
 def concatenate_top(parts: Sequence[TopK | None]) -> TopK | None:
-    """The rows of all parts, equally wide; None where one of them does not tell."""
-    told = [part for part in parts if part is not None]
-    if len(told) < len(parts):
+    """The rows of all parts, which have the same width; None if any part has no top tokens."""
+    present = [part for part in parts if part is not None]
+    if len(present) < len(parts):
         return None
-    return TopK(*(torch.cat(columns) for columns in zip(*told, strict=True)))
+    return TopK(*(torch.cat(columns) for columns in zip(*present, strict=True)))
 
 
 def sample_on_ranks(
@@ -156,13 +157,13 @@ def sample_on_ranks(
     device: torch.device,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> Samples:
-    """A batch of responses, each rank having drawn some of its rows.
+    """Sample a batch of responses, a share of the rows on each rank.
 
     Args:
         count: rows of the whole batch.
-        draw: draws the rows it is given; its errors are raised on each rank.
-        device: of the result.
-        ranks: who takes part.
+        draw: samples the given rows; its errors are raised on every rank.
+        device: device of the result.
+        ranks: the processes that share the work.
     """
     rows = ranks.rows(count)
     if ranks.world == 1:

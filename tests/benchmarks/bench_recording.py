@@ -59,7 +59,7 @@ def _take_turns(trainers: dict[str, Trainer], blocks: int) -> dict[str, list[flo
                 seconds[name].append((time.perf_counter() - began) / BLOCK)
             time.sleep(0.1)  # the scribe finishes outside the measured time
     for trainer in trainers.values():
-        trainer.journal.close(finished=True)
+        trainer.recording.close(finished=True)
     return seconds
 
 

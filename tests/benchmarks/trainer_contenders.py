@@ -87,7 +87,7 @@ def run_ours(model: Path, prompts: Path, folder: Path, *, record: bool) -> None:
         for _ in range(steps):
             trainer.train_step()
         answer(seconds=((clocks() - began) / steps).tolist(), peak=peak_memory())
-    trainer.journal.close(finished=True)
+    trainer.recording.close(finished=True)
 
 
 def our_trainer(
@@ -186,7 +186,7 @@ def run_growth(model: Path, prompts: Path, folder: Path) -> None:
             seconds.append((clocks() - began).tolist())
         answer(seconds=seconds, peak=peak_memory())
     for trainer in trainers.values():
-        trainer.journal.close(finished=True)
+        trainer.recording.close(finished=True)
 
 
 def save_model(folder: Path) -> None:

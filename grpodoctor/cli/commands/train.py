@@ -130,7 +130,7 @@ def _run(
     for doubt in config.doubts():
         console.print(f"note: {doubt}", markup=False, highlight=False)
     console.print("loading the model", highlight=False)
-    from grpodoctor.trainer.distributed.ranks import leave, process_group
+    from grpodoctor.trainer.distributed.ranks import exit_rank, process_group
     from grpodoctor.trainer.loop import Trainer
 
     with process_group(ranks, config.ranks.timeout):
@@ -146,7 +146,7 @@ def _run(
     elif 0 < trainer.done < config.steps:
         command = f"grpodoctor train --run-dir {shlex.quote(name)} --resume"
         console.print(f"go on with: {command}", markup=False, highlight=False)
-    leave(ranks)
+    exit_rank(ranks)
 
 
 def _introduction(trainer: Trainer) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Several processes that train one model."""
+"""Training with several processes: ranks and sharded weights."""

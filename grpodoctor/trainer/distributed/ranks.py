@@ -1,13 +1,13 @@
-"""Several processes that train one model: who is who, what they tell each other, who failed.
+"""Several processes (ranks) that train one model: collective calls and error handling.
 
-`torchrun` starts the processes, called ranks, and says in their environment which is which. All
-that they exchange goes through `Ranks`; one process alone is the `Ranks` that exchanges nothing.
+`torchrun` starts the processes and numbers them through environment variables. They communicate
+only through `Ranks`; with a single process, `Ranks` communicates nothing.
 
-- A collective call that one rank does not make is a hang. So each rank makes the same calls in the
-  same order: what can fail on one of them (a user's reward function, a file, an engine) runs in
-  `agree`, `gather` or `first`, which tell every rank, and then all of them raise the same error.
-- What fails elsewhere ends that rank alone. The others then lose their connection to it, or wait
-  for as long as the process group's time-out says, and raise `RankError`.
+- A collective call that one rank skips hangs the others. Therefore each rank makes the same calls
+  in the same order. Whatever can fail on one rank (a user's reward function, a file, an engine)
+  runs in `run_all`, `gather` or `run_first`, which broadcast the error, so that all ranks raise it.
+- Any other failure ends only that rank. The others lose the connection to it, or reach the process
+  group's timeout, and raise `RankError`.
 """
 
 from __future__ import annotations
@@ -29,78 +29,78 @@ from grpodoctor.errors import GrpodoctorError, OutOfMemoryError, RankError
 _T = TypeVar("_T")
 
 LOCAL_ERRORS = (RankError, OutOfMemoryError)
-"""Errors that no rank tells the others; all other ones are raised by each of them."""
+"""Errors that stay local to one rank; all other errors are raised by every rank."""
 
-_SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")
-"""What torch says where another rank is gone: gloo's errors have no class of their own."""
+_LOST_RANK_PHRASES = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")
+"""Parts of torch's message when another rank is gone: gloo's errors have no class of their own."""
 
 
 class Share(NamedTuple):
-    """A rank's rows of a batch; every rank has as many, some of them for nothing but that."""
+    """A rank's rows of a batch, padded so that every rank has the same number."""
 
     rows: Tensor
-    """Row numbers, contiguous, then the filler: the batch's first row again."""
+    """Row numbers: contiguous, then filler (the batch's first row, repeated)."""
     real: Tensor
-    """bool; false for the filler, which must not count."""
+    """bool; false for filler, which must not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those that train one model; by default it is alone."""
+    """This process and the number of processes that train together; one by default."""
 
     rank: int = 0
     world: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that writes, and speaks to the user."""
+        """Whether this is the rank that writes files and messages."""
         return self.rank == 0
 
-    def run_all(self, act: Callable[[], _T]) -> _T:
-        """Act on each rank; an error of one is raised by all.
+    def run_all(self, action: Callable[[], _T]) -> _T:
+        """Call `action` on every rank; if it fails on one, all ranks raise the error.
 
         Raises:
-            GrpodoctorError: the first rank's that has one.
+            GrpodoctorError: the error of the lowest rank that failed.
         """
-        value, error = _attempt(act)
-        for each in self._exchange(error):
-            if each is not None:
-                raise each
+        value, error = _attempt(action)
+        for rank_error in self._exchange(error):
+            if rank_error is not None:
+                raise rank_error
         return cast("_T", value)
 
-    def gather(self, act: Callable[[], _T]) -> list[_T]:
-        """Act on each rank; returns what came of it, rank by rank, and raises as `agree` does."""
-        outcomes = self._exchange(_attempt(act))
-        for _, error in outcomes:
+    def gather(self, action: Callable[[], _T]) -> list[_T]:
+        """Call `action` on every rank; returns all ranks' results and raises like `run_all`."""
+        results = self._exchange(_attempt(action))
+        for _, error in results:
             if error is not None:
                 raise error
-        return [cast("_T", value) for value, _ in outcomes]
+        return [cast("_T", value) for value, _ in results]
 
-    def run_first(self, act: Callable[[], _T]) -> _T:
-        """Act on the first rank alone; all of them return what came of it, or raise it."""
-        outcome = [_attempt(act) if self.is_first else (None, None)]
+    def run_first(self, action: Callable[[], _T]) -> _T:
+        """Call `action` on the first rank only; all ranks return its result or raise its error."""
+        result = [_attempt(action) if self.is_first else (None, None)]
         if self.world > 1:
             with detecting_lost_ranks():
-                distributed.broadcast_object_list(outcome, src=0)
-        value, error = outcome[0]
+                distributed.broadcast_object_list(result, src=0)
+        value, error = result[0]
         if error is not None:
             raise error
         return cast("_T", value)
 
     def is_local_error(self, error: GrpodoctorError) -> bool:
-        """Whether an error may be this rank's alone, so that no other one waits for it."""
+        """Whether an error may have occurred on this rank only."""
         return self.world > 1 and isinstance(error, LOCAL_ERRORS)
 
     def detecting_lost_ranks(self) -> AbstractContextManager[None]:
-        """`watching`, where there is another rank to lose."""
+        """`detecting_lost_ranks` if there are several ranks."""
         return detecting_lost_ranks() if self.world > 1 else nullcontext()
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on any rank."""
+        """Whether the flag is true on any rank."""
         return any(self._exchange(flag))
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """The sum over ranks, the same to the last bit on each of them."""
+        """The sum over ranks, bit-identical on each rank."""
         if self.world == 1:
             return numbers
         with detecting_lost_ranks():
@@ -108,46 +108,46 @@ class Ranks:
         return numbers
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Give every rank the sum of the gradients that they have of whole parameters."""
+        """Replace the gradients of unsharded parameters by their sum over ranks."""
         if self.world == 1:
             return
-        for each in parameters:
-            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
-            self.sum(each.grad)
+        for weight in parameters:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            self.sum(weight.grad)
 
     def rows(self, count: int) -> range:
-        """This rank's part of `count` rows: contiguous, as even as can be, maybe empty."""
+        """This rank's part of `count` rows: contiguous, of nearly equal size, possibly empty."""
         return range(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
     def share(self, count: int) -> Share:
-        """This rank's part of `count` rows, filled up to what the largest part has."""
+        """This rank's part of `count` rows, padded to the size of the largest part."""
         own = self.rows(count)
-        most = -(-count // self.world)
-        rows = torch.zeros(most, dtype=torch.long)
+        largest = -(-count // self.world)
+        rows = torch.zeros(largest, dtype=torch.long)
         rows[: len(own)] = torch.arange(own.start, own.stop)
-        return Share(rows, torch.arange(most) < len(own))
+        return Share(rows, torch.arange(largest) < len(own))
 
     def gather_rows(self, part: Tensor, count: int) -> Tensor:
-        """What each rank made of its `share(count)`, without the filler, in the batch's order.
+        """Gather the ranks' results for their `share(count)`, without filler, in batch order.
 
         Args:
-            part: one entry per row of the share along its first dimension.
+            part: this rank's result; its first dimension has one entry per row of the share.
             count: rows of the whole batch.
         """
         if self.world == 1:
             return part
-        # As bytes: gloo knows only some of the types of numbers.
+        # As bytes: gloo supports only some dtypes.
         own = part.contiguous().flatten().view(torch.uint8)
-        everyone = [torch.empty_like(own) for _ in range(self.world)]
+        gathered = [torch.empty_like(own) for _ in range(self.world)]
         with detecting_lost_ranks():
-            distributed.all_gather(everyone, own)
-        parts = [each.view(part.dtype).view_as(part) for each in everyone]
+            distributed.all_gather(gathered, own)
+        parts = [content.view(part.dtype).view_as(part) for content in gathered]
         sizes = [len(Ranks(rank, self.world).rows(count)) for rank in range(self.world)]
-        return torch.cat([each[:size] for each, size in zip(parts, sizes, strict=True)])
+        return torch.cat([rows[:size] for rows, size in zip(parts, sizes, strict=True)])
 
     @torch.no_grad()
     def broadcast_weights(self, model: nn.Module) -> None:
-        """Give every rank the first one's weights and buffers."""
+        """Copy the first rank's weights and buffers to every rank."""
         if self.world == 1:
             return
         with detecting_lost_ranks():
@@ -157,18 +157,18 @@ class Ranks:
     def _exchange(self, mine: _T) -> list[_T]:
         if self.world == 1:
             return [mine]
-        everyone = [mine] * self.world
+        gathered = [mine] * self.world
         with detecting_lost_ranks():
-            distributed.all_gather_object(everyone, mine)
-        return everyone
+            distributed.all_gather_object(gathered, mine)
+        return gathered
 
 
 SINGLE_PROCESS = Ranks()
 
 
-def _attempt(act: Callable[[], _T]) -> tuple[_T | None, GrpodoctorError | None]:
+def _attempt(action: Callable[[], _T]) -> tuple[_T | None, GrpodoctorError | None]:
     try:
-        return act(), None
+        return action(), None
     except LOCAL_ERRORS:
         raise
     except GrpodoctorError as error:
@@ -176,7 +176,7 @@ def _attempt(act: Callable[[], _T]) -> tuple[_T | None, GrpodoctorError | None]:
 
 
 def ranks_from_environment() -> Ranks:
-    """Which process this is, as `torchrun` tells it; alone where it was started otherwise."""
+    """The ranks that `torchrun` started; a single process if it was started in another way."""
     needed = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in needed):
         return SINGLE_PROCESS
@@ -185,14 +185,14 @@ def ranks_from_environment() -> Ranks:
 
 @contextmanager
 def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
-    """The connection between the ranks while the body runs: gloo for the CPU, NCCL for CUDA.
+    """Connect the ranks while the body runs: gloo on the CPU, NCCL on CUDA.
 
     Args:
-        ranks: who takes part.
+        ranks: the processes of the run.
         timeout: longest wait for another rank, in seconds.
 
     Raises:
-        RankError: if the others cannot be reached.
+        RankError: if the other ranks cannot be reached.
     """
     if ranks.world == 1:
         yield
@@ -207,7 +207,7 @@ def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
         with detecting_lost_ranks():
             yield
     except LOCAL_ERRORS:
-        raise  # the others would be waited for, and are gone or about to lose this one
+        raise  # closing the group would wait for ranks that are gone or about to lose this one
     except BaseException:
         distributed.destroy_process_group()
         raise
@@ -216,29 +216,29 @@ def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
 
 @contextmanager
 def detecting_lost_ranks() -> Iterator[None]:
-    """Say in one line that another rank was lost, for whatever torch says of it.
+    """Report a lost rank in one line, instead of torch's exception.
 
     Raises:
-        RankError: if a connection broke or nothing came in time.
+        RankError: if a connection broke or timed out.
     """
     try:
         yield
     except RuntimeError as error:
         lost = isinstance(error, distributed.DistError)
-        if lost or any(sign in str(error).lower() for sign in _SIGNS_OF_LOSS):
+        if lost or any(phrase in str(error).lower() for phrase in _LOST_RANK_PHRASES):
             raise RankError(
                 "another rank of this run has ended or no longer answers",
                 where=f"rank {distributed.get_rank()}" if distributed.is_initialized() else "",
-                remedy="see what it said, and go on by --resume from the last checkpoint",
+                remedy="read that rank's output, then continue from the last checkpoint: --resume",
             ) from error
         raise
 
 
-def leave(ranks: Ranks) -> None:
-    """End the process of a rank whose work is done and written; does nothing to one alone.
+def exit_rank(ranks: Ranks) -> None:
+    """End this rank's process after its work is written; does nothing with a single process.
 
-    Threads that torch keeps beyond its process group have been seen to abort the interpreter on its
-    way out (exit code -6), which torchrun would report as a failure of a run that is complete.
+    torch threads that outlive the process group have been seen to abort the interpreter at exit
+    (exit code -6). torchrun would report a completed run as failed.
     """
     if ranks.world > 1:
         logging.shutdown()

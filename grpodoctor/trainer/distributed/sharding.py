@@ -1,12 +1,12 @@
-"""The learner's weights divided among ranks, by FSDP2, and put together again.
+"""Shards the learner's weights over ranks with FSDP2, and gathers them again.
 
-Each decoder layer is gathered just before it is needed and let go of after; so are the embeddings
-and the head. Gradients are summed over ranks, never averaged: the loss has the denominators of the
-whole optimizer step already.
+Each decoder layer is gathered just before it is used and freed afterwards; so are the embeddings
+and the head. Gradients are summed over ranks, never averaged: the loss already has the denominators of
+the whole optimizer step.
 
-The policy itself stays whole on every rank, without gradients or optimizer state: whatever samples,
-is evaluated or saved reads it, as in one process, and makes no call that another rank would have to
-answer. The learner's shards are gathered into it once a training step.
+Every rank also keeps a whole copy of the policy, without gradients or optimizer state. Sampling,
+evaluation and checkpoints read this copy and need no collective calls. The learner's shards are
+gathered into it once per training step.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 
 def shard(model: PreTrainedModel, ranks: Ranks) -> PreTrainedModel:
-    """A copy of the model, divided among the ranks; the model itself where there is one alone.
+    """A copy of the model, sharded over the ranks; the model itself with a single process.
 
     Args:
         model: the same on each rank.
-        ranks: with a process group.
+        ranks: the processes; their process group must exist.
     """
     if ranks.world == 1:
         return model
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-    divided = copy.deepcopy(model)
+    sharded = copy.deepcopy(model)
     mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.world,))
-    sums = MixedPrecisionPolicy(reduce_dtype=torch.float32)
-    for module in (*_layers(divided), divided):
-        # The root too lets go of its weights after each forward pass: those without a backward
-        # pass would leave it with weights that the next optimizer step does not reach.
-        fully_shard(module, mesh=mesh, mp_policy=sums, reshard_after_forward=True)
-    for module in divided.modules():
+    precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    for module in (*_layers(sharded), sharded):
+        # The root frees its weights after each forward pass too. Otherwise a pass without backward
+        # would leave it with gathered weights that the next optimizer step does not update.
+        fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
+    for module in sharded.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
             if is_mixture(model) and hasattr(module, "set_reduce_scatter_unused_params"):
-                # An expert that one rank's tokens pass by may be another's; since torch 2.13.
+                # An expert unused by one rank's tokens may be used by another's; since torch 2.13.
                 module.set_reduce_scatter_unused_params(True, recurse=False)
-    return divided
+    return sharded
 
 
 def _layers(model: PreTrainedModel) -> list[nn.Module]:
-    """The decoder layers; none, so that all is one unit, where the model has no list of them."""
+    """The decoder layers; empty if the model has no list of them, so that it is one unit."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
@@ -63,43 +63,43 @@ def _layers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def gather_weights(divided: nn.Module, whole: nn.Module) -> None:
-    """Copy the shards of all ranks into a whole model; each of them must call it.
+def gather_weights(sharded: nn.Module, whole: nn.Module) -> None:
+    """Copy the shards of all ranks into a whole model; every rank must call it.
 
-    Does nothing where the two are one.
+    Does nothing if both are the same model.
     """
-    if divided is whole:
+    if sharded is whole:
         return
-    for weight, copied in _pairs(divided, whole):
-        copied.copy_(full_tensor(weight))
+    for weight, target in _pairs(sharded, whole):
+        target.copy_(full_tensor(weight))
 
 
 @torch.no_grad()
-def scatter_weights(whole: nn.Module, divided: nn.Module) -> None:
-    """Inverse of `gather_weights`; no rank asks another."""
-    if divided is whole:
+def scatter_weights(whole: nn.Module, sharded: nn.Module) -> None:
+    """Inverse of `gather_weights`; needs no communication."""
+    if sharded is whole:
         return
-    for weight, original in _pairs(divided, whole):
+    for weight, original in _pairs(sharded, whole):
         weight.copy_(distribute_like(original, weight))
 
 
 class _Pair(NamedTuple):
-    divided: Tensor
+    sharded: Tensor
     whole: Tensor
 
 
-def _pairs(divided: nn.Module, whole: nn.Module) -> list[_Pair]:
-    """The trainable weights of both; tied ones once."""
-    same = dict(whole.named_parameters())
+def _pairs(sharded: nn.Module, whole: nn.Module) -> list[_Pair]:
+    """The trainable weights of both models; tied weights once."""
+    whole_weights = dict(whole.named_parameters())
     return [
-        _Pair(weight, same[name])
-        for name, weight in divided.named_parameters()
+        _Pair(weight, whole_weights[name])
+        for name, weight in sharded.named_parameters()
         if weight.requires_grad
     ]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The whole of a tensor; of a divided one each rank must ask for it."""
+    """The whole tensor; every rank must call it for a sharded tensor."""
     from torch.distributed.tensor import DTensor
 
     if not isinstance(tensor, DTensor):
@@ -108,11 +108,11 @@ def full_tensor(tensor: Tensor) -> Tensor:
         return tensor.full_tensor()
 
 
-def distribute_like(whole: Tensor, divided: Tensor) -> Tensor:
-    """A whole tensor divided as another one is; itself if that is whole, or of another shape."""
+def distribute_like(whole: Tensor, sharded: Tensor) -> Tensor:
+    """A whole tensor sharded like another one; unchanged if that is whole or of another shape."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    if not isinstance(divided, DTensor) or whole.shape != divided.shape:
+    if not isinstance(sharded, DTensor) or whole.shape != sharded.shape:
         return whole
-    mesh, placements = divided.device_mesh, divided.placements
+    mesh, placements = sharded.device_mesh, sharded.placements
     return distribute_tensor(whole, mesh, placements, src_data_rank=None)

@@ -73,8 +73,8 @@ def sample(
     with ExitStack() as stack:
         book = None
         if routers is not None:
-            tape = stack.enter_context(routers.recording())
-            book = ExpertBuffer(tape, routers, prompt_attention, origin_B, max_length)
+            record = stack.enter_context(routers.recording())
+            book = ExpertBuffer(record, routers, prompt_attention, origin_B, max_length)
         decoder = _Decoder(model, max_length, temperature, tokenizer, draws, book, tops)
         response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
     ended_B = _ends(response_BT, mask_BT, tokenizer).any(dim=1)

@@ -52,10 +52,10 @@ def score(
     parts = []
     for rows in chunks(len(samples), micro_batch):
         replay = None if replay_BLDK is None else replay_BLDK[rows, :-1]
-        with nullcontext() if routers is None else routers.recording(replay) as tape:
+        with nullcontext() if routers is None else routers.recording(replay) as record:
             part = _score_rows(model, samples.rows(rows), temperature)
-            if tape is not None:
-                part = part._replace(routes=routes_of(tape, *part.logprobs_BT.shape))
+            if record is not None:
+                part = part._replace(routes=routes_of(record, *part.logprobs_BT.shape))
             parts.append(part)
     return Scores(
         torch.cat([part.logprobs_BT for part in parts]),

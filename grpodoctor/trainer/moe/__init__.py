@@ -1,1 +1,1 @@
-"""Mixture-of-experts models: routers, replay, readings."""
+"""Mixture-of-experts models: routers and recorded routes."""

@@ -92,7 +92,7 @@ def others(experts: Tensor, count: int) -> Tensor:
 def test_the_gate_weights_of_the_published_toy() -> None:
     logits_N = torch.tensor(TOY["router_logits_train"], dtype=torch.float64, requires_grad=True)
     ids_NK = torch.tensor([TOY["experts_infer"]])
-    weights_K = gate_weights(logits_N[None], ids_NK, normalised=True)[0]
+    weights_K = gate_weights(logits_N[None], ids_NK, normalized=True)[0]
     probability = (weights_K * torch.tensor(TOY["p_token_per_expert"])[ids_NK[0]]).sum()
     assert probability.item() == pytest.approx(TOY["p_train_with_R3"], rel=1e-6)
     assert probability.item() / TOY["p_infer"] == pytest.approx(TOY["ratio_with_R3"], rel=1e-6)
@@ -105,7 +105,7 @@ def test_the_gate_weights_of_the_published_toy() -> None:
 def test_what_is_read_is_what_the_model_says_itself(family: str) -> None:
     model = build(family)
     tokens = tokens_of(model)
-    with torch.no_grad(), routers(model).watched() as tape:
+    with torch.no_grad(), routers(model).recording() as tape:
         output = model(tokens, output_router_logits=True)
     logits_BLDE = torch.stack(output.router_logits, dim=1).view(3, 7, 2, 4)
     torch.testing.assert_close(tape.logits(3), logits_BLDE, rtol=0, atol=0)
@@ -118,9 +118,9 @@ def test_replaying_the_routers_own_choice_changes_no_bit(family: str) -> None:
     model = build(family)
     tokens = tokens_of(model)
     with torch.no_grad():
-        with routers(model).watched() as tape:
+        with routers(model).recording() as tape:
             plain = model(tokens).logits
-        with routers(model).watched(tape.experts(3)):
+        with routers(model).recording(tape.experts(3)):
             replayed = model(tokens).logits
         unwatched = model(tokens).logits
     assert torch.equal(plain, replayed)
@@ -143,11 +143,11 @@ def test_a_layer_computes_with_the_experts_forced_on_it(family: str, normalised:
         lambda _block, given, result: seen.append((given[0], result))
     )
     tokens = tokens_of(model, 1, 5)
-    with torch.no_grad(), routers(model).watched() as tape:
+    with torch.no_grad(), routers(model).recording() as tape:
         model(tokens)
         forced = others(tape.experts(1), 4)
         seen.clear()
-    with torch.no_grad(), routers(model).watched(forced) as tape:
+    with torch.no_grad(), routers(model).recording(forced) as tape:
         model(tokens)
     hook.remove()
     assert torch.equal(tape.experts(1), forced)
@@ -175,7 +175,7 @@ def _expert(block: Any, expert: Tensor, state: Tensor) -> Tensor:
 def test_under_replay_the_router_learns_and_idle_experts_do_not(family: str) -> None:
     model = build(family)
     forced = torch.tensor([1, 3], dtype=torch.int16).expand(3, 7, 2, 2)
-    with routers(model).watched(forced):
+    with routers(model).recording(forced):
         model(tokens_of(model)).logits.square().mean().backward()
     for layer in model.model.layers:
         assert layer.mlp.gate.weight.grad.abs().max() > 0
@@ -186,12 +186,12 @@ def test_under_replay_the_router_learns_and_idle_experts_do_not(family: str) -> 
 def test_where_nothing_is_known_the_router_is_free() -> None:
     model = build("qwen3_moe")
     tokens = tokens_of(model)
-    with torch.no_grad(), routers(model).watched() as tape:
+    with torch.no_grad(), routers(model).recording() as tape:
         model(tokens)
         free = tape.experts(3)
     forced = others(free, 4)
     forced[:, 3:] = ABSENT
-    with torch.no_grad(), routers(model).watched(forced) as tape:
+    with torch.no_grad(), routers(model).recording(forced) as tape:
         model(tokens)
     used = tape.experts(3)
     assert torch.equal(used[:, :3], forced[:, :3])
@@ -203,7 +203,7 @@ def test_where_nothing_is_known_the_router_is_free() -> None:
 
 def test_what_is_not_obeyed_is_counted() -> None:
     model = build("qwen3_moe")
-    with torch.no_grad(), routers(model).watched() as tape:
+    with torch.no_grad(), routers(model).recording() as tape:
         model(tokens_of(model))
     own = tape.experts(3)
     mask_BT = torch.ones(3, 7, dtype=torch.bool)
@@ -411,13 +411,13 @@ def test_layers_that_are_computed_again_see_the_same_replay() -> None:
     model = build("qwen3_moe")
     attention = torch.ones(3, 8, dtype=torch.bool)
     tokens = tokens_of(model, 3, 8)
-    with torch.no_grad(), routers(model).watched() as tape:
+    with torch.no_grad(), routers(model).recording() as tape:
         response_logits(model, tokens, attention, 2)
     forced = others(tape.experts(3), 4)
 
     def gradients(*, enabled: bool) -> list[Tensor]:
         model.zero_grad()
-        with routers(model).watched(forced):
+        with routers(model).recording(forced):
             with recomputing(model, enabled=enabled):
                 logits = response_logits(model, tokens, attention, 2)
             logits.square().mean().backward()
