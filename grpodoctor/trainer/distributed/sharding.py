@@ -1,8 +1,8 @@
 """Shards the learner's weights over ranks with FSDP2, and gathers them again.
 
 Each decoder layer is gathered just before it is used and freed afterwards; so are the embeddings
-and the head. Gradients are summed over ranks, never averaged: the loss already has the denominators of
-the whole optimizer step.
+and the head. Gradients are summed over ranks, never averaged: the loss already has the denominators
+of the whole optimizer step.
 
 Every rank also keeps a whole copy of the policy, without gradients or optimizer state. Sampling,
 evaluation and checkpoints read this copy and need no collective calls. The learner's shards are

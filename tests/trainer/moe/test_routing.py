@@ -597,14 +597,16 @@ def test_general_recipes_run_on_a_mixture(preset: str) -> None:
     load_config(preset_of(preset).settings, assignments=["model.experts=8"])
 
 
-def test_routers_that_are_not_understood_are_refused_in_one_line() -> None:
+def test_unsupported_routers_are_refused_in_one_line() -> None:
     from transformers import OlmoeConfig, OlmoeForCausalLM
 
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 32}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": 0}
     olmoe = OlmoeForCausalLM(OlmoeConfig(**shape, **heads, num_experts=4, num_experts_per_tok=2))
     assert routers_of(olmoe) is None
-    with pytest.raises(ModelError, match="R2 cannot read the routers of a olmoe model") as error:
+    with pytest.raises(
+        ModelError, match="R2 does not support the routers of a olmoe model"
+    ) as error:
         require_routers(olmoe, "R2")
     assert "\n" not in str(error.value)
     with pytest.raises(ModelError, match="R2 needs a mixture of experts, and this qwen2 model"):
