@@ -19,7 +19,6 @@ from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.comparison.experts import compare_experts
-from grpodoctor.probe.comparison.severity import measured_verdict
 from grpodoctor.probe.controls.expert_replay import (
     can_replay,
     replay_job,
@@ -53,9 +52,10 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.plan import ProbePlan
 from grpodoctor.probe.inputs.prompts import Prompt, read_prompts, shown
 from grpodoctor.probe.inputs.prompts_builtin import builtin_prompts, has_chat_template
-from grpodoctor.probe.results.probe_state import Measured, Pair, ProbeState
+from grpodoctor.probe.probe_state import Measured, Pair, ProbeState
 from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.probe.results.token_text import with_pieces
+from grpodoctor.probe.severity import measured_verdict
 
 _CONTROL_RESPONSES = 256
 """Responses that controls look at: one shard."""

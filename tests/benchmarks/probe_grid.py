@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from grpodoctor.probe.results.json import read_result  # noqa: E402
 from grpodoctor.probe.results.results import Cell  # noqa: E402 - found by the line above
+from grpodoctor.probe.results.results_json import read_result  # noqa: E402
 from grpodoctor.report.probe.charts import figure_of  # noqa: E402
 from tests.probes import models, quantised  # noqa: E402
 

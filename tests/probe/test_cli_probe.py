@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.probe.results.json import read_result
+from grpodoctor.probe.results.results_json import read_result
 from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.values import Mean
 from tests.runs.rollout_dumps import samples

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.probe.comparison.severity import figure
-from grpodoctor.probe.results.json import read_result
+from grpodoctor.probe.results.results_json import read_result
+from grpodoctor.probe.severity import figure
 from tests.probes.models import dense
 
 VLLM = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.probe.results.json import read_result
+from grpodoctor.probe.results.results_json import read_result
 from tests.probes.models import variant
 
 

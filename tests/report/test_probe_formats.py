@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from grpodoctor.probe.comparison.severity import measured_verdict
 from grpodoctor.probe.results.results import Cell, ProbeResult
+from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.report.probe import html as probe_html
 from grpodoctor.report.probe import text as probe_text
 from grpodoctor.report.probe.advice import advised

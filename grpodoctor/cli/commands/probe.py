@@ -287,7 +287,7 @@ def _json(result: ProbeResult, framework: str | None) -> dict[str, Any]:
     """The result, with what to set beside each cell where a framework was named."""
     from dataclasses import asdict
 
-    from grpodoctor.probe.results.json import to_json
+    from grpodoctor.probe.results.results_json import to_json
     from grpodoctor.report.probe.advice import advised
 
     data = to_json(result)
@@ -312,7 +312,7 @@ def _tell_end(result: ProbeResult, folder: Path) -> None:
 
 
 def _attach(result: ProbeResult, run: Path) -> None:
-    from grpodoctor.probe.results.attach import attach_result
+    from grpodoctor.probe.attach import attach_result
 
     path, cell = attach_result(result, run)
     _say(f"attached {cell.sampler} against {cell.learner} to the run: {path}")
@@ -325,7 +325,7 @@ def _say(text: str) -> None:
 
 
 def _exit(result: ProbeResult, fail_on: FailOn, exit_zero: bool) -> None:
-    from grpodoctor.probe.comparison.severity import SEVERITIES, severity_of
+    from grpodoctor.probe.severity import SEVERITIES, severity_of
 
     states = [cell.status for cell in result.cells]
     failed = [cell.told for cell in result.cells if cell.status == "failed"]

@@ -5,50 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from grpodoctor.probe.engines.jobs import Processing
-from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import Confidence
 
 if TYPE_CHECKING:
     from grpodoctor.probe.attribution.experiments import Experiments
-    from grpodoctor.probe.attribution.tokens import Tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The origin of the two columns of log-probabilities; an experiment changes it."""
-
-    learner: EngineSpec
-    processing: Processing
-    """Applies to the learner, and to a sampler that scores."""
-    own_prompts: bool = False
-    """Whether the learner tokenizes the prompts itself."""
-    behind: Path | None = None
-    """A folder with the same responses after other prompts, which the learner scores."""
-    rescored: EngineSpec | None = None
-    """The engine whose scores replace the log-probabilities that the sampler reported."""
-    shift: int = 0
-    """Number of tokens by which the sampler's column is shifted against the learner's."""
-    without_ends: bool = False
-    """Whether end tokens are excluded."""
-    replay: bool = False
-    """Whether the learner replays the sampler's experts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A setup and its tokens."""
-
-    setup: Setup
-    tokens: Tokens
-
-    @property
-    def gap(self) -> float:
-        """k3 in nats per token."""
-        return self.tokens.gap
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Setup, Variant
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.controls.expert_replay import replay_job
 from grpodoctor.probe.engines.jobs import (
-    EngineFacts,
     JobRunner,
     Processing,
     ScoreJob,
     TokenizeJob,
     Want,
+    computes_in,
 )
 from grpodoctor.probe.engines.launch import model_of
 from grpodoctor.probe.engines.shards import read_shards, shard_paths
@@ -46,7 +46,6 @@ doubles it, and their kernels sum in different orders (`python -m tests.benchmar
 
 COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
 """Rank of each precision; a higher rank is coarser."""
-_OTHER_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
 """Assumed k3 of rounding if the learner cannot measure it: ten times the value of healthy engines
 on the tiny models of `python -m tests.benchmarks attribution`, because larger models round more."""
@@ -257,12 +256,6 @@ class Experiments:
         folder = self.case.scored.parent / "attribution" / safe
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-
-
-def computes_in(facts: EngineFacts) -> str:
-    """The precision of an engine's activations; llama.cpp uses names of its own."""
-    dtype = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
-    return _OTHER_NAMES.get(dtype.lower().removeprefix("all "), dtype)
 
 
 def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.experiments import EXACT, QUIET, Experiments
 from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
 from grpodoctor.probe.results.results import Confidence, NamedCause

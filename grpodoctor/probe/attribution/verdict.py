@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.case import Attribution, Case
-from grpodoctor.probe.attribution.experiments import computes_in
-from grpodoctor.probe.comparison.severity import without_numbers
+from grpodoctor.probe.engines.jobs import computes_in
 from grpodoctor.probe.results.results import NamedCause
+from grpodoctor.probe.severity import without_numbers
 
 _WORTH_SAYING = 0.1
 """Smallest unexplained share of the gap that the verdict mentions."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpodoctor.errors import EngineError, ModelError
-from grpodoctor.probe.attribution.experiments import computes_in
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.controls.controls import (
     not_made,
@@ -17,7 +16,7 @@ from grpodoctor.probe.controls.controls import (
     weights_control,
 )
 from grpodoctor.probe.engines.engine_runner import JobResult
-from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling
+from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling, computes_in
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.checksums import (
     WeightsComparison,

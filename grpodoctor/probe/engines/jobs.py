@@ -12,6 +12,8 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 Want = Literal["entropy", "ranks", "temperatures", "experts"]
 
+_DTYPE_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
 
 class BudgetSpentError(GrpodoctorError):
     """The time that the user gave is over; what is finished stands."""
@@ -133,3 +135,9 @@ class JobRunner(Protocol):
 
         For experiments, which need fewer responses than a measurement.
         """
+
+
+def computes_in(facts: EngineFacts) -> str:
+    """The precision of an engine's activations; llama.cpp uses names of its own."""
+    dtype = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
+    return _DTYPE_NAMES.get(dtype.lower().removeprefix("all "), dtype)

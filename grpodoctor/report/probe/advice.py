@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from grpodoctor.frameworks.spelling import framework_of, spell
-from grpodoctor.probe.comparison.severity import severity_of
 from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
+from grpodoctor.probe.severity import severity_of
 from grpodoctor.remedies.engines.tis import SETTINGS as TIS
 from grpodoctor.remedies.loss.gspo import SETTINGS as GSPO
 from grpodoctor.report.run.phrases import counted, setting_line

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from grpodoctor.probe.comparison.severity import HARM
 from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.results.results import Bin, Cell, Comparison
+from grpodoctor.probe.severity import HARM
 from grpodoctor.report.run.charts import AMBER, BLUE, GREY, RED, VIOLET
 from grpodoctor.support.safe_text import html
 from grpodoctor.vocabulary.values import scalar

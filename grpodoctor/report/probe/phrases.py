@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from grpodoctor.probe.comparison.correction_effects import EFFECTS
-from grpodoctor.probe.comparison.severity import figure, measured_verdict, severity_of
 from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.results.results import (
@@ -20,6 +19,7 @@ from grpodoctor.probe.results.results import (
     ProbeResult,
     Replayed,
 )
+from grpodoctor.probe.severity import figure, measured_verdict, severity_of
 from grpodoctor.report.run.phrases import counted
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
 

@@ -10,8 +10,8 @@ import pytest
 
 from grpodoctor.probe import run
 from grpodoctor.probe.inputs.plan import plan_from_options
-from grpodoctor.probe.results.json import read_result
 from grpodoctor.probe.results.results import ProbeResult
+from grpodoctor.probe.results.results_json import read_result
 from grpodoctor.report.probe import text as probe_text
 from tests.probe.attribution.in_process import PROBES, InProcess
 from tests.probes.models import dense, moe, texts, variant

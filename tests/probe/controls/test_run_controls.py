@@ -20,7 +20,7 @@ from grpodoctor.probe.controls.run_controls import (
 from grpodoctor.probe.engines.jobs import EngineFacts, Sampling
 from grpodoctor.probe.engines.launch import command_of
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.probe.results.probe_state import labels_of
+from grpodoctor.probe.probe_state import labels_of
 from tests.probe.pairs import random_responses, write
 
 parse = EngineSpec.parse

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.variant import Variant
 
 _OPTIONS = ("kv_cache_dtype", "type_k", "type_v")
 """Options of vLLM and of llama.cpp."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.computation.router_flips import steady
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.attribution.variant import Variant
 
 _FEWEST = 200
 _FEWEST_TOKENS = 64

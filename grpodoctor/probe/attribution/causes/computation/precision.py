@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import COARSE, Experiments, in_precision
+from grpodoctor.probe.attribution.variant import Variant
 
 _ENOUGH = 0.9
 """Share of the gap from which the coarser precision explains it; other causes get the rest."""

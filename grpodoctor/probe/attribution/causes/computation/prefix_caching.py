@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.variant import Variant
 
 _TIMES = 3.0
 """Smallest ratio of the gap with cached prompts to the gap of other responses."""

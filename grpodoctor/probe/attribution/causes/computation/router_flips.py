@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Integers, Tokens
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.controls.expert_replay import can_replay
 
 _TIMES = 3.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.sampling.temperature import (
     fit,
     fit_facts,
@@ -18,6 +18,7 @@ from grpodoctor.probe.attribution.causes.sampling.truncation import (
 from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import WrongSampler
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import Processing, ScoreJob
 
 _INSIDE = 0.98

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.sampling.temperature import best_processing, fit_truncated
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import Processing
 
 _ONE_SIDED = 0.9

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import Processing
 
 _STANDARD_ERRORS = 6.0

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Variant
 
 _FEWEST_ENDS = 8
 _FEWEST = 4

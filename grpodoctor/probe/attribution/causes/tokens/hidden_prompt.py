@@ -8,10 +8,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
 from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
 from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
 _MOST_LIMITS = 3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import EXACT, Experiments
+from grpodoctor.probe.attribution.variant import Variant
 
 _SHOWN = 3
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.computation.long_context_drift import expected
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
+from grpodoctor.probe.attribution.variant import Variant
 
 _FEWEST = 6
 _MOST_OFF = 0.45

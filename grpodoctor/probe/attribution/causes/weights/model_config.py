@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import (
     Experiments,
     model_path,
@@ -13,6 +13,7 @@ from grpodoctor.probe.attribution.experiments import (
     with_model,
 )
 from grpodoctor.probe.attribution.tensors import link_files, write_once
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _IRRELEVANT = frozenset(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments, model_path, with_model
 from grpodoctor.probe.attribution.tensors import (
     KINDS,
@@ -21,6 +21,7 @@ from grpodoctor.probe.attribution.tensors import (
     tensor_names,
     untied,
 )
+from grpodoctor.probe.attribution.variant import Variant
 
 _PATTERNS = KINDS | PROJECTIONS
 _SURE = 4.0

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import (
     EXACT,
     Experiments,
@@ -22,6 +22,7 @@ from grpodoctor.probe.attribution.experiments import (
 )
 from grpodoctor.probe.attribution.tensors import KINDS
 from grpodoctor.probe.attribution.tokens import Floats
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 

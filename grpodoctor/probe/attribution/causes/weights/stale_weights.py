@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Variant
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tensors import other_checkpoints
+from grpodoctor.probe.attribution.variant import Variant
 
 _SHOWN = 8
 

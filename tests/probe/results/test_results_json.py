@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.probe.results.json import read_result, to_json, write_result
+from grpodoctor.probe.results.results_json import read_result, to_json, write_result
 from tests.report.probed import result
 
 

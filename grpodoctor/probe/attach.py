@@ -6,8 +6,8 @@ from pathlib import Path
 
 from grpodoctor.errors import EngineError
 from grpodoctor.monitor.attached_probes import AttachedProbe, attach
-from grpodoctor.probe.comparison.severity import SEVERITIES, figure, severity_of
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
+from grpodoctor.probe.severity import SEVERITIES, figure, severity_of
 from grpodoctor.vocabulary.values import Reading
 
 _FAMILIES = ("mismatch/", "experts/")

@@ -16,8 +16,8 @@ from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling
 from grpodoctor.probe.engines.store import RESULT
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.plan import ProbePlan
-from grpodoctor.probe.results.json import read_result, write_result
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
+from grpodoctor.probe.results.results_json import read_result, write_result
 
 _NOT_REACHED = "the probe ended before it came to this pair"
 

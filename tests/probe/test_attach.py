@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from grpodoctor.monitor.replay import replay
+from grpodoctor.probe.attach import attach_result
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.results.attach import attach_result
 from grpodoctor.probe.results.results import Cell, ProbeResult
 from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.values import Mean

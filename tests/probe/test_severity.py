@@ -10,9 +10,9 @@ import pytest
 
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.comparison.severity import OF_NUMBERS, measured_verdict, severity_of
 from grpodoctor.probe.controls.controls import not_made, weights_control
 from grpodoctor.probe.results.results import Cell, NamedCause
+from grpodoctor.probe.severity import OF_NUMBERS, measured_verdict, severity_of
 from tests.probe.pairs import random_responses, write
 
 

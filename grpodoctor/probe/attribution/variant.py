@@ -1,0 +1,44 @@
+"""A setup of the two engines, and the tokens measured under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The origin of the two columns of log-probabilities; an experiment changes it."""
+
+    learner: EngineSpec
+    processing: Processing
+    """Applies to the learner, and to a sampler that scores."""
+    own_prompts: bool = False
+    """Whether the learner tokenizes the prompts itself."""
+    behind: Path | None = None
+    """A folder with the same responses after other prompts, which the learner scores."""
+    rescored: EngineSpec | None = None
+    """The engine whose scores replace the log-probabilities that the sampler reported."""
+    shift: int = 0
+    """Number of tokens by which the sampler's column is shifted against the learner's."""
+    without_ends: bool = False
+    """Whether end tokens are excluded."""
+    replay: bool = False
+    """Whether the learner replays the sampler's experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A setup and its tokens."""
+
+    setup: Setup
+    tokens: Tokens
+
+    @property
+    def gap(self) -> float:
+        """k3 in nats per token."""
+        return self.tokens.gap
