@@ -1,59 +1,58 @@
-"""Which key of a framework would feed a metric, and how that framework is told to log it."""
+"""How to make a framework log a metric that a rule needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpodoctor.frameworks.catalogue import all_frameworks
-from grpodoctor.frameworks.log_keys import Framework, Meaning
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.registry import GENERIC, find_framework, logging_frameworks
 
-_PLAIN = "generic"
-_FROM_DUMPS = "/recomputed"
-_OF_ANY_DUMP = "groups/zero_variance_rate"
-"""What every dump tells: all have rewards by prompt."""
+_RECOMPUTED = "/recomputed"
+_IN_EVERY_DUMP = "groups/zero_variance_rate"
+"""A metric that every dump gives: all of them hold rewards and prompts."""
 
 
-def feeding(framework: str, metrics: Sequence[str]) -> str:
-    """What to log, in the framework's own words.
+def how_to_log(name: str, metrics: Sequence[str]) -> str:
+    """What to log or dump so that a metric can be read.
 
     Args:
-        framework: its name, as a manifest has it.
-        metrics: canonical metrics, any of which will do, best first.
+        name: the framework's name, as in a manifest.
+        metrics: canonical metrics, any of which is enough, the best first.
 
     Returns:
-        A line, which says so where the framework has no such key; empty for our own recorder's runs
-        and for scripts that name things as they like.
+        One line, which states so if the framework logs none of them; empty for the bundled
+        trainer's runs and for logs with generic key names.
     """
-    known = {each.name: each for each in all_frameworks()}
-    if framework not in known or framework == _PLAIN:
+    framework = find_framework(name, logging_frameworks())
+    if framework is None or framework.name == GENERIC:
         return ""
-    title = known[framework].title
-    rows = [row for name in metrics for row in known[framework].meanings if row.metric == name]
-    if all(name.endswith(_FROM_DUMPS) for name in metrics):
-        return f"it is made of a rollout dump beside the log{_dumped(known[framework])}"
-    if not rows and _OF_ANY_DUMP in metrics and known[framework].dumps:
-        told = _dumped(known[framework])
-        return f"no key of {title} says it, but a rollout dump beside the log does{told}"
-    if not rows:
-        return f"no key of {title} says it"
-    # What is logged as things are by default goes first, then the better metric.
-    return _told(known[framework], min(rows, key=lambda row: len(_needed(known[framework], row))))
+    if all(metric.endswith(_RECOMPUTED) for metric in metrics):
+        return f"requires a rollout dump alongside the log{_dump_setting(framework)}"
+    rows = [row for metric in metrics for row in framework.meanings if row.metric == metric]
+    if rows:
+        # Rows that hold with default settings come first, then the better metric.
+        return _logged_as(framework, min(rows, key=lambda row: len(_conditions(framework, row))))
+    if _IN_EVERY_DUMP in metrics and framework.how_to_dump:
+        dump = _dump_setting(framework)
+        return f"{framework.title} does not log this, but its rollout dumps contain it{dump}"
+    return f"{framework.title} does not log this"
 
 
-def _dumped(framework: Framework) -> str:
-    return f": {framework.dumps}" if framework.dumps else ""
+def _dump_setting(framework: Framework) -> str:
+    return f": {framework.how_to_dump}" if framework.how_to_dump else ""
 
 
-def _told(framework: Framework, row: Meaning) -> str:
-    needed = _needed(framework, row)
-    under = f" under {' and '.join(needed)}" if needed else ""
+def _logged_as(framework: Framework, row: KeyMeaning) -> str:
+    conditions = _conditions(framework, row)
+    condition = f" if {' and '.join(conditions)}" if conditions else ""
     since = f" since {row.since}" if row.since else ""
-    line = f"{framework.title} logs it as {' with '.join(row.keys)}{under}{since}"
-    return line + (f": {row.how}" if row.how else "")
+    line = f"{framework.title} logs it as {' with '.join(row.keys)}{condition}{since}"
+    return line + (f": {row.how_to_log}" if row.how_to_log else "")
 
 
-def _needed(framework: Framework, row: Meaning) -> list[str]:
-    """The settings that a row asks for and that are not so by default."""
+def _conditions(framework: Framework, row: KeyMeaning) -> list[str]:
+    """The settings that a row requires and that are not the defaults."""
     return [
         f"{name}={allowed[0]}"
         for name, allowed in row.when.items()

@@ -2,161 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    known,
-    lacks,
-    same,
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    Lines,
+    NothingToSet,
+    SettingLine,
+    Settings,
+    Unsupported,
+    WithNote,
+    known_or,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_NAME = "AReaL"
 _REJECTION = "actor.rejection_sampling"
 
 
-def _truncated(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+def _truncation(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     return (
-        Spelled("actor.use_decoupled_loss", "true"),
-        Spelled(f"{_REJECTION}.level", "token"),
-        Spelled(f"{_REJECTION}.action", "clamp"),
-        Spelled(f"{_REJECTION}.metric", "ratio"),
-        Spelled(f"{_REJECTION}.upper", known(knobs, "correction_cap", "2")),
+        SettingLine("actor.use_decoupled_loss", "true"),
+        SettingLine(f"{_REJECTION}.level", "token"),
+        SettingLine(f"{_REJECTION}.action", "clamp"),
+        SettingLine(f"{_REJECTION}.metric", "ratio"),
+        SettingLine(f"{_REJECTION}.upper", known_or(knobs, "correction_cap", "2")),
     )
 
 
-def _group_norm(std_level: str) -> tuple[Spelled, ...]:
+def _normalization(std_level: str) -> Lines:
+    return {
+        "actor.reward_norm.mean_level": "group",
+        "actor.reward_norm.std_level": std_level,
+    }
+
+
+def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    buffer = known_or(knobs, "overlong_buffer", "<gconfig.max_new_tokens / 5>")
     return (
-        Spelled("actor.reward_norm.mean_level", "group"),
-        Spelled("actor.reward_norm.std_level", std_level),
+        SettingLine("actor.overlong_reward_penalty", "true"),
+        SettingLine("actor.overlong_tokens", buffer),
+        SettingLine("actor.overlong_penalty_factor", "1.0"),
     )
 
 
-def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    buffer = known(knobs, "overlong_buffer", "<a fifth of the limit>")
-    return (
-        Spelled("actor.overlong_reward_penalty", "true"),
-        Spelled("actor.overlong_tokens", buffer),
-        Spelled("actor.overlong_penalty_factor", "1.0"),
-    )
+def _tensor_parallel(setting: Setting, _: Settings) -> tuple[SettingLine, ...]:
+    note = "or sglang; d is the number of replicas"
+    return (SettingLine("rollout.backend", f"vllm:d<replicas>t{setting}", note),)
 
 
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (
-                Spelled("actor.importance_sampling_level", "token"),
-                Spelled("actor.use_cispo_loss", "false"),
-                Spelled("actor.use_sapo_loss", "false"),
+def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
+    for flag, kind in (("actor.use_sapo_loss", "sapo"), ("actor.use_cispo_loss", "cispo")):
+        if settings.get(flag) is True:
+            return kind
+    return "gspo" if setting == "sequence" else "ppo_clip"
+
+
+KNOBS = KnobTable(
+    title="AReaL",
+    mappings=(
+        KnobMapping(
+            "loss",
+            "actor.importance_sampling_level",
+            values={
+                "ppo_clip": {
+                    "actor.importance_sampling_level": "token",
+                    "actor.use_cispo_loss": False,
+                    "actor.use_sapo_loss": False,
+                },
+                "gspo": WithNote("sequence", "weights responses by their number of tokens"),
+            },
+            read=_read_loss,
+            write=Unsupported("see the settings of actor for the available variants"),
+            default="token",
+        ),
+        KnobMapping("clip_low", "actor.eps_clip"),
+        KnobMapping("clip_high", "actor.eps_clip_higher", other_keys=("actor.eps_clip",)),
+        KnobMapping(
+            "aggregation",
+            values={
+                "token-mean": NothingToSet("AReaL always averages over all tokens of the batch")
+            },
+            write=Unsupported("the loss is always averaged over all tokens of the batch"),
+        ),
+        KnobMapping(
+            "advantage",
+            values={"group": _normalization("group"), "centred": _normalization("null")},
+            write=Unsupported("use actor.reward_norm and actor.adv_norm"),
+        ),
+        KnobMapping(
+            "correction",
+            values={"none": {_REJECTION: "null"}, "tis_token": _truncation},
+            write=Unsupported(f"see {_REJECTION} for the available corrections"),
+        ),
+        KnobMapping("correction_cap", f"{_REJECTION}.upper", reads=False),
+        KnobMapping(
+            "old_logprobs",
+            values={
+                "recompute": {
+                    "actor.recompute_logprob": True,
+                    "actor.prox_logp_method": "recompute",
+                },
+                "sampler": {"actor.recompute_logprob": False, "actor.use_decoupled_loss": False},
+            },
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            values={False: NothingToSet("omit dynamic_filter_fn")},
+            write=Unsupported(
+                "pass trainer.train() a dynamic_filter_fn that drops groups without variance"
             ),
-            "gspo": (
-                Spelled(
-                    "actor.importance_sampling_level",
-                    "sequence",
-                    "weighs responses by their tokens",
+        ),
+        KnobMapping(
+            "overlong",
+            values={
+                "none": {"actor.overlong_reward_penalty": False},
+                "mask": Unsupported(
+                    "actor.mask_no_eos_with_zero sets the reward of truncated responses to zero, "
+                    "which does not mask them in the loss"
                 ),
+                "soft-punishment": _soft_overlong,
+            },
+        ),
+        KnobMapping("overlong_buffer", "actor.overlong_tokens", reads=False),
+        KnobMapping("kl_coefficient", "actor.kl_ctl", note="in the reward"),
+        KnobMapping(
+            "entropy_coefficient",
+            write=Unsupported("raise actor.eps_clip_higher or gconfig.temperature"),
+        ),
+        KnobMapping("learning_rate", "actor.optimizer.lr"),
+        KnobMapping("temperature", "gconfig.temperature"),
+        KnobMapping("group_size", "gconfig.n_samples"),
+        KnobMapping("prompts_per_batch", "train_dataset.batch_size"),
+        KnobMapping("updates_per_batch", "actor.ppo_n_minibatches"),
+        KnobMapping("max_length", "gconfig.max_new_tokens"),
+        KnobMapping(
+            "routing_replay",
+            "rollout.return_routed_experts",
+            reads=False,
+            values={
+                "none": False,
+                "R3": WithNote(
+                    True,
+                    "captures the routing; check that your version's training engine replays it",
+                ),
+            },
+            write=Unsupported(
+                "rollout.return_routed_experts captures the sampler's routing (R3)"
             ),
-        },
-        lacks(_NAME, "see actor for the variants that it has"),
-    ),
-    "clip_low": same("actor.eps_clip"),
-    "clip_high": same("actor.eps_clip_higher"),
-    "aggregation": choice(
-        {"token-mean": fixed("AReaL always averages over all tokens of the batch")},
-        lacks(_NAME, "the loss is always averaged over all tokens of the batch"),
-    ),
-    "advantage": choice(
-        {"group": _group_norm("group"), "centred": _group_norm("null")},
-        lacks(_NAME, "use actor.reward_norm and actor.adv_norm"),
-    ),
-    "correction": choice(
-        {"none": (Spelled(_REJECTION, "null"),), "tis_token": _truncated},
-        lacks(_NAME, f"see {_REJECTION} for the corrections that it has"),
-    ),
-    "correction_cap": same(f"{_REJECTION}.upper"),
-    "old_logprobs": choice(
-        {
-            "recompute": (
-                Spelled("actor.recompute_logprob", "true"),
-                Spelled("actor.prox_logp_method", "recompute"),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "AReaL syncs the weights at every step; limit staleness with "
+                "rollout.max_head_offpolicyness=0"
             ),
-            "sampler": (
-                Spelled("actor.recompute_logprob", "false"),
-                Spelled("actor.use_decoupled_loss", "false"),
-            ),
-        },
-        lacks(_NAME, "use actor.recompute_logprob"),
-    ),
-    "dynamic_sampling": choice(
-        {False: fixed("leave out dynamic_filter_fn")},
-        lacks(
-            _NAME,
-            "pass a dynamic_filter_fn that drops groups without variance to trainer.train()",
         ),
     ),
-    "overlong": choice(
-        {
-            "none": (Spelled("actor.overlong_reward_penalty", "false"),),
-            "mask": lacks(
-                _NAME,
-                "actor.mask_no_eos_with_zero gives truncated responses a reward of zero, "
-                "which is not a mask of the loss",
-            ),
-            "soft-punishment": _soft_overlong,
-        },
-        lacks(_NAME, "use actor.overlong_reward_penalty"),
+    engine_settings=(
+        KnobMapping("sampler_dtype", "vllm.dtype", note="or sglang.dtype"),
+        KnobMapping("learner_dtype", "actor.dtype"),
+        KnobMapping(
+            "float32_head",
+            write=Unsupported("the engine computes the head in vllm.dtype or sglang.dtype"),
+        ),
+        KnobMapping("sampler_tensor_parallel", write=_tensor_parallel),
+        KnobMapping(
+            "unquantized_sampler",
+            write=NothingToSet("give the sampler a checkpoint that is not quantized"),
+        ),
+        KnobMapping(
+            "unquantized_cache",
+            "sglang.kv_cache_dtype",
+            write="auto",
+            note="vLLM's cache is never quantized",
+        ),
+        KnobMapping(
+            "whole_distribution", write={"gconfig.top_p": "1.0", "gconfig.top_k": 100_000_000}
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            write=NothingToSet("SGLang returns processed log-probabilities by default"),
+        ),
+        KnobMapping(
+            "no_prefix_cache",
+            "vllm.no_enable_prefix_caching",
+            write=True,
+            note="or sglang.disable_radix_cache=true",
+        ),
+        KnobMapping(
+            "balanced_routers", write=Unsupported("train with a lower learning rate instead")
+        ),
     ),
-    "overlong_buffer": same("actor.overlong_tokens"),
-    "kl_coefficient": same("actor.kl_ctl", "in the reward"),
-    "entropy_coefficient": lacks(_NAME, "raise actor.eps_clip_higher or gconfig.temperature"),
-    "learning_rate": same("actor.optimizer.lr"),
-    "temperature": same("gconfig.temperature"),
-    "group_size": same("gconfig.n_samples"),
-    "prompts_per_batch": same("train_dataset.batch_size"),
-    "updates_per_batch": same("actor.ppo_n_minibatches"),
-    "max_length": same("gconfig.max_new_tokens"),
-    "routing_replay": choice(
-        {
-            "none": (Spelled("rollout.return_routed_experts", "false"),),
-            "R3": (
-                Spelled(
-                    "rollout.return_routed_experts",
-                    "true",
-                    "it captures them; check that your version's engine replays them",
-                ),
-            ),
-        },
-        lacks(_NAME, "rollout.return_routed_experts captures the sampler's routing, R3"),
-    ),
-    "sampler_sync_every": fixed(
-        "weights are synced at every step; bound staleness with rollout.max_head_offpolicyness=0"
-    ),
-}
-
-
-def _layout(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    note = "or sglang; d is the number of replicas"
-    return (Spelled("rollout.backend", f"vllm:d<replicas>t{setting}", note),)
-
-
-ENGINES: Table = {
-    "sampler_dtype": same("vllm.dtype", "or sglang.dtype"),
-    "learner_dtype": same("actor.dtype"),
-    "float32_head": lacks(_NAME, "the head computes in vllm.dtype or sglang.dtype"),
-    "sampler_tensor_parallel": _layout,
-    "unquantised_sampler": fixed("give the sampler a checkpoint that is not quantised"),
-    "unquantised_cache": always(Spelled("sglang.kv_cache_dtype", "auto", "vLLM's is always so")),
-    "whole_distribution": always(
-        Spelled("gconfig.top_p", "1.0"), Spelled("gconfig.top_k", "100000000")
-    ),
-    "processed_logprobs": fixed("SGLang gives processed log-probabilities by default"),
-    "no_prefix_cache": always(
-        Spelled("vllm.no_enable_prefix_caching", "true", "or sglang.disable_radix_cache=true")
-    ),
-    "balanced_routers": lacks(_NAME, "train with a lower learning rate instead"),
-}
+)

@@ -1,23 +1,16 @@
-"""The bundled trainer: dotted keys of its configuration, for `--set` and TOML alike.
+"""The bundled trainer's settings: dotted keys of its config, for `--set` and TOML alike.
 
-The trainer reads `KEYS` to find its way from a knob to its own setting; the values are the same on
-both sides.
+The values are the knobs' own. The trainer uses `KEYS` to find its setting for a knob.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    lacks,
-    same,
-)
-from grpodoctor.vocabulary.knobs import KNOBS
+from grpodoctor.frameworks.knob_mapping import KnobMapping, KnobTable, NothingToSet, Unsupported
+from grpodoctor.vocabulary.knobs import KNOBS as CANONICAL
+
+_RESTART = "takes effect after a restart"
 
 KEYS: Mapping[str, str] = {
     "loss": "loss.kind",
@@ -44,22 +37,44 @@ KEYS: Mapping[str, str] = {
 }
 """Dotted key of each canonical knob."""
 
-_RESTART = "not in flight: restart the run with it"
-
-TABLE: Table = {knob: same(key, "" if KNOBS[knob].live else _RESTART) for knob, key in KEYS.items()}
-
-ENGINES: Table = {
-    "sampler_dtype": always(Spelled("engine.precision", "learner", _RESTART)),
-    "learner_dtype": choice(
-        {dtype: same("model.dtype", _RESTART) for dtype in ("float32", "bfloat16")},
-        lacks("the bundled trainer", "model.dtype takes float32 or bfloat16"),
+KNOBS = KnobTable(
+    title="the bundled trainer",
+    mappings=tuple(
+        KnobMapping(knob, key, note="" if CANONICAL[knob].live else _RESTART)
+        for knob, key in KEYS.items()
     ),
-    "float32_head": fixed("with engine.precision=learner the head is the learner's own"),
-    "sampler_tensor_parallel": same("engine.tensor_parallel", _RESTART),
-    "unquantised_sampler": always(Spelled("engine.precision", "learner", _RESTART)),
-    "unquantised_cache": fixed("the bundled trainer never quantises the cache"),
-    "whole_distribution": fixed("the bundled trainer always samples from all tokens"),
-    "processed_logprobs": fixed("it always asks for processed log-probabilities"),
-    "no_prefix_cache": fixed("the bundled trainer empties the cache at every weight sync"),
-    "balanced_routers": lacks("the bundled trainer", "lower optimizer.learning_rate instead"),
-}
+    engine_settings=(
+        KnobMapping("sampler_dtype", "engine.precision", write="learner", note=_RESTART),
+        KnobMapping(
+            "learner_dtype",
+            "model.dtype",
+            values={"float16": Unsupported("model.dtype takes float32 or bfloat16")},
+            note=_RESTART,
+        ),
+        KnobMapping(
+            "float32_head",
+            write=NothingToSet("with engine.precision=learner the sampler uses the learner's head"),
+        ),
+        KnobMapping("sampler_tensor_parallel", "engine.tensor_parallel", note=_RESTART),
+        KnobMapping("unquantized_sampler", "engine.precision", write="learner", note=_RESTART),
+        KnobMapping(
+            "unquantized_cache",
+            write=NothingToSet("the bundled trainer never quantizes the key-value cache"),
+        ),
+        KnobMapping(
+            "whole_distribution",
+            write=NothingToSet("the bundled trainer always samples from all tokens"),
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            write=NothingToSet("the bundled trainer always requests processed log-probabilities"),
+        ),
+        KnobMapping(
+            "no_prefix_cache",
+            write=NothingToSet("the bundled trainer clears the prefix cache at every weight sync"),
+        ),
+        KnobMapping(
+            "balanced_routers", write=Unsupported("lower optimizer.learning_rate instead")
+        ),
+    ),
+)

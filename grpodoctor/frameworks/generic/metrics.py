@@ -6,7 +6,8 @@ word; the user's `--map` goes before it.
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.log_keys import Framework, Meaning
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.key_meaning import KeyMeaning
 
 _UNSAID = "nobody says"
 _REWARD = ("reward", "rewards")
@@ -54,24 +55,24 @@ _ALIKE: dict[str, tuple[str, ...]] = {
     "time/step": ("step_time", "time_per_step", "sec_per_step"),
 }
 _REFERENCE = tuple(
-    Meaning(key=key, metric="kl/reference/k1", over=_UNSAID, lie="by which estimator, nobody says")
+    KeyMeaning(key=key, metric="kl/reference/k1", over=_UNSAID, caveat="by which estimator, nobody says")
     for key in ("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref")
 )
 _UNSURE = (
-    Meaning(key="reward_std", lie="a group's or the batch's standard deviation: nobody says which"),
-    Meaning(key="kl", lie="against the reference, the old policy or the sampler: nobody says which"),
-    Meaning(key="kl_divergence", lie="against whom, nobody says"),
-    Meaning(key="approx_kl", lie="against whom, and with which sign, nobody says"),
-    Meaning(key="epoch"),
+    KeyMeaning(key="reward_std", caveat="a group's or the batch's standard deviation: nobody says which"),
+    KeyMeaning(key="kl", caveat="against the reference, the old policy or the sampler: nobody says which"),
+    KeyMeaning(key="kl_divergence", caveat="against whom, nobody says"),
+    KeyMeaning(key="approx_kl", caveat="against whom, and with which sign, nobody says"),
+    KeyMeaning(key="epoch"),
 )
 
 FRAMEWORK = Framework(
     name="generic",
     title="plain names",
-    family=("plain", "custom"),
+    aliases=("plain", "custom"),
     prefixes=("train/", "line/"),
     meanings=(
-        *(Meaning(key=key, metric=metric, over=_UNSAID)
+        *(KeyMeaning(key=key, metric=metric, over=_UNSAID)
           for metric, keys in _ALIKE.items() for key in keys),
         *_REFERENCE,
         *_UNSURE,

@@ -1,157 +1,196 @@
-"""NeMo RL: keys of its YAML, as overrides, checked against the main branch after v0.7."""
+"""NeMo RL: keys of its YAML config, as overrides, checked against the main branch after v0.7."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    known,
-    lacks,
-    quotient,
-    same,
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    NothingToSet,
+    Quotient,
+    SettingLine,
+    Settings,
+    Unsupported,
+    WithNote,
+    as_is,
+    known_or,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_NAME = "NeMo RL"
 _SHAPING = "grpo.reward_shaping"
+_GENERATION = "policy.generation"
 
 
-def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    limit = f"<{_GENERATION}.max_new_tokens"
     return (
-        Spelled(f"{_SHAPING}.enabled", "true"),
-        Spelled(
+        SettingLine(f"{_SHAPING}.enabled", "true"),
+        SettingLine(
             f"{_SHAPING}.overlong_buffer_length",
-            known(knobs, "overlong_buffer", "<a fifth of the limit>"),
+            known_or(knobs, "overlong_buffer", f"{limit} / 5>"),
         ),
-        Spelled(f"{_SHAPING}.overlong_buffer_penalty", "1"),
-        Spelled(
-            f"{_SHAPING}.max_response_length", known(knobs, "max_length", "<the length limit>")
-        ),
+        SettingLine(f"{_SHAPING}.overlong_buffer_penalty", "1"),
+        SettingLine(f"{_SHAPING}.max_response_length", known_or(knobs, "max_length", f"{limit}>")),
     )
 
 
-def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    over = ("prompts_per_batch", "group_size")
-    key = "policy.train_global_batch_size"
-    return (quotient(key, over, setting, knobs, "counts responses"),)
+def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
+    if settings.get("loss_fn.use_cispo") is True:
+        return "cispo"
+    return "gspo" if setting is True else "ppo_clip"
 
 
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (
-                Spelled("loss_fn.use_cispo", "false"),
-                Spelled("loss_fn.sequence_level_importance_ratios", "false"),
-            ),
-            "gspo": (
-                Spelled("loss_fn.use_cispo", "false"),
-                Spelled("loss_fn.sequence_level_importance_ratios", "true"),
-            ),
-        },
-        lacks(_NAME, "see loss_fn for the variants that it has"),
-    ),
-    "clip_low": same("loss_fn.ratio_clip_min"),
-    "clip_high": same("loss_fn.ratio_clip_max"),
-    "aggregation": choice(
-        {
-            "sequence-mean": (Spelled("loss_fn.token_level_loss", "false"),),
-            "token-mean": (Spelled("loss_fn.token_level_loss", "true"),),
-        },
-        lacks(_NAME, "use loss_fn.token_level_loss=true, the mean over all tokens"),
-    ),
-    "advantage": choice(
-        {
-            "group": (Spelled("grpo.normalize_rewards", "true"),),
-            "centred": (Spelled("grpo.normalize_rewards", "false"),),
-        },
-        lacks(_NAME, "use grpo.normalize_rewards and grpo.use_leave_one_out_baseline"),
-    ),
-    "correction": choice(
-        {
-            "none": (Spelled("loss_fn.use_importance_sampling_correction", "false"),),
-            "tis_token": (
-                Spelled("loss_fn.use_importance_sampling_correction", "true"),
-                Spelled("loss_fn.truncated_importance_sampling_type", "tis"),
-            ),
-        },
-        lacks(_NAME, "use loss_fn.truncated_importance_sampling_type=tis, which is per token"),
-    ),
-    "correction_cap": same("loss_fn.truncated_importance_sampling_ratio"),
-    "old_logprobs": choice(
-        {"recompute": fixed("NeMo RL always recomputes them with the policy")},
-        lacks(_NAME, "old log-probabilities always come from the policy"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (
-                Spelled("grpo.use_dynamic_sampling", "true"),
-                Spelled("grpo.dynamic_sampling_max_gen_batches", "10"),
-            ),
-            False: (Spelled("grpo.use_dynamic_sampling", "false"),),
-        },
-        lacks(_NAME, "use grpo.use_dynamic_sampling"),
-    ),
-    "overlong": choice(
-        {
-            "none": (
-                Spelled("grpo.overlong_filtering", "false"),
-                Spelled(f"{_SHAPING}.enabled", "false"),
-            ),
-            "mask": (Spelled("grpo.overlong_filtering", "true"),),
-            "soft-punishment": _soft_overlong,
-        },
-        lacks(_NAME, "use grpo.overlong_filtering or grpo.reward_shaping"),
-    ),
-    "overlong_buffer": same(f"{_SHAPING}.overlong_buffer_length"),
-    "kl_coefficient": same("loss_fn.reference_policy_kl_penalty"),
-    "entropy_coefficient": lacks(_NAME, "add it in a loss function of your own"),
-    "learning_rate": same(
-        "policy.optimizer.kwargs.lr", "with Megatron: policy.megatron_cfg.optimizer.lr"
-    ),
-    "temperature": same("policy.generation.temperature"),
-    "group_size": same("grpo.num_generations_per_prompt"),
-    "prompts_per_batch": same("grpo.num_prompts_per_step"),
-    "updates_per_batch": _updates,
-    "max_length": same("policy.generation.max_new_tokens"),
-    "routing_replay": choice(
-        {
-            "none": (Spelled("policy.router_replay.enabled", "false"),),
-            "R3": (Spelled("policy.router_replay.enabled", "true"),),
-        },
-        lacks(_NAME, "policy.router_replay replays the sampler's routing, R3"),
-    ),
-    "sampler_sync_every": fixed(
-        "weights are synced at every step; with asynchronous training bound staleness with "
-        "grpo.async_grpo.max_trajectory_age_steps"
-    ),
-}
+def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    if setting is True:
+        return "group"
+    return "leave_one_out" if settings.get("grpo.use_leave_one_out_baseline", True) else "centred"
 
-_GENERATION = "policy.generation"
 
-ENGINES: Table = {
-    "sampler_dtype": same(f"{_GENERATION}.vllm_cfg.precision"),
-    "learner_dtype": same("policy.precision", "the sampler follows unless it has its own"),
-    "float32_head": lacks(_NAME, "vLLM's head computes in policy.generation.vllm_cfg.precision"),
-    "sampler_tensor_parallel": same(f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
-    "unquantised_sampler": always(
-        Spelled(f"{_GENERATION}.vllm_cfg.precision", "${policy.precision}")
+KNOBS = KnobTable(
+    title="NeMo RL",
+    mappings=(
+        KnobMapping(
+            "loss",
+            "loss_fn.sequence_level_importance_ratios",
+            values={
+                "ppo_clip": {
+                    "loss_fn.use_cispo": False,
+                    "loss_fn.sequence_level_importance_ratios": False,
+                },
+                "gspo": {
+                    "loss_fn.use_cispo": False,
+                    "loss_fn.sequence_level_importance_ratios": True,
+                },
+            },
+            read=_read_loss,
+            write=Unsupported("see loss_fn for the available variants"),
+        ),
+        KnobMapping("clip_low", "loss_fn.ratio_clip_min"),
+        KnobMapping("clip_high", "loss_fn.ratio_clip_max"),
+        KnobMapping(
+            "aggregation",
+            "loss_fn.token_level_loss",
+            values={"sequence-mean": False, "token-mean": True},
+            write=Unsupported("use loss_fn.token_level_loss=true, the mean over all tokens"),
+        ),
+        KnobMapping(
+            "advantage",
+            "grpo.normalize_rewards",
+            values={"group": True, "centred": False},
+            read=_read_advantage,
+            write=Unsupported("use grpo.normalize_rewards and grpo.use_leave_one_out_baseline"),
+        ),
+        KnobMapping(
+            "correction",
+            "loss_fn.truncated_importance_sampling_type",
+            values={
+                "none": {"loss_fn.use_importance_sampling_correction": False},
+                "tis_token": {
+                    "loss_fn.use_importance_sampling_correction": True,
+                    "loss_fn.truncated_importance_sampling_type": "tis",
+                },
+            },
+            read={"tis": "tis_token", "icepop": "icepop", "seq-mask-tis": "geo_mask"},
+            write=Unsupported(
+                "use loss_fn.truncated_importance_sampling_type=tis, which is per token"
+            ),
+        ),
+        KnobMapping("correction_cap", "loss_fn.truncated_importance_sampling_ratio"),
+        KnobMapping(
+            "old_logprobs",
+            values={
+                "recompute": NothingToSet(
+                    "NeMo RL always recomputes old log-probabilities with the policy"
+                )
+            },
+            write=Unsupported("old log-probabilities always come from the policy"),
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            "grpo.use_dynamic_sampling",
+            values={
+                True: {
+                    "grpo.use_dynamic_sampling": True,
+                    "grpo.dynamic_sampling_max_gen_batches": 10,
+                },
+                False: False,
+            },
+            read=as_is,
+        ),
+        KnobMapping(
+            "overlong",
+            "grpo.overlong_filtering",
+            values={
+                "none": {"grpo.overlong_filtering": False, f"{_SHAPING}.enabled": False},
+                "mask": True,
+                "soft-punishment": _soft_overlong,
+            },
+            read={False: "none"},
+        ),
+        KnobMapping("overlong_buffer", f"{_SHAPING}.overlong_buffer_length", reads=False),
+        KnobMapping("kl_coefficient", "loss_fn.reference_policy_kl_penalty"),
+        KnobMapping("entropy_coefficient", write=Unsupported("add it in your own loss function")),
+        KnobMapping(
+            "learning_rate",
+            "policy.optimizer.kwargs.lr",
+            note="with Megatron: policy.megatron_cfg.optimizer.lr",
+        ),
+        KnobMapping("temperature", f"{_GENERATION}.temperature"),
+        KnobMapping("group_size", "grpo.num_generations_per_prompt"),
+        KnobMapping("prompts_per_batch", "grpo.num_prompts_per_step"),
+        KnobMapping(
+            "updates_per_batch",
+            "policy.train_global_batch_size",
+            reads=False,
+            write=Quotient(("prompts_per_batch", "group_size"), "counts responses"),
+        ),
+        KnobMapping("max_length", f"{_GENERATION}.max_new_tokens"),
+        KnobMapping(
+            "routing_replay",
+            "policy.router_replay.enabled",
+            reads=False,
+            values={"none": False, "R3": True},
+            write=Unsupported("policy.router_replay replays the sampler's routing (R3)"),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "NeMo RL syncs the weights at every step; in asynchronous training limit staleness "
+                "with grpo.async_grpo.max_trajectory_age_steps"
+            ),
+        ),
     ),
-    "unquantised_cache": always(Spelled(f"{_GENERATION}.vllm_cfg.kv_cache_dtype", "auto")),
-    "whole_distribution": always(
-        Spelled(f"{_GENERATION}.top_p", "1.0"), Spelled(f"{_GENERATION}.top_k", "null")
+    engine_settings=(
+        KnobMapping("sampler_dtype", f"{_GENERATION}.vllm_cfg.precision"),
+        KnobMapping(
+            "learner_dtype",
+            "policy.precision",
+            note="also sets the sampler's precision unless that has its own setting",
+        ),
+        KnobMapping(
+            "float32_head",
+            write=Unsupported(f"vLLM computes the head in {_GENERATION}.vllm_cfg.precision"),
+        ),
+        KnobMapping("sampler_tensor_parallel", f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
+        KnobMapping(
+            "unquantized_sampler", f"{_GENERATION}.vllm_cfg.precision", write="${policy.precision}"
+        ),
+        KnobMapping("unquantized_cache", f"{_GENERATION}.vllm_cfg.kv_cache_dtype", write="auto"),
+        KnobMapping(
+            "whole_distribution",
+            write={f"{_GENERATION}.top_p": "1.0", f"{_GENERATION}.top_k": "null"},
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            f"{_GENERATION}.vllm_cfg.logprobs_mode",
+            write="processed_logprobs",
+        ),
+        KnobMapping(
+            "no_prefix_cache", f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", write=False
+        ),
+        KnobMapping(
+            "balanced_routers",
+            "policy.megatron_cfg.freeze_moe_router",
+            write=WithNote(True, "NeMo RL has no auxiliary loss by default"),
+        ),
     ),
-    "processed_logprobs": always(
-        Spelled(f"{_GENERATION}.vllm_cfg.logprobs_mode", "processed_logprobs")
-    ),
-    "no_prefix_cache": always(Spelled(f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", "false")),
-    "balanced_routers": always(
-        Spelled(
-            "policy.megatron_cfg.freeze_moe_router", "true", "it has no auxiliary loss by default"
-        )
-    ),
-}
+)

@@ -2,129 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from math import prod
 
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    lacks,
-    same,
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    NothingToSet,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    as_is,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_NAME = "open-instruct"
-_MASK_ONLY = "use --mask_truncated_completions True, or shape your own reward"
+_SHAPE_REWARD = Unsupported("use --mask_truncated_completions True, or shape your own reward")
 
 
-def _constant(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+def _constant(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    key = "--loss_denominator"
     sizes = [knobs.get(name) for name in ("prompts_per_batch", "group_size", "max_length")]
-    total = 1
-    for size in sizes:
-        if not isinstance(size, int):
-            return (Spelled("--loss_denominator", "<responses per update x --response_length>"),)
-        total *= size
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes):
+        return (SettingLine(key, "<responses per update x --response_length>"),)
     updates = knobs.get("updates_per_batch", 1)
-    number = total // updates if isinstance(updates, int) else total
-    return (Spelled("--loss_denominator", str(number), "responses per update times the limit"),)
+    denominator = prod(known) // updates if isinstance(updates, int) else prod(known)
+    return (SettingLine(key, str(denominator), "responses per update times the length limit"),)
 
 
-TABLE: Table = {
-    "loss": choice(
-        {"ppo_clip": (Spelled("--loss_fn", "dapo"),)},
-        lacks(_NAME, "see --loss_fn for the variants that it has"),
-    ),
-    "clip_low": same("--clip_lower"),
-    "clip_high": same("--clip_higher"),
-    "aggregation": choice(
-        {
-            "token-mean": (Spelled("--loss_denominator", "token"),),
-            "constant": _constant,
-        },
-        lacks(_NAME, "use --loss_denominator token, the mean over all tokens"),
-    ),
-    "advantage": choice(
-        {
-            "group": (Spelled("--advantage_normalization_type", "standard"),),
-            "centred": (Spelled("--advantage_normalization_type", "centered"),),
-        },
-        lacks(_NAME, "use --advantage_normalization_type standard or centered"),
-    ),
-    "correction": choice(
-        {
-            "none": (Spelled("--use_rho_correction", "False"),),
-            "tis_token": (
-                Spelled("--use_rho_correction", "True"),
-                Spelled("--rho_mask_sequence_level", "False"),
+def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
+    if setting is not True:
+        return "none"
+    return "icepop" if settings.get("rho_mask_upper_bound", 0) else "tis_token"
+
+
+KNOBS = KnobTable(
+    title="open-instruct",
+    syntax=Syntax(prefix="--", capital_booleans=True),
+    mappings=(
+        KnobMapping(
+            "loss",
+            "loss_fn",
+            values={"ppo_clip": "dapo"},
+            read={"cispo": "cispo"},
+            write=Unsupported("see --loss_fn for the available variants"),
+            default="dapo",
+        ),
+        KnobMapping("clip_low", "clip_lower"),
+        KnobMapping("clip_high", "clip_higher"),
+        KnobMapping(
+            "aggregation",
+            "loss_denominator",
+            values={"token-mean": "token", "constant": _constant},
+            write=Unsupported("use --loss_denominator token, the mean over all tokens"),
+        ),
+        KnobMapping(
+            "advantage",
+            "advantage_normalization_type",
+            values={"group": "standard", "centred": "centered"},
+            write=Unsupported("use --advantage_normalization_type standard or centered"),
+        ),
+        KnobMapping(
+            "correction",
+            "use_rho_correction",
+            values={
+                "none": False,
+                "tis_token": {"use_rho_correction": True, "rho_mask_sequence_level": False},
+            },
+            read=_read_correction,
+            write=Unsupported("use --use_rho_correction True, which truncates per token"),
+        ),
+        KnobMapping("correction_cap", "rho_clamp_upper_bound"),
+        KnobMapping(
+            "old_logprobs",
+            "use_vllm_logprobs",
+            reads=False,
+            values={"recompute": False, "sampler": True},
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            "active_sampling",
+            values={
+                True: {"filter_zero_std_samples": True, "active_sampling": True},
+                False: False,
+            },
+            read=as_is,
+        ),
+        KnobMapping(
+            "overlong",
+            "mask_truncated_completions",
+            values={"none": False, "mask": True},
+            write=_SHAPE_REWARD,
+        ),
+        KnobMapping("overlong_buffer", write=_SHAPE_REWARD),
+        KnobMapping("kl_coefficient", "beta", note="requires --load_ref_policy True"),
+        KnobMapping(
+            "entropy_coefficient",
+            write=Unsupported("raise --clip_higher or --temperature instead"),
+        ),
+        KnobMapping("learning_rate", "learning_rate"),
+        KnobMapping("temperature", "temperature"),
+        KnobMapping("group_size", "num_samples_per_prompt_rollout"),
+        KnobMapping("prompts_per_batch", "num_unique_prompts_rollout"),
+        KnobMapping("updates_per_batch", "num_mini_batches"),
+        KnobMapping("max_length", "response_length"),
+        KnobMapping(
+            "routing_replay",
+            values={"none": NothingToSet("open-instruct never replays routing")},
+            write=Unsupported("train in a framework that replays routing, or freeze the routers"),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "open-instruct syncs the weights after every step; limit staleness with "
+                "--async_steps"
             ),
-        },
-        lacks(_NAME, "use --use_rho_correction True, which truncates per token"),
+        ),
     ),
-    "correction_cap": same("--rho_clamp_upper_bound"),
-    "old_logprobs": choice(
-        {
-            "recompute": (Spelled("--use_vllm_logprobs", "False"),),
-            "sampler": (Spelled("--use_vllm_logprobs", "True"),),
-        },
-        lacks(_NAME, "use --use_vllm_logprobs"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (
-                Spelled("--filter_zero_std_samples", "True"),
-                Spelled("--active_sampling", "True"),
+    engine_settings=(
+        KnobMapping(
+            "sampler_dtype",
+            values={"bfloat16": NothingToSet("open-instruct always samples in bfloat16")},
+            write=Unsupported("open_instruct/vllm_utils.py sets vLLM's dtype to bfloat16"),
+        ),
+        KnobMapping(
+            "learner_dtype",
+            "model_dtype",
+            values={
+                "bfloat16": "bfloat16",
+                "float32": WithNote("float32", "in grpo.py, not in grpo_fast.py"),
+            },
+            write=Unsupported("--model_dtype takes bfloat16 or float32"),
+        ),
+        KnobMapping("float32_head", write=Unsupported("vLLM computes the head in bfloat16")),
+        KnobMapping("sampler_tensor_parallel", "vllm_tensor_parallel_size"),
+        KnobMapping(
+            "unquantized_sampler",
+            write=NothingToSet(
+                "open-instruct does not quantize the sampler: give a checkpoint that is not "
+                "quantized"
             ),
-            False: (Spelled("--active_sampling", "False"),),
-        },
-        lacks(_NAME, "use --active_sampling"),
+        ),
+        KnobMapping(
+            "unquantized_cache",
+            write=NothingToSet("open-instruct never quantizes the key-value cache"),
+        ),
+        KnobMapping("whole_distribution", "vllm_top_p", write="1.0"),
+        KnobMapping(
+            "processed_logprobs",
+            write=NothingToSet("open-instruct always requests processed log-probabilities"),
+        ),
+        KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),
+        KnobMapping(
+            "balanced_routers", write=Unsupported("train with a lower learning rate instead")
+        ),
     ),
-    "overlong": choice(
-        {
-            "none": (Spelled("--mask_truncated_completions", "False"),),
-            "mask": (Spelled("--mask_truncated_completions", "True"),),
-        },
-        lacks(_NAME, _MASK_ONLY),
-    ),
-    "overlong_buffer": lacks(_NAME, _MASK_ONLY),
-    "kl_coefficient": same("--beta", "needs --load_ref_policy True"),
-    "entropy_coefficient": lacks(_NAME, "raise --clip_higher or --temperature instead"),
-    "learning_rate": same("--learning_rate"),
-    "temperature": same("--temperature"),
-    "group_size": same("--num_samples_per_prompt_rollout"),
-    "prompts_per_batch": same("--num_unique_prompts_rollout"),
-    "updates_per_batch": same("--num_mini_batches"),
-    "max_length": same("--response_length"),
-    "routing_replay": choice(
-        {"none": fixed("open-instruct never replays any routing")},
-        lacks(_NAME, "train in a framework that has it, or freeze the routers"),
-    ),
-    "sampler_sync_every": fixed(
-        "weights are synced after every step; bound staleness with --async_steps"
-    ),
-}
-
-ENGINES: Table = {
-    "sampler_dtype": choice(
-        {"bfloat16": fixed("open-instruct always samples in bfloat16")},
-        lacks(_NAME, "vLLM's dtype is bfloat16, in open_instruct/vllm_utils.py"),
-    ),
-    "learner_dtype": choice(
-        {
-            "bfloat16": (Spelled("--model_dtype", "bfloat16"),),
-            "float32": (Spelled("--model_dtype", "float32", "in grpo.py, not in grpo_fast.py"),),
-        },
-        lacks(_NAME, "--model_dtype takes bfloat16 or float32"),
-    ),
-    "float32_head": lacks(_NAME, "vLLM's head computes in bfloat16"),
-    "sampler_tensor_parallel": same("--vllm_tensor_parallel_size"),
-    "unquantised_sampler": fixed(
-        "open-instruct quantises no sampler: name a checkpoint that is not quantised"
-    ),
-    "unquantised_cache": fixed("open-instruct never quantises the cache"),
-    "whole_distribution": always(Spelled("--vllm_top_p", "1.0")),
-    "processed_logprobs": fixed("open-instruct always asks for processed log-probabilities"),
-    "no_prefix_cache": always(Spelled("--vllm_enable_prefix_caching", "False")),
-    "balanced_routers": lacks(_NAME, "train with a lower learning rate instead"),
-}
+)

@@ -4,149 +4,193 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    known,
-    lacks,
-    quotient,
-    same,
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    NothingToSet,
+    Quotient,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    format_setting,
+    known_or,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_IS = "--algo.advantage.is_correction"
-_NO_AGGREGATION = lacks("OpenRLHF", "the loss is always averaged over all tokens")
+_IS = "algo.advantage.is_correction"
+_CORRECTIONS: Mapping[str, Setting] = {
+    "tis": "tis_token",
+    "icepop": "icepop",
+    "seq-mask-tis": "geo_mask",
+}
 
 
-def _clip(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    bounds = f"{known(knobs, 'clip_low', '0.2')} {known(knobs, 'clip_high', '0.2')}"
-    return (Spelled("--actor.eps_clip_low_high", bounds, "low and high, 0.2 where not known"),)
+def _clip(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    bounds = f"{known_or(knobs, 'clip_low', '0.2')} {known_or(knobs, 'clip_high', '0.2')}"
+    note = "low and high bound; 0.2 stands for an unknown one"
+    return (SettingLine("--actor.eps_clip_low_high", bounds, note),)
 
 
-def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    buffer = known(knobs, "overlong_buffer", "<a fifth of the limit>")
+def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    buffer = known_or(knobs, "overlong_buffer", "<rollout.max_new_tokens / 5>")
     return (
-        Spelled("--reward.overlong_buffer_len", buffer),
-        Spelled("--reward.overlong_penalty_factor", "1"),
+        SettingLine("--reward.overlong_buffer_len", buffer),
+        SettingLine("--reward.overlong_penalty_factor", "1"),
     )
 
 
-def _cap(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    (cap,) = same(f"{_IS}_threshold")(setting, {})
-    return (Spelled(cap.key, f"0 {cap.value}", "lower and upper bound; TIS has no lower one"),)
+def _cap(setting: Setting, _: Settings) -> tuple[SettingLine, ...]:
+    note = "lower and upper bound; TIS has no lower bound"
+    return (SettingLine(f"--{_IS}_threshold", f"0 {format_setting(setting)}", note),)
 
 
-def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    over = ("prompts_per_batch", "group_size")
-    return (quotient("--train.batch_size", over, setting, knobs, "counts responses"),)
+def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
+    if settings.get(f"{_IS}_enable") is not True:
+        return "none"
+    return _CORRECTIONS.get(str(setting))
 
 
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (Spelled("--actor.policy_loss_type", "ppo"),),
-            "gspo": (Spelled("--actor.policy_loss_type", "gspo"),),
-        },
-        lacks("OpenRLHF", "see --actor.policy_loss_type for the variants that it has"),
-    ),
-    "clip_low": _clip,
-    "clip_high": _clip,
-    "aggregation": choice(
-        {"token-mean": fixed("OpenRLHF always averages over all tokens")}, _NO_AGGREGATION
-    ),
-    "advantage": choice(
-        {
-            "group": (Spelled("--algo.advantage.estimator", "group_norm"),),
-            "centred": (
-                Spelled(
-                    "--algo.advantage.estimator",
-                    "dr_grpo",
-                    "drops the standard deviation; the denominator stays the token mean",
+KNOBS = KnobTable(
+    title="OpenRLHF",
+    syntax=Syntax(prefix="--", bare_flags=True),
+    mappings=(
+        KnobMapping(
+            "loss",
+            "actor.policy_loss_type",
+            values={"ppo_clip": "ppo", "gspo": "gspo"},
+            write=Unsupported("see --actor.policy_loss_type for the available variants"),
+            default="ppo",
+        ),
+        KnobMapping("clip_low", "actor.eps_clip", write=_clip),
+        KnobMapping("clip_high", "actor.eps_clip", write=_clip),
+        KnobMapping(
+            "aggregation",
+            values={"token-mean": NothingToSet("OpenRLHF always averages over all tokens")},
+            write=Unsupported("the loss is always averaged over all tokens"),
+        ),
+        KnobMapping(
+            "advantage",
+            "algo.advantage.estimator",
+            values={
+                "group": "group_norm",
+                "centred": WithNote(
+                    "dr_grpo", "drops the standard deviation; the denominator stays the token mean"
                 ),
+            },
+            read={"rloo": "leave_one_out", "gae": "gae"},
+            write=Unsupported("see --algo.advantage.estimator for the available estimators"),
+        ),
+        KnobMapping(
+            "correction",
+            f"{_IS}_type",
+            values={
+                "none": {f"{_IS}_enable": False},
+                "tis_token": {f"{_IS}_enable": True, f"{_IS}_type": "tis"},
+            },
+            read=_read_correction,
+            write=Unsupported(f"use --{_IS}_type tis, which truncates per token"),
+        ),
+        KnobMapping("correction_cap", write=_cap),
+        KnobMapping(
+            "old_logprobs",
+            values={
+                "recompute": NothingToSet(
+                    "OpenRLHF always recomputes old log-probabilities with the actor"
+                )
+            },
+            write=Unsupported("old log-probabilities always come from the actor"),
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            "algo.dynamic_filtering_enable",
+            values={
+                True: {
+                    "algo.dynamic_filtering_enable": True,
+                    "algo.dynamic_filtering_range": WithNote("0 1", "requires scores from 0 to 1"),
+                },
+                False: False,
+            },
+            read={True: True},
+        ),
+        KnobMapping(
+            "overlong",
+            values={
+                "none": NothingToSet("omit --reward.overlong_buffer_len"),
+                "mask": Unsupported(
+                    "truncated responses cannot be masked in the loss; use the soft punishment"
+                ),
+                "soft-punishment": _soft_overlong,
+            },
+        ),
+        KnobMapping("overlong_buffer", "reward.overlong_buffer_len", reads=False),
+        KnobMapping(
+            "kl_coefficient",
+            "algo.kl.init_coef",
+            note="in the reward; --algo.kl.use_loss moves it into the loss",
+        ),
+        KnobMapping("entropy_coefficient", "actor.entropy_coef"),
+        KnobMapping("learning_rate", "actor.adam.lr"),
+        KnobMapping("temperature", "rollout.temperature"),
+        KnobMapping("group_size", "rollout.n_samples_per_prompt"),
+        KnobMapping("prompts_per_batch", "rollout.batch_size"),
+        KnobMapping(
+            "updates_per_batch",
+            "train.batch_size",
+            reads=False,
+            write=Quotient(("prompts_per_batch", "group_size"), "counts responses"),
+        ),
+        KnobMapping("max_length", "rollout.max_new_tokens"),
+        KnobMapping(
+            "routing_replay",
+            values={"none": NothingToSet("OpenRLHF never replays routing")},
+            write=Unsupported(
+                "sequence-level importance ratios need none: --actor.policy_loss_type gspo"
             ),
-        },
-        lacks("OpenRLHF", "see --algo.advantage.estimator for the estimators that it has"),
-    ),
-    "correction": choice(
-        {
-            "none": fixed(f"leave out {_IS}_enable"),
-            "tis_token": (Spelled(f"{_IS}_enable", ""), Spelled(f"{_IS}_type", "tis")),
-        },
-        lacks("OpenRLHF", f"use {_IS}_type tis, which truncates per token"),
-    ),
-    "correction_cap": _cap,
-    "old_logprobs": choice(
-        {"recompute": fixed("OpenRLHF always recomputes them with the actor")},
-        lacks("OpenRLHF", "old log-probabilities always come from the actor"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (
-                Spelled("--algo.dynamic_filtering_enable", ""),
-                Spelled("--algo.dynamic_filtering_range", "0 1", "needs scores in 0..1"),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "OpenRLHF syncs the weights before every rollout; in asynchronous training keep "
+                "--train.async_queue_size at 1"
             ),
-            False: fixed("leave out --algo.dynamic_filtering_enable"),
-        },
-        lacks("OpenRLHF", "use --algo.dynamic_filtering_enable"),
+        ),
     ),
-    "overlong": choice(
-        {
-            "none": fixed("leave out --reward.overlong_buffer_len"),
-            "mask": lacks(
-                "OpenRLHF", "no loss mask for truncated responses; use the soft punishment instead"
+    engine_settings=(
+        KnobMapping(
+            "sampler_dtype",
+            values={"bfloat16": NothingToSet("OpenRLHF always samples in bfloat16")},
+            write=Unsupported(
+                "openrlhf/trainer/ray/vllm_engine.py sets vLLM's dtype to bfloat16"
             ),
-            "soft-punishment": _soft_overlong,
-        },
-        lacks("OpenRLHF", "use --reward.overlong_buffer_len"),
+        ),
+        KnobMapping(
+            "learner_dtype",
+            "ds.param_dtype",
+            values={"bfloat16": "bf16", "float16": "fp16"},
+            write=Unsupported("--ds.param_dtype takes bf16 or fp16"),
+        ),
+        KnobMapping("float32_head", write=Unsupported("vLLM computes the head in bfloat16")),
+        KnobMapping("sampler_tensor_parallel", "vllm.tensor_parallel_size"),
+        KnobMapping(
+            "unquantized_sampler",
+            write=NothingToSet(
+                "OpenRLHF does not quantize the sampler: give a checkpoint that is not quantized"
+            ),
+        ),
+        KnobMapping(
+            "unquantized_cache",
+            write=NothingToSet("OpenRLHF never quantizes the key-value cache"),
+        ),
+        KnobMapping("whole_distribution", "rollout.top_p", write="1.0"),
+        KnobMapping(
+            "processed_logprobs",
+            f"{_IS}_enable",
+            write=True,
+            note="requests processed log-probabilities from vLLM and weights tokens with them",
+        ),
+        KnobMapping("no_prefix_cache", "vllm.enable_prefix_caching", write=False),
+        KnobMapping("balanced_routers", "actor.aux_loss_coef"),
     ),
-    "overlong_buffer": same("--reward.overlong_buffer_len"),
-    "kl_coefficient": same(
-        "--algo.kl.init_coef", "in the reward; --algo.kl.use_loss moves it into the loss"
-    ),
-    "entropy_coefficient": same("--actor.entropy_coef"),
-    "learning_rate": same("--actor.adam.lr"),
-    "temperature": same("--rollout.temperature"),
-    "group_size": same("--rollout.n_samples_per_prompt"),
-    "prompts_per_batch": same("--rollout.batch_size"),
-    "updates_per_batch": _updates,
-    "max_length": same("--rollout.max_new_tokens"),
-    "routing_replay": choice(
-        {"none": fixed("OpenRLHF never replays any routing")},
-        lacks("OpenRLHF", "a ratio of whole responses needs none: --actor.policy_loss_type gspo"),
-    ),
-    "sampler_sync_every": fixed(
-        "weights are synced before every rollout; with asynchronous training keep "
-        "--train.async_queue_size at 1"
-    ),
-}
-
-ENGINES: Table = {
-    "sampler_dtype": choice(
-        {"bfloat16": fixed("OpenRLHF always samples in bfloat16")},
-        lacks("OpenRLHF", "vLLM's dtype is bfloat16, in openrlhf/trainer/ray/vllm_engine.py"),
-    ),
-    "learner_dtype": choice(
-        {
-            "bfloat16": (Spelled("--ds.param_dtype", "bf16"),),
-            "float16": (Spelled("--ds.param_dtype", "fp16"),),
-        },
-        lacks("OpenRLHF", "--ds.param_dtype takes bf16 or fp16"),
-    ),
-    "float32_head": lacks("OpenRLHF", "vLLM's head computes in bfloat16"),
-    "sampler_tensor_parallel": same("--vllm.tensor_parallel_size"),
-    "unquantised_sampler": fixed(
-        "OpenRLHF quantises no sampler: name a checkpoint that is not quantised"
-    ),
-    "unquantised_cache": fixed("OpenRLHF never quantises the cache"),
-    "whole_distribution": always(Spelled("--rollout.top_p", "1.0")),
-    "processed_logprobs": always(
-        Spelled(
-            f"{_IS}_enable", "", "asks vLLM for processed log-probabilities, and weighs by them"
-        )
-    ),
-    "no_prefix_cache": fixed("leave out --vllm.enable_prefix_caching"),
-    "balanced_routers": same("--actor.aux_loss_coef"),
-}
+)

@@ -2,159 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    lacks,
-    quotient,
-    same,
-    short_dtype,
-    written,
+from grpodoctor.frameworks.knob_mapping import (
+    SHORT_DTYPES,
+    KnobMapping,
+    KnobTable,
+    Lines,
+    NothingToSet,
+    Quotient,
+    SettingLine,
+    Settings,
+    Unsupported,
+    WithNote,
+    format_setting,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_NAME = "SkyRL"
-_ALGORITHM = "trainer.algorithm"
-_OFF_POLICY = f"{_ALGORITHM}.off_policy_correction"
-_MASK_ONLY = "use generator.apply_overlong_filtering=true, or shape your own reward"
-
-
-def _reduction(mode: str, note: str = "") -> tuple[Spelled, ...]:
-    return (Spelled(f"{_ALGORITHM}.loss_reduction", mode, note),)
-
-
-def _cap(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    level = "sequence" if knobs.get("correction") == "tis_sequence" else "token"
-    return same(f"{_OFF_POLICY}.{level}_tis_ratio_clip_high")(setting, knobs)
-
-
-def _kl(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    if not setting:
-        return (Spelled(f"{_ALGORITHM}.use_kl_loss", "false"),)
-    used = Spelled(f"{_ALGORITHM}.use_kl_loss", "true")
-    return (used, *same(f"{_ALGORITHM}.kl_loss_coef")(setting, knobs))
-
-
-def _entropy(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    if not setting:
-        return (Spelled(f"{_ALGORITHM}.use_entropy_loss", "false"),)
-    used = Spelled(f"{_ALGORITHM}.use_entropy_loss", "true")
-    return (used, *same(f"{_ALGORITHM}.entropy_loss_coef")(setting, knobs))
-
-
-def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    over = ("prompts_per_batch",)
-    return (quotient("trainer.policy_mini_batch_size", over, setting, knobs, "counts prompts"),)
-
-
-def _replay(switch: str) -> tuple[Spelled, ...]:
-    return (
-        Spelled("trainer.policy.megatron_config.moe_enable_routing_replay", switch),
-        Spelled("generator.inference_engine.enable_return_routed_experts", switch),
-    )
-
-
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (Spelled(f"{_ALGORITHM}.policy_loss_type", "regular"),),
-            "gspo": (Spelled(f"{_ALGORITHM}.policy_loss_type", "gspo"),),
-        },
-        lacks(_NAME, f"see {_ALGORITHM}.policy_loss_type for the variants that it has"),
-    ),
-    "clip_low": same(f"{_ALGORITHM}.eps_clip_low"),
-    "clip_high": same(f"{_ALGORITHM}.eps_clip_high"),
-    "aggregation": choice(
-        {
-            "sequence-mean": _reduction("sequence_mean"),
-            "token-mean": _reduction("token_mean"),
-            "prompt-mean": _reduction("prompt_mean", "check that your version has it"),
-            "constant": _reduction("seq_mean_token_sum_norm", "divides by max_seq_len"),
-        },
-        lacks(_NAME, f"see {_ALGORITHM}.loss_reduction for the denominators that it has"),
-    ),
-    "advantage": choice(
-        {
-            "group": (Spelled(f"{_ALGORITHM}.grpo_norm_by_std", "true"),),
-            "centred": (Spelled(f"{_ALGORITHM}.grpo_norm_by_std", "false"),),
-        },
-        lacks(_NAME, f"see {_ALGORITHM}.advantage_estimator for the estimators that it has"),
-    ),
-    "correction": choice(
-        {
-            "none": (Spelled(f"{_OFF_POLICY}.tis_ratio_type", "null"),),
-            "tis_token": (Spelled(f"{_OFF_POLICY}.tis_ratio_type", "token"),),
-            "tis_sequence": (Spelled(f"{_OFF_POLICY}.tis_ratio_type", "sequence"),),
-        },
-        lacks(_NAME, f"see {_OFF_POLICY} for the corrections that it has"),
-    ),
-    "correction_cap": _cap,
-    "old_logprobs": choice(
-        {"recompute": fixed("the regular loss always recomputes them with the policy")},
-        lacks(_NAME, "policy_loss_type=rollout_is is its loss on the sampler's probabilities"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (Spelled(f"{_ALGORITHM}.dynamic_sampling.type", "filter"),),
-            False: (Spelled(f"{_ALGORITHM}.dynamic_sampling.type", "null"),),
-        },
-        lacks(_NAME, f"use {_ALGORITHM}.dynamic_sampling.type"),
-    ),
-    "overlong": choice(
-        {
-            "none": (Spelled("generator.apply_overlong_filtering", "false"),),
-            "mask": (Spelled("generator.apply_overlong_filtering", "true"),),
-        },
-        lacks(_NAME, _MASK_ONLY),
-    ),
-    "overlong_buffer": lacks(_NAME, _MASK_ONLY),
-    "kl_coefficient": _kl,
-    "entropy_coefficient": _entropy,
-    "learning_rate": same("trainer.policy.optimizer_config.lr"),
-    "temperature": same("generator.sampling_params.temperature"),
-    "group_size": same("generator.n_samples_per_prompt"),
-    "prompts_per_batch": same("trainer.train_batch_size"),
-    "updates_per_batch": _updates,
-    "max_length": same("generator.sampling_params.max_generate_length"),
-    "routing_replay": choice(
-        {"none": _replay("false"), "R3": _replay("true")},
-        lacks(_NAME, "moe_enable_routing_replay replays the sampler's routing, R3"),
-    ),
-    "sampler_sync_every": fixed(
-        "weights are synced at every step; with fully asynchronous training bound staleness with "
-        "fully_async.max_staleness_steps"
-    ),
-}
-
+ALGORITHM = "trainer.algorithm"
+_OFF_POLICY = f"{ALGORITHM}.off_policy_correction"
+_SHAPE_REWARD = Unsupported(
+    "use generator.apply_overlong_filtering=true, or shape your own reward"
+)
 _ENGINE = "generator.inference_engine"
-_MEGATRON = "trainer.policy.megatron_config.transformer_config_kwargs"
+_MEGATRON = "trainer.policy.megatron_config"
 _SAMPLING = "generator.sampling_params"
 
-ENGINES: Table = {
-    "sampler_dtype": same(f"{_ENGINE}.model_dtype"),
-    "learner_dtype": short_dtype("trainer.policy.fsdp_config.mixed_precision.param_dtype"),
-    "float32_head": lacks(_NAME, "vLLM's head computes in the model's dtype"),
-    "sampler_tensor_parallel": same(f"{_ENGINE}.tensor_parallel_size"),
-    "unquantised_sampler": fixed(
-        f"leave out {_ENGINE}.engine_init_kwargs.quantization, and serve what is not quantised"
+
+def _cap(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    level = "sequence" if knobs.get("correction") == "tis_sequence" else "token"
+    return (SettingLine(f"{_OFF_POLICY}.{level}_tis_ratio_clip_high", format_setting(setting)),)
+
+
+def _replay(*, enabled: bool) -> Lines:
+    return {
+        f"{_MEGATRON}.moe_enable_routing_replay": enabled,
+        f"{_ENGINE}.enable_return_routed_experts": enabled,
+    }
+
+
+def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
+    prompts = settings.get("trainer.train_batch_size")
+    if not isinstance(setting, int) or not isinstance(prompts, int) or setting < 1:
+        return None
+    return max(1, prompts // setting)
+
+
+def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
+    return setting if settings.get(f"{ALGORITHM}.use_kl_loss", True) is True else 0.0
+
+
+KNOBS = KnobTable(
+    title="SkyRL",
+    mappings=(
+        KnobMapping(
+            "loss",
+            f"{ALGORITHM}.policy_loss_type",
+            values={"ppo_clip": "regular", "gspo": "gspo"},
+            read={
+                "dual_clip": "ppo_clip",
+                "dppo": "dppo_binary_tv",
+                **{kind: kind for kind in ("cispo", "sapo", "clip_cov", "kl_cov")},
+            },
+            write=Unsupported(f"see {ALGORITHM}.policy_loss_type for the available variants"),
+            default="regular",
+        ),
+        KnobMapping("clip_low", f"{ALGORITHM}.eps_clip_low"),
+        KnobMapping("clip_high", f"{ALGORITHM}.eps_clip_high"),
+        KnobMapping(
+            "aggregation",
+            f"{ALGORITHM}.loss_reduction",
+            values={
+                "sequence-mean": "sequence_mean",
+                "token-mean": "token_mean",
+                "prompt-mean": WithNote("prompt_mean", "check that your version has it"),
+                "constant": WithNote("seq_mean_token_sum_norm", "divides by max_seq_len"),
+            },
+            write=Unsupported(f"see {ALGORITHM}.loss_reduction for the available denominators"),
+        ),
+        KnobMapping(
+            "advantage",
+            f"{ALGORITHM}.grpo_norm_by_std",
+            values={"group": True, "centred": False},
+            write=Unsupported(f"see {ALGORITHM}.advantage_estimator for the available estimators"),
+        ),
+        KnobMapping(
+            "correction",
+            f"{_OFF_POLICY}.tis_ratio_type",
+            values={
+                "none": {f"{_OFF_POLICY}.tis_ratio_type": "null"},
+                "tis_token": "token",
+                "tis_sequence": "sequence",
+            },
+            write=Unsupported(f"see {_OFF_POLICY} for the available corrections"),
+        ),
+        KnobMapping("correction_cap", write=_cap),
+        KnobMapping(
+            "old_logprobs",
+            values={
+                "recompute": NothingToSet(
+                    "the regular loss always recomputes old log-probabilities with the policy"
+                )
+            },
+            write=Unsupported(
+                "policy_loss_type=rollout_is is the loss on the sampler's log-probabilities"
+            ),
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            f"{ALGORITHM}.dynamic_sampling.type",
+            reads=False,
+            values={True: "filter", False: "null"},
+        ),
+        KnobMapping(
+            "overlong",
+            "generator.apply_overlong_filtering",
+            values={"none": False, "mask": True},
+            write=_SHAPE_REWARD,
+        ),
+        KnobMapping("overlong_buffer", write=_SHAPE_REWARD),
+        KnobMapping(
+            "kl_coefficient",
+            f"{ALGORITHM}.kl_loss_coef",
+            values={0.0: {f"{ALGORITHM}.use_kl_loss": False}},
+            enabled_by={f"{ALGORITHM}.use_kl_loss": True},
+            read=_read_kl,
+        ),
+        KnobMapping(
+            "entropy_coefficient",
+            f"{ALGORITHM}.entropy_loss_coef",
+            reads=False,
+            values={0.0: {f"{ALGORITHM}.use_entropy_loss": False}},
+            enabled_by={f"{ALGORITHM}.use_entropy_loss": True},
+        ),
+        KnobMapping("learning_rate", "trainer.policy.optimizer_config.lr"),
+        KnobMapping("temperature", f"{_SAMPLING}.temperature"),
+        KnobMapping("group_size", "generator.n_samples_per_prompt"),
+        KnobMapping("prompts_per_batch", "trainer.train_batch_size"),
+        KnobMapping(
+            "updates_per_batch",
+            "trainer.policy_mini_batch_size",
+            write=Quotient(("prompts_per_batch",), "counts prompts"),
+            read=_read_updates,
+        ),
+        KnobMapping("max_length", f"{_SAMPLING}.max_generate_length"),
+        KnobMapping(
+            "routing_replay",
+            values={"none": _replay(enabled=False), "R3": _replay(enabled=True)},
+            write=Unsupported("moe_enable_routing_replay replays the sampler's routing (R3)"),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "SkyRL syncs the weights at every step; in fully asynchronous training limit "
+                "staleness with fully_async.max_staleness_steps"
+            ),
+        ),
     ),
-    "unquantised_cache": always(Spelled(f"{_ENGINE}.engine_init_kwargs.kv_cache_dtype", "auto")),
-    "whole_distribution": always(
-        Spelled(f"{_SAMPLING}.top_p", "1.0"),
-        Spelled(f"{_SAMPLING}.top_k", "-1"),
-        Spelled(f"{_SAMPLING}.min_p", "0.0"),
+    engine_settings=(
+        KnobMapping("sampler_dtype", f"{_ENGINE}.model_dtype"),
+        KnobMapping(
+            "learner_dtype",
+            "trainer.policy.fsdp_config.mixed_precision.param_dtype",
+            values=SHORT_DTYPES,
+        ),
+        KnobMapping(
+            "float32_head", write=Unsupported("vLLM computes the head in the model's dtype")
+        ),
+        KnobMapping("sampler_tensor_parallel", f"{_ENGINE}.tensor_parallel_size"),
+        KnobMapping(
+            "unquantized_sampler",
+            write=NothingToSet(
+                f"omit {_ENGINE}.engine_init_kwargs.quantization and serve a checkpoint that is "
+                "not quantized"
+            ),
+        ),
+        KnobMapping(
+            "unquantized_cache", f"{_ENGINE}.engine_init_kwargs.kv_cache_dtype", write="auto"
+        ),
+        KnobMapping(
+            "whole_distribution",
+            write={
+                f"{_SAMPLING}.top_p": "1.0",
+                f"{_SAMPLING}.top_k": "-1",
+                f"{_SAMPLING}.min_p": "0.0",
+            },
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            f"{_ENGINE}.engine_init_kwargs.logprobs_mode",
+            write="processed_logprobs",
+        ),
+        KnobMapping("no_prefix_cache", f"{_ENGINE}.enable_prefix_caching", write=False),
+        KnobMapping(
+            "balanced_routers",
+            f"{_MEGATRON}.transformer_config_kwargs.moe_aux_loss_coeff",
+            enabled_by={
+                f"{_MEGATRON}.transformer_config_kwargs.moe_router_load_balancing_type": "aux_loss"
+            },
+        ),
     ),
-    "processed_logprobs": always(
-        Spelled(f"{_ENGINE}.engine_init_kwargs.logprobs_mode", "processed_logprobs")
-    ),
-    "no_prefix_cache": always(Spelled(f"{_ENGINE}.enable_prefix_caching", "false")),
-    "balanced_routers": lambda setting, _: (
-        Spelled(f"{_MEGATRON}.moe_router_load_balancing_type", "aux_loss"),
-        Spelled(f"{_MEGATRON}.moe_aux_loss_coeff", written(setting)),
-    ),
-}
+)

@@ -2,131 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    lacks,
-    same,
-    written,
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    NothingToSet,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    format_setting,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_NAME = "slime"
 _FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
-_REDUCER = "write one and name it with --custom-pg-loss-reducer-function-path"
-_REWARD = "add it to your own reward function (--custom-rm-path)"
+_REWARD = Unsupported("add it to your own reward function (--custom-rm-path)")
 
 
-def _kl(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    if not setting:
-        return (Spelled("", "", "leave out --use-kl-loss"),)
+def _kl(setting: Setting, _: Settings) -> tuple[SettingLine, ...]:
+    why = "the gradient of the default k1 is zero in expectation"
     return (
-        Spelled("--use-kl-loss", ""),
-        *same("--kl-loss-coef")(setting, {}),
-        Spelled("--kl-loss-type", "low_var_kl", "the default k1 has no gradient in expectation"),
+        SettingLine("--use-kl-loss", ""),
+        SettingLine("--kl-loss-coef", format_setting(setting)),
+        SettingLine("--kl-loss-type", "low_var_kl", why),
     )
 
 
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (Spelled("--advantage-estimator", "grpo"),),
-            "gspo": (Spelled("--advantage-estimator", "gspo"),),
-        },
-        lacks(_NAME, "see --advantage-estimator for the variants that it has"),
-    ),
-    "clip_low": same("--eps-clip"),
-    "clip_high": same("--eps-clip-high"),
-    "aggregation": choice(
-        {
-            "sequence-mean": fixed("leave out --calculate-per-token-loss"),
-            "token-mean": (Spelled("--calculate-per-token-loss", ""),),
-        },
-        lacks(_NAME, _REDUCER),
-    ),
-    "advantage": choice(
-        {
-            "group": fixed("leave out --disable-grpo-std-normalization"),
-            "centred": (Spelled("--disable-grpo-std-normalization", ""),),
-        },
-        lacks(_NAME, "see --advantage-estimator for the estimators that it has"),
-    ),
-    "correction": choice(
-        {
-            "none": fixed("leave out --use-tis"),
-            "tis_token": (Spelled("--use-tis", ""),),
-        },
-        lacks(_NAME, "write one and name it with --custom-tis-function-path"),
-    ),
-    "correction_cap": same("--tis-clip"),
-    "old_logprobs": choice(
-        {
-            "recompute": fixed("leave out --use-rollout-logprobs"),
-            "sampler": (Spelled("--use-rollout-logprobs", ""),),
-        },
-        lacks(_NAME, "use --use-rollout-logprobs or leave it out"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (
-                Spelled(
-                    "--dynamic-sampling-filter-path",
-                    _FILTER,
-                    "raise --over-sampling-batch-size too, so that the batch can be filled",
-                ),
-            ),
-            False: fixed("leave out --dynamic-sampling-filter-path"),
-        },
-        lacks(_NAME, "use --dynamic-sampling-filter-path"),
-    ),
-    "overlong": choice({"none": fixed("slime does nothing by itself")}, lacks(_NAME, _REWARD)),
-    "overlong_buffer": lacks(_NAME, _REWARD),
-    "kl_coefficient": _kl,
-    "entropy_coefficient": same("--entropy-coef"),
-    "learning_rate": same("--lr"),
-    "temperature": same("--rollout-temperature"),
-    "group_size": same("--n-samples-per-prompt"),
-    "prompts_per_batch": same("--rollout-batch-size"),
-    "updates_per_batch": same("--num-steps-per-rollout"),
-    "max_length": same("--rollout-max-response-len"),
-    "routing_replay": choice(
-        {
-            "none": fixed("leave out --use-routing-replay and --use-rollout-routing-replay"),
-            "R2": (Spelled("--use-routing-replay", ""),),
-            "R3": (Spelled("--use-rollout-routing-replay", ""),),
-        },
-        lacks(_NAME, "use --use-routing-replay or --use-rollout-routing-replay"),
-    ),
-    "sampler_sync_every": same(
-        "--update-weights-interval", "matters with train_async.py; train.py syncs at every step"
-    ),
-}
+def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    if setting not in ("grpo", "gspo", "cispo"):
+        return None
+    return "centred" if settings.get("disable_grpo_std_normalization") is True else "group"
 
-ENGINES: Table = {
-    "sampler_dtype": same("--sglang-dtype", "--fp16 sets float16 on both sides"),
-    "learner_dtype": choice(
-        {
-            "bfloat16": fixed("leave out --fp16"),
-            "float16": (Spelled("--fp16", "", "of both sides"),),
-        },
-        lacks(_NAME, "Megatron computes in bfloat16, or in float16 with --fp16"),
+
+def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
+    return setting if settings.get("use_kl_loss") is True else None
+
+
+KNOBS = KnobTable(
+    title="slime",
+    syntax=Syntax(prefix="--", dashes=True, bare_flags=True),
+    mappings=(
+        KnobMapping(
+            "loss",
+            "advantage_estimator",
+            values={"ppo_clip": "grpo", "gspo": "gspo"},
+            read={"cispo": "cispo"},
+            write=Unsupported("see --advantage-estimator for the available variants"),
+            default="grpo",
+        ),
+        KnobMapping("clip_low", "eps_clip"),
+        KnobMapping("clip_high", "eps_clip_high", other_keys=("eps_clip",)),
+        KnobMapping(
+            "aggregation",
+            "calculate_per_token_loss",
+            reads=False,
+            values={"sequence-mean": False, "token-mean": True},
+            write=Unsupported(
+                "write your own reducer and set --custom-pg-loss-reducer-function-path"
+            ),
+        ),
+        KnobMapping(
+            "advantage",
+            "advantage_estimator",
+            values={
+                "group": {"disable_grpo_std_normalization": False},
+                "centred": {"disable_grpo_std_normalization": True},
+            },
+            read=_read_advantage,
+            write=Unsupported("see --advantage-estimator for the available estimators"),
+        ),
+        KnobMapping(
+            "correction",
+            "use_tis",
+            values={"none": False, "tis_token": True},
+            write=Unsupported("write your own correction and set --custom-tis-function-path"),
+        ),
+        KnobMapping("correction_cap", "tis_clip"),
+        KnobMapping(
+            "old_logprobs",
+            "use_rollout_logprobs",
+            reads=False,
+            values={"recompute": False, "sampler": True},
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            values={
+                True: {
+                    "dynamic_sampling_filter_path": WithNote(
+                        _FILTER, "also raise --over-sampling-batch-size, to fill the batch"
+                    )
+                },
+                False: {"dynamic_sampling_filter_path": False},
+            },
+        ),
+        KnobMapping(
+            "overlong",
+            values={"none": NothingToSet("slime has no handling of truncated responses to disable")},
+            write=_REWARD,
+        ),
+        KnobMapping("overlong_buffer", write=_REWARD),
+        KnobMapping(
+            "kl_coefficient",
+            "kl_loss_coef",
+            values={0.0: {"use_kl_loss": False}},
+            write=_kl,
+            read=_read_kl,
+        ),
+        KnobMapping("entropy_coefficient", "entropy_coef"),
+        KnobMapping("learning_rate", "lr"),
+        KnobMapping("temperature", "rollout_temperature"),
+        KnobMapping("group_size", "n_samples_per_prompt"),
+        KnobMapping("prompts_per_batch", "rollout_batch_size"),
+        KnobMapping("updates_per_batch", "num_steps_per_rollout"),
+        KnobMapping("max_length", "rollout_max_response_len"),
+        KnobMapping(
+            "routing_replay",
+            values={
+                "none": NothingToSet("omit --use-routing-replay and --use-rollout-routing-replay"),
+                "R2": {"use_routing_replay": True},
+                "R3": {"use_rollout_routing_replay": True},
+            },
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            "update_weights_interval",
+            reads=False,
+            note="only with train_async.py; train.py syncs at every step",
+        ),
     ),
-    "float32_head": always(Spelled("--sglang-enable-fp32-lm-head", "")),
-    "sampler_tensor_parallel": same("--rollout-num-gpus-per-engine"),
-    "unquantised_sampler": fixed("give --hf-checkpoint a checkpoint that is not quantised"),
-    "unquantised_cache": always(Spelled("--sglang-kv-cache-dtype", "auto")),
-    "whole_distribution": always(
-        Spelled("--rollout-top-p", "1.0"), Spelled("--rollout-top-k", "-1")
+    engine_settings=(
+        KnobMapping(
+            "sampler_dtype", "sglang_dtype", note="--fp16 sets float16 for sampler and learner"
+        ),
+        KnobMapping(
+            "learner_dtype",
+            "fp16",
+            values={"bfloat16": False, "float16": WithNote(True, "for sampler and learner")},
+            write=Unsupported("Megatron computes in bfloat16, or in float16 with --fp16"),
+        ),
+        KnobMapping("float32_head", "sglang_enable_fp32_lm_head", write=True),
+        KnobMapping("sampler_tensor_parallel", "rollout_num_gpus_per_engine"),
+        KnobMapping(
+            "unquantized_sampler",
+            write=NothingToSet("set --hf-checkpoint to a checkpoint that is not quantized"),
+        ),
+        KnobMapping("unquantized_cache", "sglang_kv_cache_dtype", write="auto"),
+        KnobMapping(
+            "whole_distribution", write={"rollout_top_p": "1.0", "rollout_top_k": "-1"}
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            write=NothingToSet("SGLang returns processed log-probabilities by default"),
+        ),
+        KnobMapping("no_prefix_cache", "sglang_disable_radix_cache", write=True),
+        KnobMapping(
+            "balanced_routers",
+            "moe_aux_loss_coeff",
+            enabled_by={"moe_router_load_balancing_type": "aux_loss"},
+        ),
     ),
-    "processed_logprobs": fixed("SGLang gives processed log-probabilities by default"),
-    "no_prefix_cache": always(Spelled("--sglang-disable-radix-cache", "")),
-    "balanced_routers": lambda setting, _: (
-        Spelled("--moe-router-load-balancing-type", "aux_loss"),
-        Spelled("--moe-aux-loss-coeff", written(setting)),
-    ),
-}
+)

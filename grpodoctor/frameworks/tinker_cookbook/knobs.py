@@ -1,92 +1,144 @@
 """tinker-cookbook: arguments of its recipes, checked against v0.5.5.
 
-The loss runs on a server, and the client cannot change what the server does not offer.
+The loss runs on a server. The client can change only what the server offers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import Spelled, Table, choice, fixed, lacks, same, written
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    NothingToSet,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    format_setting,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
-_NAME = "tinker-cookbook"
-_REWARD = "shape your own reward in the environment"
+_SHAPE_REWARD = Unsupported("shape your own reward in the environment")
+_SERVER = Unsupported("the server runs sampler and learner, and the client cannot change this")
 
 
-def _clip(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
+def _clip(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     low, high = (
         float(value) if isinstance(value := knobs.get(name, 0.2), int | float) else 0.2
         for name in ("clip_low", "clip_high")
     )
     bounds = {"clip_low_threshold": 1 - low, "clip_high_threshold": 1 + high}
-    text = ", ".join(f'"{key}": {written(round(bound, 6))}' for key, bound in bounds.items())
+    text = ", ".join(
+        f'"{key}": {format_setting(round(bound, 6))}' for key, bound in bounds.items()
+    )
     return (
-        Spelled("loss_fn", '"ppo"', "the default importance_sampling has no clip"),
-        Spelled("loss_fn_config", f"{{{text}}}", "bounds of the ratio itself, not of its distance"),
+        SettingLine("loss_fn", '"ppo"', "the default loss, importance_sampling, does not clip"),
+        SettingLine("loss_fn_config", f"{{{text}}}", "limits of the ratio itself"),
     )
 
 
-TABLE: Table = {
-    "loss": choice(
-        {"ppo_clip": (Spelled("loss_fn", '"ppo"'),)},
-        lacks(_NAME, "see loss_fn for the variants that the server has"),
-    ),
-    "clip_low": _clip,
-    "clip_high": _clip,
-    "aggregation": lacks(_NAME, "the server sums over tokens; the client cannot change that"),
-    "advantage": choice(
-        {"centred": fixed("tinker-cookbook never divides by the standard deviation")},
-        lacks(_NAME, "advantages are always the reward minus the group's mean"),
-    ),
-    "correction": lacks(
-        _NAME, 'loss_fn="importance_sampling" weighs by learner over sampler, without a cap'
-    ),
-    "correction_cap": lacks(_NAME, 'loss_fn="cispo" caps its weight with clip_high_threshold'),
-    "old_logprobs": choice(
-        {"sampler": fixed("tinker-cookbook always uses the sampler's log-probabilities")},
-        lacks(_NAME, "the ratio is always taken to the sampler's log-probabilities"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (
-                Spelled("remove_constant_reward_groups", "True", "drops groups without refilling"),
+KNOBS = KnobTable(
+    title="tinker-cookbook",
+    syntax=Syntax(capital_booleans=True, quotes=True),
+    mappings=(
+        KnobMapping(
+            "loss",
+            "loss_fn",
+            reads=False,
+            values={"ppo_clip": "ppo"},
+            write=Unsupported("see loss_fn for the variants that the server offers"),
+        ),
+        KnobMapping("clip_low", write=_clip),
+        KnobMapping("clip_high", write=_clip),
+        KnobMapping(
+            "aggregation",
+            write=Unsupported("the server sums over tokens, and the client cannot change this"),
+        ),
+        KnobMapping(
+            "advantage",
+            values={
+                "centred": NothingToSet("tinker-cookbook never divides by the standard deviation")
+            },
+            write=Unsupported("advantages are always the reward minus the group's mean"),
+        ),
+        KnobMapping(
+            "correction",
+            write=Unsupported(
+                'loss_fn="importance_sampling" weights tokens by learner / sampler, without a cap'
             ),
-            False: (Spelled("remove_constant_reward_groups", "False"),),
-        },
-        lacks(_NAME, "use remove_constant_reward_groups"),
+        ),
+        KnobMapping(
+            "correction_cap",
+            write=Unsupported('loss_fn="cispo" caps its weight with clip_high_threshold'),
+        ),
+        KnobMapping(
+            "old_logprobs",
+            values={
+                "sampler": NothingToSet(
+                    "tinker-cookbook always uses the sampler's log-probabilities"
+                )
+            },
+            write=Unsupported("the ratio is always taken to the sampler's log-probabilities"),
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            "remove_constant_reward_groups",
+            reads=False,
+            values={
+                True: WithNote(True, "drops groups and does not replace them"),
+                False: False,
+            },
+        ),
+        KnobMapping(
+            "overlong",
+            values={
+                "none": NothingToSet(
+                    "tinker-cookbook has no handling of truncated responses to disable"
+                )
+            },
+            write=_SHAPE_REWARD,
+        ),
+        KnobMapping("overlong_buffer", write=_SHAPE_REWARD),
+        KnobMapping("kl_coefficient", "kl_penalty_coef", default=0.0, note="in the reward"),
+        KnobMapping(
+            "entropy_coefficient",
+            write=Unsupported("raise clip_high_threshold or temperature instead"),
+        ),
+        KnobMapping("learning_rate", "learning_rate"),
+        KnobMapping("temperature", "temperature", default=1.0),
+        KnobMapping("group_size", "group_size"),
+        KnobMapping("prompts_per_batch", "groups_per_batch"),
+        KnobMapping("updates_per_batch", "num_substeps", default=1),
+        KnobMapping("max_length", "max_tokens"),
+        KnobMapping(
+            "routing_replay",
+            values={"none": NothingToSet("tinker-cookbook never replays routing")},
+            write=Unsupported("the server decides; the client cannot replay routing"),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "tinker-cookbook creates a new sampler at every step; with async_config limit "
+                "staleness with async_config.max_steps_off_policy"
+            ),
+        ),
     ),
-    "overlong": choice({"none": fixed("nothing is done by itself")}, lacks(_NAME, _REWARD)),
-    "overlong_buffer": lacks(_NAME, _REWARD),
-    "kl_coefficient": same("kl_penalty_coef", "in the reward"),
-    "entropy_coefficient": lacks(_NAME, "raise clip_high_threshold or temperature instead"),
-    "learning_rate": same("learning_rate"),
-    "temperature": same("temperature"),
-    "group_size": same("group_size"),
-    "prompts_per_batch": same("groups_per_batch"),
-    "updates_per_batch": same("num_substeps"),
-    "max_length": same("max_tokens"),
-    "routing_replay": choice(
-        {"none": fixed("tinker-cookbook never replays any routing")},
-        lacks(_NAME, "the server decides; the client cannot replay any routing"),
+    engine_settings=(
+        KnobMapping("sampler_dtype", write=_SERVER),
+        KnobMapping("learner_dtype", write=_SERVER),
+        KnobMapping("float32_head", write=_SERVER),
+        KnobMapping("sampler_tensor_parallel", write=_SERVER),
+        KnobMapping("unquantized_sampler", write=_SERVER),
+        KnobMapping("unquantized_cache", write=_SERVER),
+        KnobMapping(
+            "whole_distribution",
+            write=NothingToSet("its recipes sample with neither top-p nor top-k"),
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            write=Unsupported("sample at temperature=1.0, where both are the same"),
+        ),
+        KnobMapping("no_prefix_cache", write=_SERVER),
+        KnobMapping("balanced_routers", write=_SERVER),
     ),
-    "sampler_sync_every": fixed(
-        "a fresh sampler is made at every step; with async_config bound staleness with "
-        "async_config.max_steps_off_policy"
-    ),
-}
-
-_SERVED = "the server runs both sides, and the client cannot change that"
-
-ENGINES: Table = {
-    "sampler_dtype": lacks(_NAME, _SERVED),
-    "learner_dtype": lacks(_NAME, _SERVED),
-    "float32_head": lacks(_NAME, _SERVED),
-    "sampler_tensor_parallel": lacks(_NAME, _SERVED),
-    "unquantised_sampler": lacks(_NAME, _SERVED),
-    "unquantised_cache": lacks(_NAME, _SERVED),
-    "whole_distribution": fixed("its recipes sample with neither top-p nor top-k"),
-    "processed_logprobs": lacks(_NAME, "sample at temperature=1.0, where both are the same"),
-    "no_prefix_cache": lacks(_NAME, _SERVED),
-    "balanced_routers": lacks(_NAME, _SERVED),
-}
+)

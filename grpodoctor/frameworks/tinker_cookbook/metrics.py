@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grpodoctor.frameworks.log_keys import Framework, KnobMeaning, Meaning
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.tinker_cookbook.knobs import KNOBS
 from grpodoctor.vocabulary.knobs import Setting
 
 _EPISODES = "episodes of the batch"
@@ -14,7 +16,7 @@ _NO_REWARD = "in on-policy distillation the environment gives no reward: always 
 _ENTROPY_LIE = "minus the mean log-probability of the sampled tokens, not the entropy"
 
 
-def _hints(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
+def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
     """Whether a teacher stands in for the reward, which is then zero throughout."""
     teacher = any("teacher_kl" in row for row in rows)
     rewarded = any(row.get("env/all/reward/total") for row in rows)
@@ -24,9 +26,9 @@ def _hints(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
 FRAMEWORK = Framework(
     name="tinker-cookbook",
     title="tinker-cookbook",
-    family=("tinker",),
+    aliases=("tinker",),
     first_step=0,
-    hints=_hints,
+    infer_settings=_infer_settings,
     defaults={_DISTILLED: False},
     signature=(
         "env/<path>/by_group/frac_mixed",
@@ -35,28 +37,28 @@ FRAMEWORK = Framework(
         "progress/done_frac",
     ),
     meanings=(
-        Meaning(
+        KeyMeaning(
             key="optim/entropy",
             metric="entropy/sampled",
-            lie=_ENTROPY_LIE,
+            caveat=_ENTROPY_LIE,
             over="tokens",
             policies="sampler",
         ),
-        Meaning(
+        KeyMeaning(
             key="optim/kl_sample_train_v1",
             metric="mismatch/kl_k1",
             estimator="k1",
             over="tokens",
             policies="sampler | old",
         ),
-        Meaning(
+        KeyMeaning(
             key="optim/kl_sample_train_v2",
             estimator="k2",
-            lie="half the mean squared log-ratio, which no canonical metric is",
+            caveat="half the mean squared log-ratio, which no canonical metric is",
         ),
-        Meaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED),
+        KeyMeaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED),
         *(
-            Meaning(key=key, when={_DISTILLED: (True,)}, lie=_NO_REWARD)
+            KeyMeaning(key=key, when={_DISTILLED: (True,)}, caveat=_NO_REWARD)
             for key in (
                 "env/all/reward/total",
                 "env/all/by_group/frac_mixed",
@@ -64,87 +66,87 @@ FRAMEWORK = Framework(
                 "env/all/by_group/frac_all_bad",
             )
         ),
-        Meaning(
+        KeyMeaning(
             key=("env/all/ac_tokens_per_turn", "env/all/turns_per_episode"),
             metric="length/mean",
             formula="product",
             over=_EPISODES,
         ),
-        Meaning(
+        KeyMeaning(
             key="env/all/by_group/frac_mixed",
             metric="groups/effective_rate",
             over="groups",
             when=_REWARDED,
         ),
-        Meaning(
+        KeyMeaning(
             key=("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),
             metric="groups/zero_variance_rate",
             when=_REWARDED,
             formula="sum",
             over="groups",
         ),
-        Meaning(
+        KeyMeaning(
             key="env/all/by_group/frac_all_good",
             metric="groups/all_correct_rate",
             when=_REWARDED,
             over="groups",
-            lie="groups of one reward of at least 0.5, correct or not",
+            caveat="groups of one reward of at least 0.5, correct or not",
         ),
-        Meaning(
+        KeyMeaning(
             key="env/all/by_group/frac_all_bad",
             metric="groups/all_incorrect_rate",
             when=_REWARDED,
             over="groups",
-            lie="groups of one reward below 0.5, incorrect or not",
+            caveat="groups of one reward below 0.5, incorrect or not",
         ),
-        Meaning(key="optim/lr", metric="optimizer/learning_rate"),
-        Meaning(
+        KeyMeaning(key="optim/lr", metric="optimizer/learning_rate"),
+        KeyMeaning(
             key="skyrl.ai/grad_norm",
             metric="optimizer/grad_norm",
             over="the update, by a server of SkyRL in place of Tinker's",
         ),
-        Meaning(key="skyrl.ai/<path>"),
-        Meaning(key="teacher_kl"),
-        Meaning(key="teacher_kl/<path>"),
-        Meaning(
+        KeyMeaning(key="skyrl.ai/<path>"),
+        KeyMeaning(key="teacher_kl"),
+        KeyMeaning(key="teacher_kl/<path>"),
+        KeyMeaning(
             key="test/env/all/reward/total",
             metric="reward/heldout",
             over="test episodes",
-            how="give a test set, evaluated at every eval_every steps",
+            how_to_log="give a test set, evaluated at every eval_every steps",
         ),
-        Meaning(key="time/total", metric="time/step", unit="s"),
-        Meaning(
+        KeyMeaning(key="time/total", metric="time/step", unit="s"),
+        KeyMeaning(
             key="kl_policy_base",
             metric="kl/reference/k1",
             estimator="k1",
             over="tokens",
             policies="learner | reference",
-            how="set kl_penalty_coef above 0",
+            how_to_log="set kl_penalty_coef above 0",
         ),
-        Meaning(
+        KeyMeaning(
             key="kl_pre_post_v1",
             metric="kl/old_policy/k1",
             estimator="k1",
             over="tokens",
             policies="old | learner",
-            how="set compute_post_kl=True",
+            how_to_log="set compute_post_kl=True",
         ),
-        Meaning(
+        KeyMeaning(
             key="kl_pre_post_v2",
             metric="kl/old_policy/k2",
             estimator="k2",
             over="tokens",
             policies="old | learner",
-            how="set compute_post_kl=True",
+            how_to_log="set compute_post_kl=True",
         ),
-        Meaning(
+        KeyMeaning(
             key=("training_client/step", "sampling_client/step_mean"),
             metric="staleness/mean",
             formula="difference",
             unit="training steps",
         ),
         *(
-            Meaning(key=f"{family}/<path>")
+            KeyMeaning(key=f"{family}/<path>")
             for family in (
                 "env",
                 "test",
@@ -156,13 +158,5 @@ FRAMEWORK = Framework(
             )
         ),
     ),
-    knobs=(
-        KnobMeaning(key="learning_rate", knob="learning_rate"),
-        KnobMeaning(key="max_tokens", knob="max_length"),
-        KnobMeaning(key="temperature", knob="temperature", default=1.0),
-        KnobMeaning(key="group_size", knob="group_size"),
-        KnobMeaning(key="groups_per_batch", knob="prompts_per_batch"),
-        KnobMeaning(key="num_substeps", knob="updates_per_batch", default=1),
-        KnobMeaning(key="kl_penalty_coef", knob="kl_coefficient", default=0.0),
-    ),
+    knobs=KNOBS,
 )

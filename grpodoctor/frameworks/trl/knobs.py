@@ -2,159 +2,240 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    known,
-    lacks,
-    same,
-    times,
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    NothingToSet,
+    Product,
+    Raw,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    known_or,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_NO_AGGREGATION = lacks("TRL", 'use loss_type="dapo", the mean over all tokens of the batch')
-_NO_CORRECTION = lacks("TRL", 'use vllm_importance_sampling_mode="token_truncate"')
-_VLLM = "takes effect with use_vllm=True only"
-
-
-def _truncated(mode: str) -> tuple[Spelled, ...]:
-    return (
-        Spelled("vllm_importance_sampling_correction", "True", _VLLM),
-        Spelled("vllm_importance_sampling_mode", f'"{mode}"'),
-    )
-
-
-def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    limit = known(knobs, "max_length", "<max_completion_length>")
-    buffer = known(knobs, "overlong_buffer", "<a fifth of it>")
-    call = f"get_soft_overlong_punishment(max_completion_len={limit}, soft_punish_cache={buffer})"
-    return (Spelled("reward_funcs", f"[..., {call}]", "import it from trl.rewards"),)
-
-
-def _prompts(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    return (times("generation_batch_size", "group_size", setting, knobs, "counts completions"),)
-
-
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (Spelled("importance_sampling_level", '"token"'),),
-            "gspo": (
-                Spelled(
-                    "importance_sampling_level", '"sequence"', 'needs loss_type="grpo" beside it'
-                ),
-            ),
-        },
-        lacks("TRL", "see loss_type for the variants that it has"),
-    ),
-    "clip_low": same("epsilon"),
-    "clip_high": same("epsilon_high"),
-    "aggregation": choice(
-        {
-            "sequence-mean": (Spelled("loss_type", '"grpo"'),),
-            "token-mean": (Spelled("loss_type", '"dapo"'),),
-            "constant": (
-                Spelled(
-                    "loss_type",
-                    '"dr_grpo"',
-                    'the denominator alone: Dr. GRPO needs scale_rewards="none" as well',
-                ),
-            ),
-        },
-        _NO_AGGREGATION,
-    ),
-    "advantage": choice(
-        {
-            "group": (Spelled("scale_rewards", '"group"'),),
-            "centred": (Spelled("scale_rewards", '"none"'),),
-        },
-        lacks("TRL", 'use scale_rewards="group", "batch" or "none"'),
-    ),
-    "correction": choice(
-        {
-            "none": (Spelled("vllm_importance_sampling_correction", "False"),),
-            "tis_token": _truncated("token_truncate"),
-            "tis_sequence": _truncated("sequence_truncate"),
-        },
-        _NO_CORRECTION,
-    ),
-    "correction_cap": same(
-        "vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap in TRL 0.23 to 0.25"
-    ),
-    "old_logprobs": choice(
-        {"recompute": fixed("TRL always takes old log-probabilities from its own model")},
-        lacks("TRL", "old log-probabilities always come from its own model"),
-    ),
-    "dynamic_sampling": choice(
-        {False: fixed("TRL never resamples groups")},
-        lacks(
-            "TRL",
-            "drop prompts that are always or never solved from the dataset, or use the "
-            "experimental GRPOWithReplayBufferTrainer",
-        ),
-    ),
-    "overlong": choice(
-        {
-            "none": (Spelled("mask_truncated_completions", "False"),),
-            "mask": (Spelled("mask_truncated_completions", "True"),),
-            "soft-punishment": _soft_overlong,
-        },
-        lacks("TRL", "use mask_truncated_completions=True"),
-    ),
-    "overlong_buffer": same("soft_punish_cache", "an argument of get_soft_overlong_punishment"),
-    "kl_coefficient": same(
-        "beta", "from 0 it takes a restart, since the reference model is loaded at the start"
-    ),
-    "entropy_coefficient": same("entropy_coef", "recent versions only"),
-    "learning_rate": same("learning_rate"),
-    "temperature": same("temperature"),
-    "group_size": same("num_generations"),
-    "prompts_per_batch": _prompts,
-    "updates_per_batch": same(
-        "num_iterations", "while steps_per_generation equals gradient_accumulation_steps"
-    ),
-    "max_length": same("max_completion_length"),
-    "routing_replay": choice(
-        {"none": fixed("TRL never replays any routing")},
-        lacks("TRL", 'a ratio of whole responses needs none: importance_sampling_level="sequence"'),
-    ),
-    "sampler_sync_every": fixed("TRL syncs the weights before every generation"),
-}
-
-
+_VLLM = "takes effect only with use_vllm=True"
 _SERVER = "trl vllm-serve"
 
-ENGINES: Table = {
-    "sampler_dtype": same(
-        f"{_SERVER} --dtype", 'vllm_mode="colocate" takes the dtype of the checkpoint'
+
+def _truncation(mode: str) -> dict[str, Setting | WithNote]:
+    return {
+        "vllm_importance_sampling_correction": WithNote(True, _VLLM),
+        "vllm_importance_sampling_mode": mode,
+    }
+
+
+def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    limit = known_or(knobs, "max_length", "<max_completion_length>")
+    buffer = known_or(knobs, "overlong_buffer", "<max_completion_length / 5>")
+    call = f"get_soft_overlong_punishment(max_completion_len={limit}, soft_punish_cache={buffer})"
+    return (SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards"),)
+
+
+def read_clip_high(setting: Setting, settings: Settings) -> Setting | None:
+    """`epsilon_high` is a distance from 1, except with CISPO, where it is the cap itself."""
+    if not isinstance(setting, int | float):
+        return None
+    return setting - 1 if settings.get("loss_type") == "cispo" else setting
+
+
+def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
+    """Passes over a batch times the optimizer steps of each pass."""
+    steps = settings.get("steps_per_generation")
+    accumulation = settings.get("gradient_accumulation_steps")
+    if not isinstance(setting, int):
+        return None
+    if steps is None:
+        return setting
+    if not isinstance(steps, int) or not isinstance(accumulation, int) or accumulation < 1:
+        return None
+    return setting * max(1, steps // accumulation)
+
+
+KNOBS = KnobTable(
+    title="TRL",
+    syntax=Syntax(capital_booleans=True, quotes=True),
+    mappings=(
+        KnobMapping(
+            "loss",
+            "loss_type",
+            read={
+                **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo"), "ppo_clip"),
+                **{kind: kind for kind in ("cispo", "sapo", "vespo")},
+            },
+            values={
+                "ppo_clip": {"importance_sampling_level": "token"},
+                "gspo": {
+                    "importance_sampling_level": WithNote(
+                        "sequence", 'also requires loss_type="grpo"'
+                    )
+                },
+            },
+            write=Unsupported("see loss_type for the available variants"),
+        ),
+        KnobMapping("clip_low", "epsilon"),
+        KnobMapping("clip_high", "epsilon_high", read=read_clip_high),
+        KnobMapping(
+            "aggregation",
+            "loss_type",
+            read={"sapo": "sequence-mean", **dict.fromkeys(("bnpo", "cispo", "vespo"), "token-mean")},
+            values={
+                "sequence-mean": "grpo",
+                "token-mean": "dapo",
+                "constant": WithNote(
+                    "dr_grpo",
+                    'changes only the denominator; Dr. GRPO also requires scale_rewards="none"',
+                ),
+            },
+            write=Unsupported('use loss_type="dapo", the mean over all tokens of the batch'),
+        ),
+        KnobMapping(
+            "advantage",
+            "scale_rewards",
+            values={"group": "group", "centred": "none"},
+            read={True: "group", "batch": "batch_std", False: "centred"},
+            write=Unsupported('use scale_rewards="group", "batch" or "none"'),
+        ),
+        KnobMapping(
+            "correction",
+            "vllm_importance_sampling_mode",
+            read={
+                "token_truncate": "tis_token",
+                "sequence_truncate": "tis_sequence",
+                "token_mask": "mis_token",
+                "sequence_mask": "mis_sequence",
+            },
+            values={
+                "none": {"vllm_importance_sampling_correction": False},
+                "tis_token": _truncation("token_truncate"),
+                "tis_sequence": _truncation("sequence_truncate"),
+            },
+            write=Unsupported('use vllm_importance_sampling_mode="token_truncate"'),
+        ),
+        KnobMapping(
+            "correction_cap",
+            "vllm_importance_sampling_clip_max",
+            other_keys=("vllm_importance_sampling_cap",),
+            note="vllm_importance_sampling_cap in TRL 0.23 to 0.25",
+        ),
+        KnobMapping(
+            "old_logprobs",
+            values={
+                "recompute": NothingToSet(
+                    "TRL always computes old log-probabilities with its own model"
+                )
+            },
+            write=Unsupported("old log-probabilities always come from its own model"),
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            values={False: NothingToSet("TRL never resamples groups")},
+            write=Unsupported(
+                "drop prompts that are always or never solved from the dataset, or use the "
+                "experimental GRPOWithReplayBufferTrainer"
+            ),
+        ),
+        KnobMapping(
+            "overlong",
+            "mask_truncated_completions",
+            values={"none": False, "mask": True, "soft-punishment": _soft_overlong},
+            write=Unsupported("use mask_truncated_completions=True"),
+        ),
+        KnobMapping(
+            "overlong_buffer",
+            "soft_punish_cache",
+            reads=False,
+            note="an argument of get_soft_overlong_punishment",
+        ),
+        KnobMapping(
+            "kl_coefficient",
+            "beta",
+            note="a change from 0 requires a restart: the reference model is loaded at the start",
+        ),
+        KnobMapping("entropy_coefficient", "entropy_coef", note="only in recent versions"),
+        KnobMapping("learning_rate", "learning_rate"),
+        KnobMapping("temperature", "temperature"),
+        KnobMapping("group_size", "num_generations"),
+        KnobMapping(
+            "prompts_per_batch",
+            "generation_batch_size",
+            reads=False,
+            write=Product("group_size", "counts completions"),
+        ),
+        KnobMapping(
+            "updates_per_batch",
+            "num_iterations",
+            read=_read_updates,
+            note="as long as steps_per_generation equals gradient_accumulation_steps",
+        ),
+        KnobMapping("max_length", "max_completion_length"),
+        KnobMapping(
+            "routing_replay",
+            values={"none": NothingToSet("TRL never replays routing")},
+            write=Unsupported(
+                'sequence-level importance ratios need none: importance_sampling_level="sequence"'
+            ),
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet("TRL syncs the weights before every generation"),
+        ),
     ),
-    "learner_dtype": choice(
-        {
-            "float32": (Spelled("bf16", "False"), Spelled("fp16", "False")),
-            "bfloat16": (Spelled("bf16", "True"),),
-            "float16": (Spelled("fp16", "True"), Spelled("bf16", "False")),
-        },
-        lacks("TRL", "use bf16=True or fp16=True"),
+    engine_settings=(
+        KnobMapping(
+            "sampler_dtype",
+            write=lambda setting, _: (
+                SettingLine(
+                    f"{_SERVER} --dtype",
+                    str(setting),
+                    'vllm_mode="colocate" uses the dtype of the checkpoint',
+                ),
+            ),
+        ),
+        KnobMapping(
+            "learner_dtype",
+            values={
+                "float32": {"bf16": False, "fp16": False},
+                "bfloat16": {"bf16": True},
+                "float16": {"fp16": True, "bf16": False},
+            },
+            write=Unsupported("use bf16=True or fp16=True"),
+        ),
+        KnobMapping(
+            "float32_head", write=Unsupported("vLLM computes the head in the model's dtype")
+        ),
+        KnobMapping(
+            "sampler_tensor_parallel",
+            "vllm_tensor_parallel_size",
+            note=f"with a server: {_SERVER} --tensor_parallel_size",
+        ),
+        KnobMapping(
+            "unquantized_sampler",
+            write=NothingToSet(
+                "TRL quantizes the sampler if the model is quantized: load the model without "
+                "quantization_config"
+            ),
+        ),
+        KnobMapping(
+            "unquantized_cache",
+            write={
+                f"{_SERVER} --kv_cache_dtype": WithNote(
+                    Raw("auto"), 'vllm_mode="colocate" never quantizes the cache'
+                )
+            },
+        ),
+        KnobMapping(
+            "whole_distribution",
+            write={"top_p": Raw("1.0"), "top_k": 0, "min_p": Raw("None")},
+        ),
+        KnobMapping(
+            "processed_logprobs",
+            write=NothingToSet("TRL always requests processed log-probabilities from vLLM"),
+        ),
+        KnobMapping("no_prefix_cache", write={f"{_SERVER} --enable_prefix_caching": False}),
+        KnobMapping("balanced_routers", "router_aux_loss_coef"),
     ),
-    "float32_head": lacks("TRL", "vLLM's head computes in the model's dtype"),
-    "sampler_tensor_parallel": same(
-        "vllm_tensor_parallel_size", f"of a server: {_SERVER} --tensor_parallel_size"
-    ),
-    "unquantised_sampler": fixed(
-        "TRL quantises the sampler where the model is: load it without quantization_config"
-    ),
-    "unquantised_cache": always(
-        Spelled(f"{_SERVER} --kv_cache_dtype", "auto", "colocated it is always so")
-    ),
-    "whole_distribution": always(
-        Spelled("top_p", "1.0"), Spelled("top_k", "0"), Spelled("min_p", "None")
-    ),
-    "processed_logprobs": fixed("TRL always asks vLLM for processed log-probabilities"),
-    "no_prefix_cache": always(Spelled(f"{_SERVER} --enable_prefix_caching", "False")),
-    "balanced_routers": same("router_aux_loss_coef"),
-}
+)

@@ -2,201 +2,253 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.frameworks.knob_spelling import (
-    Spelled,
-    Table,
-    always,
-    choice,
-    fixed,
-    known,
-    lacks,
-    quotient,
-    same,
-    short_dtype,
-    written,
+from grpodoctor.frameworks.knob_mapping import (
+    SHORT_DTYPES,
+    KnobMapping,
+    KnobTable,
+    Lines,
+    NothingToSet,
+    Quotient,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    as_is,
+    known_or,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
-_ACTOR = "actor_rollout_ref.actor"
-_ROLLOUT = "actor_rollout_ref.rollout"
-_CORRECTION = "algorithm.rollout_correction"
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+CORRECTION = "algorithm.rollout_correction"
 _BUFFER = "+reward.reward_kwargs.overlong_buffer_cfg"
+_MEGATRON = f"+{ACTOR}.megatron.override_transformer_config"
+_GSPO = WithNote("gspo", "verl implements it as gspo_token")
 
 
-_GSPO = (Spelled(f"{_ACTOR}.policy_loss.loss_mode", "gspo", "in the form of gspo_token"),)
-
-
-def _aggregation(mode: str) -> tuple[Spelled, ...]:
-    return (Spelled(f"{_ACTOR}.loss_agg_mode", mode),)
-
-
-def _constant(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    limit = known(knobs, "max_length", "<data.max_response_length>")
-    width = "without it the padded width of the batch divides, which is not constant"
+def _constant(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    limit = known_or(knobs, "max_length", "<data.max_response_length>")
+    why = "without it the loss is divided by the batch's padded width, which is not constant"
     return (
-        *_aggregation("seq-mean-token-sum-norm"),
-        Spelled(f"{_ACTOR}.loss_scale_factor", limit, width),
+        SettingLine(f"{ACTOR}.loss_agg_mode", "seq-mean-token-sum-norm"),
+        SettingLine(f"{ACTOR}.loss_scale_factor", limit, why),
     )
 
 
-def _advantage(by_std: str) -> tuple[Spelled, ...]:
-    return (
-        Spelled("algorithm.adv_estimator", "grpo"),
-        Spelled("algorithm.norm_adv_by_std_in_grpo", by_std),
-    )
+def _truncation(level: str) -> Lines:
+    return {
+        f"{CORRECTION}.rollout_is": WithNote(level, "algorithm.rollout_is in v0.6.0"),
+        f"{ROLLOUT}.calculate_log_probs": True,
+    }
 
 
-def _truncated(level: str) -> tuple[Spelled, ...]:
-    return (
-        Spelled(f"{_CORRECTION}.rollout_is", level, "algorithm.rollout_is in v0.6.0"),
-        Spelled(f"{_ROLLOUT}.calculate_log_probs", "True"),
-    )
-
-
-def _replay(mode: str, of_rollout: str) -> tuple[Spelled, ...]:
-    return (
-        Spelled(
-            f"{_ACTOR}.megatron.router_replay.mode",
-            mode,
-            "actor.veomni with VeOmni, actor.router_replay up to v0.7; FSDP cannot",
+def _replay(mode: str, *, of_rollout: bool) -> Lines:
+    return {
+        f"{ACTOR}.megatron.router_replay.mode": WithNote(
+            mode, "actor.veomni with VeOmni; actor.router_replay up to v0.7; not with FSDP"
         ),
-        Spelled(f"{_ROLLOUT}.enable_rollout_routing_replay", of_rollout),
-    )
+        f"{ROLLOUT}.enable_rollout_routing_replay": of_rollout,
+    }
 
 
-def _soft_overlong(_: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    buffer = known(knobs, "overlong_buffer", "<a fifth of the limit>")
+def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    buffer = known_or(knobs, "overlong_buffer", "<data.max_response_length / 5>")
     return (
-        Spelled("reward.reward_manager.name", "dapo"),
-        Spelled(f"{_BUFFER}.enable", "True", "under reward_model in older versions"),
-        Spelled(f"{_BUFFER}.len", buffer),
-        Spelled(f"{_BUFFER}.penalty_factor", "1.0"),
+        SettingLine("reward.reward_manager.name", "dapo"),
+        SettingLine(f"{_BUFFER}.enable", "True", "under reward_model in older versions"),
+        SettingLine(f"{_BUFFER}.len", buffer),
+        SettingLine(f"{_BUFFER}.penalty_factor", "1.0"),
     )
 
 
-def _kl(setting: Setting, _: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    if not setting:
-        return (Spelled(f"{_ACTOR}.use_kl_loss", "False"),)
-    used = Spelled(f"{_ACTOR}.use_kl_loss", "True", "loads the reference model")
-    return (used, *same(f"{_ACTOR}.kl_loss_coef")(setting, {}))
+def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    if setting == "grpo":
+        by_std = settings.get("algorithm.norm_adv_by_std_in_grpo", True)
+        return "group" if by_std else "centred"
+    return {"rloo": "leave_one_out", "gae": "gae", "gdpo": "gdpo"}.get(str(setting))
 
 
-def _updates(setting: Setting, knobs: Mapping[str, Setting]) -> tuple[Spelled, ...]:
-    over = ("prompts_per_batch",)
-    return (quotient(f"{_ACTOR}.ppo_mini_batch_size", over, setting, knobs, "counts prompts"),)
+def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
+    """Mini-batches per batch, both counted in prompts, times the passes over the batch."""
+    prompts = settings.get("data.train_batch_size")
+    epochs = settings.get(f"{ACTOR}.ppo_epochs", 1)
+    sizes = (setting, prompts, epochs)
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return None
+    return max(1, int(prompts or 1) // int(setting)) * int(epochs)
 
 
-TABLE: Table = {
-    "loss": choice(
-        {
-            "ppo_clip": (Spelled(f"{_ACTOR}.policy_loss.loss_mode", "vanilla"),),
-            "gspo": _GSPO,
-            "gspo_token": _GSPO,
-        },
-        lacks("verl", f"see {_ACTOR}.policy_loss.loss_mode for the variants that it has"),
-    ),
-    "clip_low": same(f"{_ACTOR}.clip_ratio_low"),
-    "clip_high": same(f"{_ACTOR}.clip_ratio_high"),
-    "aggregation": choice(
-        {
-            "sequence-mean": _aggregation("seq-mean-token-mean"),
-            "token-mean": _aggregation("token-mean"),
-            "constant": _constant,
-        },
-        lacks("verl", "use loss_agg_mode=token-mean, the mean over all tokens of the batch"),
-    ),
-    "advantage": choice(
-        {"group": _advantage("True"), "centred": _advantage("False")},
-        lacks("verl", "see algorithm.adv_estimator for the estimators that it has"),
-    ),
-    "correction": choice(
-        {
-            "none": (Spelled(f"{_CORRECTION}.rollout_is", "null"),),
-            "tis_token": _truncated("token"),
-            "tis_sequence": _truncated("sequence"),
-        },
-        lacks("verl", f"see {_CORRECTION} for the corrections that it has"),
-    ),
-    "correction_cap": same(f"{_CORRECTION}.rollout_is_threshold"),
-    "old_logprobs": choice(
-        {
-            "recompute": (Spelled(f"{_CORRECTION}.bypass_mode", "False"),),
-            "sampler": (Spelled(f"{_CORRECTION}.bypass_mode", "True"),),
-        },
-        lacks("verl", f"use {_CORRECTION}.bypass_mode"),
-    ),
-    "dynamic_sampling": choice(
-        {
-            True: (
-                Spelled(
-                    "algorithm.filter_groups.enable",
-                    "True",
-                    "check that your trainer reads it: the DAPO recipe of verl-recipe does",
+def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
+    return setting if settings.get(f"{ACTOR}.use_kl_loss") is True else 0.0
+
+
+KNOBS = KnobTable(
+    title="verl",
+    syntax=Syntax(capital_booleans=True),
+    mappings=(
+        KnobMapping(
+            "loss",
+            f"{ACTOR}.policy_loss.loss_mode",
+            values={"ppo_clip": "vanilla", "gspo": _GSPO, "gspo_token": _GSPO},
+            read={
+                "gspo": "gspo",
+                "geo_mean": "gmpo",
+                "dppo_tv": "dppo_binary_tv",
+                "dppo_kl": "dppo_binary_kl",
+                **{mode: mode for mode in ("cispo", "sapo", "clip_cov", "kl_cov")},
+            },
+            write=Unsupported(f"see {ACTOR}.policy_loss.loss_mode for the available variants"),
+            default="vanilla",
+        ),
+        KnobMapping("clip_low", f"{ACTOR}.clip_ratio_low", other_keys=(f"{ACTOR}.clip_ratio",)),
+        KnobMapping("clip_high", f"{ACTOR}.clip_ratio_high", other_keys=(f"{ACTOR}.clip_ratio",)),
+        KnobMapping(
+            "aggregation",
+            f"{ACTOR}.loss_agg_mode",
+            values={
+                "sequence-mean": "seq-mean-token-mean",
+                "token-mean": "token-mean",
+                "constant": _constant,
+            },
+            read={
+                "seq-mean-token-sum": "sequence-mean-token-sum",
+                "seq-mean-token-sum-norm": "constant",
+            },
+            write=Unsupported("use loss_agg_mode=token-mean, the mean over all tokens of the batch"),
+            default="token-mean",
+        ),
+        KnobMapping(
+            "advantage",
+            "algorithm.adv_estimator",
+            values={
+                "group": {
+                    "algorithm.adv_estimator": "grpo",
+                    "algorithm.norm_adv_by_std_in_grpo": True,
+                },
+                "centred": {
+                    "algorithm.adv_estimator": "grpo",
+                    "algorithm.norm_adv_by_std_in_grpo": False,
+                },
+            },
+            read=_read_advantage,
+            write=Unsupported("see algorithm.adv_estimator for the available estimators"),
+        ),
+        KnobMapping(
+            "correction",
+            f"{CORRECTION}.rollout_is",
+            values={
+                "none": {f"{CORRECTION}.rollout_is": "null"},
+                "tis_token": _truncation("token"),
+                "tis_sequence": _truncation("sequence"),
+            },
+            read={"token": "tis_token", "sequence": "tis_sequence"},
+            write=Unsupported(f"see {CORRECTION} for the available corrections"),
+        ),
+        KnobMapping("correction_cap", f"{CORRECTION}.rollout_is_threshold"),
+        KnobMapping(
+            "old_logprobs",
+            f"{CORRECTION}.bypass_mode",
+            reads=False,
+            values={"recompute": False, "sampler": True},
+        ),
+        KnobMapping(
+            "dynamic_sampling",
+            "algorithm.filter_groups.enable",
+            values={
+                True: {
+                    "algorithm.filter_groups.enable": WithNote(
+                        True,
+                        "check that your trainer reads it: the DAPO recipe of verl-recipe does",
+                    ),
+                    "algorithm.filter_groups.metric": "acc",
+                },
+                False: False,
+            },
+            read=as_is,
+        ),
+        KnobMapping(
+            "overlong",
+            f"{_BUFFER}.enable",
+            reads=False,
+            values={
+                "none": False,
+                "mask": Unsupported(
+                    "truncated responses cannot be masked in the loss; use the soft punishment"
                 ),
-                Spelled("algorithm.filter_groups.metric", "acc"),
+                "soft-punishment": _soft_overlong,
+            },
+        ),
+        KnobMapping("overlong_buffer", f"{_BUFFER}.len", reads=False),
+        KnobMapping(
+            "kl_coefficient",
+            f"{ACTOR}.kl_loss_coef",
+            values={0.0: {f"{ACTOR}.use_kl_loss": False}},
+            enabled_by={f"{ACTOR}.use_kl_loss": WithNote(True, "loads the reference model")},
+            read=_read_kl,
+        ),
+        KnobMapping("entropy_coefficient", f"{ACTOR}.entropy_coeff"),
+        KnobMapping("learning_rate", f"{ACTOR}.optim.lr"),
+        KnobMapping("temperature", f"{ROLLOUT}.temperature"),
+        KnobMapping("group_size", f"{ROLLOUT}.n"),
+        KnobMapping("prompts_per_batch", "data.train_batch_size"),
+        KnobMapping(
+            "updates_per_batch",
+            f"{ACTOR}.ppo_mini_batch_size",
+            write=Quotient(("prompts_per_batch",), "counts prompts"),
+            read=_read_updates,
+        ),
+        KnobMapping("max_length", "data.max_response_length"),
+        KnobMapping(
+            "routing_replay",
+            values={
+                "none": _replay("disabled", of_rollout=False),
+                "R2": _replay("R2", of_rollout=False),
+                "R3": _replay("R3", of_rollout=True),
+            },
+        ),
+        KnobMapping(
+            "sampler_sync_every",
+            write=NothingToSet(
+                "the synchronous trainer syncs before every rollout; for the asynchronous trainer, "
+                "limit staleness with trainer.v1.sampler.max_off_policy_threshold"
             ),
-            False: (Spelled("algorithm.filter_groups.enable", "False"),),
-        },
-        lacks("verl", "use algorithm.filter_groups"),
+        ),
     ),
-    "overlong": choice(
-        {
-            "none": (Spelled(f"{_BUFFER}.enable", "False"),),
-            "mask": lacks(
-                "verl", "no loss mask for truncated responses; use the soft punishment instead"
-            ),
-            "soft-punishment": _soft_overlong,
-        },
-        lacks("verl", "use the reward manager dapo"),
+    engine_settings=(
+        KnobMapping("sampler_dtype", f"{ROLLOUT}.dtype"),
+        KnobMapping(
+            "learner_dtype",
+            f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype",
+            values=SHORT_DTYPES,
+            note="with Megatron: actor.megatron.dtype, which has no float32",
+        ),
+        KnobMapping(
+            "float32_head",
+            f"+{ROLLOUT}.engine_kwargs.sglang.enable_fp32_lm_head",
+            note="only with SGLang",
+        ),
+        KnobMapping("sampler_tensor_parallel", f"{ROLLOUT}.tensor_model_parallel_size"),
+        KnobMapping("unquantized_sampler", f"{ROLLOUT}.quantization", write="null"),
+        KnobMapping(
+            "unquantized_cache",
+            f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype",
+            write="auto",
+            note="or .sglang",
+        ),
+        KnobMapping(
+            "whole_distribution", write={f"{ROLLOUT}.top_p": "1.0", f"{ROLLOUT}.top_k": "-1"}
+        ),
+        KnobMapping("processed_logprobs", f"{ROLLOUT}.logprobs_mode", write="processed_logprobs"),
+        KnobMapping("no_prefix_cache", f"{ROLLOUT}.enable_prefix_caching", write=False),
+        KnobMapping(
+            "balanced_routers",
+            f"{_MEGATRON}.moe_aux_loss_coeff",
+            enabled_by={
+                f"{_MEGATRON}.moe_router_load_balancing_type": WithNote(
+                    "aux_loss", "only with Megatron"
+                )
+            },
+        ),
     ),
-    "overlong_buffer": same(f"{_BUFFER}.len"),
-    "kl_coefficient": _kl,
-    "entropy_coefficient": same(f"{_ACTOR}.entropy_coeff"),
-    "learning_rate": same(f"{_ACTOR}.optim.lr"),
-    "temperature": same(f"{_ROLLOUT}.temperature"),
-    "group_size": same(f"{_ROLLOUT}.n"),
-    "prompts_per_batch": same("data.train_batch_size"),
-    "updates_per_batch": _updates,
-    "max_length": same("data.max_response_length"),
-    "routing_replay": choice(
-        {
-            "none": _replay("disabled", "False"),
-            "R2": _replay("R2", "False"),
-            "R3": _replay("R3", "True"),
-        },
-        lacks("verl", f"see {_ACTOR}.megatron.router_replay.mode"),
-    ),
-    "sampler_sync_every": fixed(
-        "the synchronous trainer syncs before every rollout; for the asynchronous one bound the "
-        "staleness with trainer.v1.sampler.max_off_policy_threshold"
-    ),
-}
-
-_MEGATRON = f"+{_ACTOR}.megatron.override_transformer_config"
-
-ENGINES: Table = {
-    "sampler_dtype": same(f"{_ROLLOUT}.dtype"),
-    "learner_dtype": short_dtype(
-        f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype",
-        "with Megatron actor.megatron.dtype, which has no float32",
-    ),
-    "float32_head": always(
-        Spelled(f"+{_ROLLOUT}.engine_kwargs.sglang.enable_fp32_lm_head", "True", "SGLang alone")
-    ),
-    "sampler_tensor_parallel": same(f"{_ROLLOUT}.tensor_model_parallel_size"),
-    "unquantised_sampler": always(Spelled(f"{_ROLLOUT}.quantization", "null")),
-    "unquantised_cache": always(
-        Spelled(f"+{_ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype", "auto", "or .sglang")
-    ),
-    "whole_distribution": always(
-        Spelled(f"{_ROLLOUT}.top_p", "1.0"), Spelled(f"{_ROLLOUT}.top_k", "-1")
-    ),
-    "processed_logprobs": always(Spelled(f"{_ROLLOUT}.logprobs_mode", "processed_logprobs")),
-    "no_prefix_cache": always(Spelled(f"{_ROLLOUT}.enable_prefix_caching", "False")),
-    "balanced_routers": lambda setting, _: (
-        Spelled(f"{_MEGATRON}.moe_router_load_balancing_type", "aux_loss", "Megatron alone"),
-        Spelled(f"{_MEGATRON}.moe_aux_loss_coeff", written(setting)),
-    ),
-}
+)

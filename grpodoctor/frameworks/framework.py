@@ -1,0 +1,143 @@
+"""A training framework: how its logs are recognized, and what its keys and settings mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from grpodoctor.frameworks.key_meaning import (
+    KeyMeaning,
+    fill_placeholders,
+    is_distinctive,
+    normalized,
+    pattern_of,
+    vagueness,
+)
+from grpodoctor.frameworks.knob_mapping import KnobTable
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.vocabulary.knobs import Setting
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A training framework; the `metrics` module of its folder defines one as `FRAMEWORK`."""
+
+    name: str
+    """As `--format` and `--framework` take it."""
+    title: str
+    meanings: tuple[KeyMeaning, ...] = ()
+    """What its log keys mean; empty for the bundled trainer, which logs canonical metrics."""
+    knobs: KnobTable = field(
+        default_factory=lambda: KnobTable(title="", mappings=(), engine_settings=())
+    )
+    """How its settings are read and written; empty if they are unknown."""
+    signature: tuple[str | tuple[str, ...], ...] = ()
+    """Keys, as in `KeyMeaning.key`, that no other framework logs. A tuple holds common keys that
+    identify the framework only if all of them are logged."""
+    prefixes: tuple[str, ...] = ()
+    """What loggers put before every key, such as `train/`, in the order to try."""
+    row_keys: RowKeys = field(default_factory=RowKeys)
+    defaults: Mapping[str, Setting] = field(default_factory=dict)
+    """Values of settings in `KeyMeaning.when` for logs that do not give them."""
+    version_key: str = ""
+    """Key of a config or log row that holds the framework's version."""
+    first_step: int = 1
+    """The number of the first training step."""
+    infer_settings: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
+    """Infers settings from the values of the first rows; their keys are bare."""
+    how_to_dump: str = ""
+    """The setting that makes it dump rollouts; empty if it always or never does."""
+    builds_on: tuple[str, ...] = ()
+    """Frameworks whose keys it logs as well. A log with keys of both is this framework's."""
+    aliases: tuple[str, ...] = ()
+    """Other names, such as programs that write the same log: Unsloth writes TRL's."""
+
+    def bare_key(self, key: str) -> str:
+        """A logged key without the logger's prefix, with the separators of the table."""
+        if self.knows(key):
+            return key
+        for prefix in self.prefixes:
+            if key.startswith(prefix) and self.knows(key[len(prefix) :]):
+                return key[len(prefix) :]
+        return self._with_separators(key) or key
+
+    def _with_separators(self, key: str) -> str | None:
+        """The key of the table whose separators a spreadsheet or a database has replaced.
+
+        `actor_entropy` is `actor/entropy` if the table has no other key of that form.
+        """
+        if "/" in key:
+            return None
+        plain = normalized(key)
+        for prefix in ("", *(normalized(prefix) + "_" for prefix in self.prefixes)):
+            rest = plain.removeprefix(prefix) if plain.startswith(prefix) else ""
+            exact = self._by_plain_key.get(rest, ())
+            if exact:
+                return next(iter(exact)) if len(exact) == 1 else None
+        matches = [
+            (vagueness(template), -len(template), fill_placeholders(template, match))
+            for pattern, template in self._plain_patterns
+            if (match := pattern.fullmatch(plain))
+        ]
+        return min(matches)[2] if matches else None
+
+    def knows(self, key: str) -> bool:
+        """Whether the table has a bare key."""
+        return any(pattern.fullmatch(key) for pattern in self._key_patterns)
+
+    def signatures_in(self, keys: Collection[str]) -> list[str]:
+        """The parts of the signature among bare keys; combinations of keys count once in all."""
+        single = [
+            key for key in keys if any(pattern.fullmatch(key) for pattern in self._signatures)
+        ]
+        combined = [
+            " + ".join(part)
+            for part in self.signature
+            if not isinstance(part, str) and all(key in keys for key in part)
+        ]
+        return single + combined[:1]
+
+    def meanings_of(self, key: str) -> list[tuple[KeyMeaning, re.Match[str]]]:
+        """The rows whose first key matches a bare key, with the match of their placeholders.
+
+        If several rows match, only the most specific ones count.
+        """
+        pairs = [
+            (meaning, match)
+            for pattern, meaning in self._by_first_key
+            if (match := pattern.fullmatch(key))
+        ]
+        lowest = min((vagueness(meaning.keys[0]) for meaning, _ in pairs), default=0)
+        return [pair for pair in pairs if vagueness(pair[0].keys[0]) == lowest]
+
+    @cached_property
+    def _by_first_key(self) -> list[tuple[re.Pattern[str], KeyMeaning]]:
+        return [(pattern_of(meaning.keys[0]), meaning) for meaning in self.meanings]
+
+    @cached_property
+    def _key_patterns(self) -> list[re.Pattern[str]]:
+        return [pattern_of(key) for key in self._table_keys()]
+
+    @cached_property
+    def _signatures(self) -> list[re.Pattern[str]]:
+        return [pattern_of(key) for key in self.signature if isinstance(key, str)]
+
+    @cached_property
+    def _by_plain_key(self) -> dict[str, set[str]]:
+        by_plain: dict[str, set[str]] = {}
+        for key in self._table_keys():
+            if "<" not in key:
+                by_plain.setdefault(normalized(key), set()).add(key)
+        return by_plain
+
+    @cached_property
+    def _plain_patterns(self) -> list[tuple[re.Pattern[str], str]]:
+        templates = {key for key in self._table_keys() if "<" in key}
+        return [
+            (pattern_of(key, plain=True), key) for key in sorted(templates) if is_distinctive(key)
+        ]
+
+    def _table_keys(self) -> Iterator[str]:
+        return (key for meaning in self.meanings for key in meaning.keys)

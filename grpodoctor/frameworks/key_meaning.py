@@ -1,0 +1,122 @@
+"""What the keys of a framework's log mean, as rows of a table.
+
+A row names the canonical metric that a key holds and states what the key's name does not: unit,
+estimator, denominator, mask and the policies compared. A key has several rows if its meaning
+changed with a version or depends on the loss. A key that does not hold what its name suggests
+states so in `caveat`; it maps to no metric if it holds none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from grpodoctor.vocabulary.knobs import Setting
+
+Formula = Literal["as-is", "one-minus", "negated", "sum", "difference", "product", "ratio", "log"]
+
+FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
+    "as-is": lambda values: values[0],
+    "one-minus": lambda values: 1 - sum(values),
+    "negated": lambda values: -values[0],
+    "sum": sum,
+    "difference": lambda values: values[0] - sum(values[1:]),
+    "product": math.prod,
+    "ratio": lambda values: values[0] / values[1] if values[1] else math.nan,
+    "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
+}
+"""How the canonical value follows from the logged ones, before the factor.
+
+They must accept any numbers. `math.fsum` raises if infinities meet or a sum overflows.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyMeaning:
+    """One row: what a key, or several keys together, mean."""
+
+    key: str | tuple[str, ...]
+    """As logged, without the logger's prefix. `<name>` stands for any text without a slash,
+    `<path>` for any text; `metric` may use the same placeholders. Several keys are combined by
+    `formula`, and all of them must be logged."""
+    metric: str = ""
+    """Canonical metric; empty if the key holds none."""
+    formula: Formula = "as-is"
+    factor: float = 1.0
+    """Converts the logged unit to the canonical one: 0.01 for a percentage."""
+    unit: str = ""
+    """The logged unit, if it differs from the canonical one."""
+    over: str = ""
+    """The denominator and the order of averaging: tokens of a micro-batch, then ranks."""
+    estimator: str = ""
+    mask: str = ""
+    """Tokens or responses that are left out, and the stage at which the rest was filtered."""
+    policies: str = ""
+    """The policies compared, in the notation of the vocabulary."""
+    when: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    """The framework's settings under which the row holds; all of them must match. An unknown
+    setting has its default value, if the framework's table gives one."""
+    since: str = ""
+    """First version with this meaning; empty if it always had it."""
+    until: str = ""
+    """First version without this meaning; empty if the latest version has it."""
+    always: bool = False
+    """Whether every log since that version has the key, so that its absence dates a log."""
+    structural_zero: str = ""
+    """Why a zero carries no information with one update per batch; the reading is then not
+    applicable."""
+    caveat: str = ""
+    """How the value differs from what the key's name suggests."""
+    how_to_log: str = ""
+    """The setting that makes the framework log the key, if it does not by default."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys of the row."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+
+_PLACEHOLDER = re.compile(r"<([a-z_]+)>")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+def vagueness(key: str) -> int:
+    """How much of a key its placeholders leave open; `<path>` counts more than many `<name>`s."""
+    parts = _PLACEHOLDER.findall(key)
+    return sum(100 if part == "path" else 1 for part in parts)
+
+
+def is_distinctive(key: str) -> bool:
+    """Whether a key with placeholders can be recognized after its separators were replaced."""
+    return len(_PLACEHOLDER.sub("", key)) >= 5 and not key.startswith("<")
+
+
+def normalized(text: str) -> str:
+    """A key in lower case with an underscore for every separator."""
+    return _SEPARATORS.sub("_", text.lower()).strip("_")
+
+
+def pattern_of(key: str, *, plain: bool = False) -> re.Pattern[str]:
+    """A pattern that matches the logged keys of a row; its placeholders become named groups.
+
+    Args:
+        key: as in `KeyMeaning.key`.
+        plain: match keys that went through `normalized`.
+    """
+    parts = _PLACEHOLDER.split(key)
+    if plain:
+        parts[::2] = [_SEPARATORS.sub("_", part.lower()) for part in parts[::2]]
+    text = "".join(
+        re.escape(part) if index % 2 == 0 else f"(?P<{part}>{'.+' if part == 'path' else '[^/]+'})"
+        for index, part in enumerate(parts)
+    )
+    return re.compile(text)
+
+
+def fill_placeholders(text: str, match: re.Match[str]) -> str:
+    """A metric or key of a row with the values that its placeholders have in the logged key."""
+    groups = match.groupdict()
+    return _PLACEHOLDER.sub(lambda hole: groups.get(hole[1], hole[0]), text)

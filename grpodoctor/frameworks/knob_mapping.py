@@ -1,0 +1,315 @@
+"""How a framework reads and writes the canonical knobs: one row for each knob that it has.
+
+A row of `KnobTable.mappings` gives the framework's key for a knob, how its value in a run's config
+becomes the knob's value, and how the knob's value is written for the user. For example:
+
+    KnobMapping("clip_high", "epsilon_high")
+    KnobMapping("overlong", "overlong_filter", values={"none": False, "mask": True})
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.vocabulary.knobs import KNOBS, Setting
+
+Settings = Mapping[str, Setting]
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingLine:
+    """One line of a framework's configuration."""
+
+    key: str
+    """The framework's key or flag; empty if there is nothing to set."""
+    value: str
+    """The value as the framework expects it; empty for a bare flag."""
+    note: str = ""
+    """A remark on the setting; without a key, why there is nothing to set and what to do instead."""
+
+    @property
+    def line(self) -> str:
+        """Key and value as the user types them; the note if there is no key."""
+        if not self.key:
+            return self.note
+        separator = " " if self.key.startswith("--") else "="
+        return f"{self.key}{separator}{self.value}" if self.value else self.key
+
+
+class Raw(str):
+    """A value that is written without quotes: an expression, or a number with its digits."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WithNote:
+    """A framework's value, and a remark on it for the user."""
+
+    value: Setting
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToSet:
+    """The framework already does this, or a setting must be removed; the note says which."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """The framework has no such setting."""
+
+    instead: str
+    """What the user can do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """The framework sets a size: the product of other knobs divided by this one."""
+
+    dividend: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The framework sets a size: this knob times another one."""
+
+    factor: str
+    note: str = ""
+
+
+Lines = Mapping[str, Setting | WithNote]
+"""Several settings at once: the framework's keys and values."""
+Writer = Callable[[Setting, Settings], tuple[SettingLine, ...]]
+"""Writes a value, given all knobs that are in force after the change."""
+Reader = Callable[[Setting, Settings], Setting | None]
+"""Turns a framework's value, given all settings of the config, into the knob's value; None if the
+knob's value does not follow from them."""
+Written = Setting | WithNote | NothingToSet | Unsupported | Quotient | Product | Lines | Writer
+
+SHORT_DTYPES: Mapping[Setting, Written] = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+}
+
+
+def format_setting(setting: Setting) -> str:
+    """A value in the syntax of most config languages: `true`, `16`, `3.3e-07`, `token-mean`."""
+    if isinstance(setting, bool):
+        return str(setting).lower()
+    return f"{setting:.10g}" if isinstance(setting, float) else str(setting)
+
+
+def known_or(knobs: Settings, name: str, placeholder: str) -> str:
+    """The value of another knob as text, or a placeholder if it is unknown."""
+    return format_setting(knobs[name]) if name in knobs else placeholder
+
+
+def as_is(setting: Setting, _: Settings) -> Setting:
+    """A reader for settings that have the knob's own values."""
+    return setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syntax:
+    """How a framework's users type keys and values."""
+
+    prefix: str = ""
+    """Written before a key: `--`."""
+    dashes: bool = False
+    """Underscores of a key become dashes on the command line."""
+    bare_flags: bool = False
+    """True is a flag without a value, and false is the absence of that flag."""
+    capital_booleans: bool = False
+    """`True` and `False`, as in Python."""
+    quotes: bool = False
+    """Texts stand in double quotes."""
+
+    def flag(self, key: str) -> str:
+        """A key of the config as the user types it."""
+        return self.prefix + (key.replace("_", "-") if self.dashes else key)
+
+    def line(self, key: str, value: Setting | WithNote, note: str = "") -> SettingLine:
+        """A key and a value as the user types them."""
+        if isinstance(value, WithNote):
+            value, note = value.value, value.note
+        if self.bare_flags and isinstance(value, bool):
+            if value:
+                return SettingLine(self.flag(key), "", note)
+            return SettingLine("", "", f"omit {self.flag(key)}")
+        return SettingLine(self.flag(key), self._text(value), note)
+
+    def _text(self, value: Setting) -> str:
+        if isinstance(value, bool) and self.capital_booleans:
+            return str(value)
+        if isinstance(value, str) and self.quotes and not isinstance(value, Raw):
+            return f'"{value}"'
+        return format_setting(value)
+
+
+@dataclass(frozen=True, slots=True)
+class KnobMapping:
+    """How one framework reads and writes one knob, or one of `ENGINE_SETTINGS`."""
+
+    knob: str
+    key: str = ""
+    """The framework's key, dotted as in its config file; empty if no single key holds the knob."""
+    _: KW_ONLY
+    values: Mapping[Setting, Written] = field(default_factory=dict)
+    """What the framework has for single values of the knob. Plain values are read back as well."""
+    write: Written | None = None
+    """How all other values are written; None: the knob's own value under `key`."""
+    read: Mapping[Setting, Setting] | Reader | None = None
+    """How a value in a config is read: a function, or a mapping from the framework's values that
+    adds to `values`. None: by `values`, or as it is if there are none."""
+    reads: bool = True
+    """Whether a config is read for this knob."""
+    other_keys: tuple[str, ...] = ()
+    """Keys to read if `key` is missing: older names, or one key for several knobs."""
+    default: Setting | None = None
+    """The framework's default value; None if it is not certain."""
+    enabled_by: Lines = field(default_factory=dict)
+    """Settings that must be written before this one."""
+    note: str = ""
+    """A remark for the user on every written value."""
+
+    def read_from(self, settings: Settings) -> Setting | None:
+        """The knob's value in a config; None if the config does not say, or not a valid one."""
+        if not self.key or not self.reads:
+            return None
+        for key in (self.key, *self.other_keys):
+            setting = _number_or_text(settings.get(key, self.default))
+            value = None if setting is None else self._knob_value(setting, settings)
+            if value is not None and _is_valid(self.knob, value):
+                return value
+        return None
+
+    def _knob_value(self, setting: Setting, settings: Settings) -> Setting | None:
+        if callable(self.read):
+            return self.read(setting, settings)
+        by_value = {**self._reversed_values(), **(self.read or {})}
+        return by_value.get(setting) if by_value else setting
+
+    def _reversed_values(self) -> dict[Setting, Setting]:
+        pairs = (
+            (written.value if isinstance(written, WithNote) else written, value)
+            for value, written in self.values.items()
+        )
+        return {text: value for text, value in pairs if isinstance(text, bool | int | float | str)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnobTable:
+    """All knobs of a framework."""
+
+    title: str
+    """The framework's name in messages."""
+    mappings: tuple[KnobMapping, ...]
+    engine_settings: tuple[KnobMapping, ...]
+    """Rows for `ENGINE_SETTINGS`; they are written, never read."""
+    syntax: Syntax = field(default_factory=Syntax)
+
+    def read(self, settings: Settings) -> dict[str, Setting]:
+        """The knobs that a run's config sets; values out of bounds are left out."""
+        values = {mapping.knob: mapping.read_from(settings) for mapping in self.mappings}
+        return {knob: value for knob, value in values.items() if value is not None}
+
+    def reads_any_of(self, settings: Settings) -> bool:
+        """Whether a config has a key of a knob."""
+        return not self._keys.isdisjoint(settings)
+
+    def lines(self, knob: str, setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+        """The lines that give a knob a value.
+
+        Args:
+            knob: a canonical knob, or one of `ENGINE_SETTINGS`.
+            setting: its new value.
+            knobs: all knobs in force after the change.
+
+        Raises:
+            KeyError: if there is no such knob.
+        """
+        return tuple(self._lines(self._rows[knob], setting, knobs))
+
+    def __contains__(self, knob: object) -> bool:
+        return knob in self._rows
+
+    @cached_property
+    def _rows(self) -> dict[str, KnobMapping]:
+        return {row.knob: row for row in (*self.mappings, *self.engine_settings)}
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        rows = [row for row in self.mappings if row.key and row.reads]
+        return frozenset(key for row in rows for key in (row.key, *row.other_keys))
+
+    def _lines(self, row: KnobMapping, setting: Setting, knobs: Settings) -> Iterator[SettingLine]:
+        written = row.values.get(setting, row.write)
+        if isinstance(written, NothingToSet):
+            yield SettingLine("", "", written.note)
+        elif isinstance(written, Unsupported):
+            note = f"{self.title} has no such setting: {written.instead}"
+            yield SettingLine("", "", note)
+        elif isinstance(written, Mapping):
+            for key, value in written.items():
+                yield self.syntax.line(key, value)
+        elif callable(written):
+            yield from written(setting, knobs)
+        else:
+            for key, value in row.enabled_by.items():
+                yield self.syntax.line(key, value)
+            yield self.syntax.line(row.key, _value(written, setting, knobs), row.note)
+
+
+def _value(
+    written: Setting | WithNote | Quotient | Product | None, setting: Setting, knobs: Settings
+) -> Setting | WithNote:
+    if isinstance(written, Quotient):
+        return WithNote(_divided(written, setting, knobs), written.note)
+    if isinstance(written, Product):
+        return WithNote(_multiplied(written, setting, knobs), written.note)
+    return setting if written is None else written
+
+
+def _divided(written: Quotient, setting: Setting, knobs: Settings) -> Setting:
+    product = 1.0
+    for name in written.dividend:
+        factor = knobs.get(name)
+        if not isinstance(factor, int | float):
+            formula = " x ".join(name.replace("_", " ") for name in written.dividend)
+            return Raw(f"<{formula} / {format_setting(setting)}>")
+        product *= factor
+    size = product / setting if isinstance(setting, int | float) and setting else product
+    return round(size)
+
+
+def _multiplied(written: Product, setting: Setting, knobs: Settings) -> Setting:
+    factor = knobs.get(written.factor)
+    if isinstance(factor, int | float) and isinstance(setting, int | float):
+        return round(setting * factor)
+    return Raw(f"<{format_setting(setting)} x {written.factor.replace('_', ' ')}>")
+
+
+def _number_or_text(setting: Setting | None) -> Setting | None:
+    """The number in a text: YAML reads `1e-6` as text."""
+    if isinstance(setting, str) and len(setting) <= 40 and _NUMBER.fullmatch(setting):
+        return float(setting)
+    return setting
+
+
+def _is_valid(knob: str, value: Setting) -> bool:
+    try:
+        KNOBS[knob].check(value)
+    except ConfigError:
+        return False
+    return True
