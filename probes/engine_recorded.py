@@ -38,7 +38,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Responses,
     Sequences,
 )
-from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named, dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
 from grpodoctor.runs.rollout_dumps.shards import plan
 from grpodoctor.support.directory_walk import files_below
 

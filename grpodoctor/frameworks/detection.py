@@ -42,9 +42,7 @@ def guess_frameworks(keys: Collection[str]) -> list[Guess]:
     many of the keys. Frameworks that use none of the keys are left out.
     """
     guesses = [_guess(framework, keys) for framework in logging_frameworks()]
-    outranked = {
-        name for guess in guesses if guess.signature for name in guess.framework.builds_on
-    }
+    outranked = {name for guess in guesses if guess.signature for name in guess.framework.builds_on}
     possible = (
         guess
         for guess in guesses

@@ -33,6 +33,12 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
 They must accept any numbers. `math.fsum` raises if infinities meet or a sum overflows.
 """
 
+RATIO_IS_ONE = (
+    "with one update per batch the old log-probabilities are the learner's own, so every "
+    "importance ratio is 1"
+)
+"""Why clip fractions and KL to the old policy are zero by construction."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMeaning:

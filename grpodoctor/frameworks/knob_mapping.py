@@ -31,7 +31,7 @@ class SettingLine:
     value: str
     """The value as the framework expects it; empty for a bare flag."""
     note: str = ""
-    """A remark on the setting; without a key, why there is nothing to set and what to do instead."""
+    """A remark on the setting. Without a key: why there is nothing to set, what to do instead."""
 
     @property
     def line(self) -> str:
@@ -142,7 +142,8 @@ class Syntax:
     def line(self, key: str, value: Setting | WithNote, note: str = "") -> SettingLine:
         """A key and a value as the user types them."""
         if isinstance(value, WithNote):
-            value, note = value.value, value.note
+            note = value.note
+            value = value.value
         if self.bare_flags and isinstance(value, bool):
             if value:
                 return SettingLine(self.flag(key), "", note)

@@ -18,9 +18,7 @@ GENERIC = "generic"
 @lru_cache(maxsize=1)
 def all_frameworks() -> tuple[Framework, ...]:
     """Every framework, sorted by name."""
-    frameworks: list[Framework] = [
-        module.FRAMEWORK for module in modules_below(folder, "metrics")
-    ]
+    frameworks: list[Framework] = [module.FRAMEWORK for module in modules_below(folder, "metrics")]
     return tuple(sorted(frameworks, key=lambda framework: framework.name))
 
 

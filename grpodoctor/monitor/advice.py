@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpodoctor.frameworks.spelling import Spelled, spell
+from grpodoctor.frameworks.knob_mapping import SettingLine
+from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.vocabulary.knobs import Setting
@@ -21,7 +22,7 @@ class Advice:
     applicability: str
     change: Mapping[str, Setting]
     """Knob to new setting; empty if a person has to act, or if there is nothing to change."""
-    spelling: tuple[Spelled, ...]
+    spelling: tuple[SettingLine, ...]
     """The change in the framework's own keys, or instructions for a person."""
 
     def to_json(self) -> dict[str, Any]:
@@ -58,8 +59,8 @@ def advice_for(remedy_id: str, knobs: Mapping[str, Setting], framework: str) -> 
 
 def _spelling(
     remedy: Remedy, change: Mapping[str, Setting], knobs: Mapping[str, Setting], framework: str
-) -> tuple[Spelled, ...]:
+) -> tuple[SettingLine, ...]:
     if not change and remedy.how:
-        settings = spell(remedy.restart_with, framework)
-        return (Spelled("", "", remedy.how), *(setting for setting in settings if setting.key))
-    return tuple(spell(change, framework, knobs))
+        settings = framework_settings(remedy.restart_with, framework)
+        return (SettingLine("", "", remedy.how), *(setting for setting in settings if setting.key))
+    return tuple(framework_settings(change, framework, knobs))

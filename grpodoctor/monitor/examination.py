@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpodoctor.frameworks.translation import Gaps
+from grpodoctor.frameworks.translation import UnusedKeys
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
@@ -87,15 +87,15 @@ class Examination:
         self.damage_total += len(damage) if total is None else total
         self.damage += damage[: MAX_DAMAGE - len(self.damage)]
 
-    def note_gaps(self, gaps: Gaps) -> None:
+    def note_unused_keys(self, unused: UnusedKeys) -> None:
         """Replace the notes about the keys of a framework's log that are not used."""
-        self._unmapped = tuple(sorted(gaps.unmapped))
-        refused = [f"{key} is not used: {reason}" for key, reason in sorted(gaps.refused.items())]
-        undecided = [
+        self._unmapped = tuple(sorted(unused.unmapped))
+        rejected = [f"{key} is not used: {why}" for key, why in sorted(unused.rejected.items())]
+        ambiguous = [
             f"{key} is not used: its meaning depends on {setting}"
-            for key, setting in sorted(gaps.undecided.items())
+            for key, setting in sorted(unused.ambiguous.items())
         ]
-        self._gap_notes = refused + undecided
+        self._gap_notes = rejected + ambiguous
 
     @property
     def last_time(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpodoctor.frameworks.spelling import framework_of
+from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.rules import catalogue
@@ -51,7 +51,7 @@ def replay(
         ConfigError: if a selector matches no rule, or the framework is unknown.
     """
     if framework is not None:
-        framework = framework_of(framework)
+        framework = configurable_framework_named(framework).name
     rules = catalogue.select(catalogue.all_rules(), select, ignore)
     run = open_run(path, options)
     examination = Examination(path, run.manifest, rules)
@@ -68,5 +68,5 @@ def replay(
     readings = len(examination.engine.chart.series("reward/mean"))
     too_short = short_run_note(readings, examination.steps)
     examination.notes += [*run.notes, too_short] if too_short else run.notes
-    examination.note_gaps(run.gaps)
+    examination.note_unused_keys(run.unused_keys)
     return report_data(examination, framework, run.follower.rollouts)

@@ -147,7 +147,7 @@ class Session:
         self.examination.notes += poll.notes
         self.examination.note_damage(poll.damage)
         if isinstance(self._follower, FrameworkFollower) and self._follower.translator is not None:
-            self.examination.note_gaps(self._follower.translator.gaps)
+            self.examination.note_unused_keys(self._follower.translator.unused)
 
     def _observe(self, record: StepRecord) -> list[Change]:
         changes = self.examination.observe(record)

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from grpodoctor.frameworks.logging_advice import feeding
+from grpodoctor.frameworks.logging_advice import how_to_log
 from grpodoctor.rules.base import SEVERITIES, Finding, Need, Rule, Severity, Sighting
 from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
@@ -329,7 +329,7 @@ class Engine:
         more = [*names[1:_OTHERS_TOLD], f"{len(names) - _OTHERS_TOLD} others"]
         told = names[1:] if len(names) <= _OTHERS_TOLD + 1 else more
         others = f" ({' or '.join(told)} will do)" if told else ""
-        key = feeding(self.chart.manifest.framework, names)
+        key = how_to_log(self.chart.manifest.framework, names)
         return f"{advice}{others}" + (f"; {key}" if key else "")
 
     def _was_read(self, name: str) -> bool:

@@ -1,6 +1,6 @@
 """The canonical knobs: the settings of a run that rules read and remedies change.
 
-A framework's own name for a knob stands in `grpodoctor.frameworks.spelling`; here is what it means,
+A framework's own name for a knob stands in `grpodoctor.frameworks.settings`; here is what it means,
 what it may be, and whether a live run can take a change of it between two steps.
 """
 

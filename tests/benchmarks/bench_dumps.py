@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader

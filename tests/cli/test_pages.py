@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from grpodoctor.frameworks.spelling import FRAMEWORKS
+from grpodoctor.frameworks.registry import configurable_frameworks
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.catalogue import all_rules
@@ -81,7 +81,7 @@ def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
     assert [each.line for each in unknown] == [sampler.how]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", [each.name for each in configurable_frameworks()])
 def test_every_remedy_has_its_page_in_every_framework(framework):
     from grpodoctor.cli.commands import remedy as command
     from grpodoctor.cli.options import PageFormat

@@ -1,10 +1,10 @@
-"""What a skipped rule tells its user to log, in the words of the framework that wrote the log."""
+"""What a skipped rule asks its user to log, in the framework's own keys and settings."""
 
 from __future__ import annotations
 
 import pytest
 
-from grpodoctor.frameworks.logging_advice import feeding
+from grpodoctor.frameworks.logging_advice import how_to_log
 from grpodoctor.rules.catalogue import rule_of
 
 
@@ -28,16 +28,16 @@ from grpodoctor.rules.catalogue import rule_of
         ("skyrl", "REW003", "trainer.eval_interval above 0"),
         ("nemo-rl", "REW003", "set grpo.val_period above 0"),
         ("tinker-cookbook", "KLD001", "kl_pre_post_v1: set compute_post_kl=True"),
-        ("verl", "GRP001", "but a rollout dump beside the log does: set trainer.rollout_data_dir"),
-        ("verl", "INS001", "a rollout dump beside the log: set trainer.rollout_data_dir"),
-        ("trl", "INS001", "a rollout dump beside the log: set log_completions=True"),
-        ("slime", "INS001", "a rollout dump beside the log: set --dump-details"),
+        ("verl", "GRP001", "but its rollout dumps contain it: set trainer.rollout_data_dir"),
+        ("verl", "INS001", "a rollout dump alongside the log: set trainer.rollout_data_dir"),
+        ("trl", "INS001", "a rollout dump alongside the log: set log_completions=True"),
+        ("slime", "INS001", "a rollout dump alongside the log: set --dump-details"),
         ("tinker-cookbook", "ENT001", "logs it as optim/entropy"),
     ],
 )
-def test_the_flag_that_makes_it_logged_is_named(framework: str, code: str, said: str) -> None:
+def test_the_setting_that_logs_a_metric_is_named(framework: str, code: str, said: str) -> None:
     need = rule_of(code).inputs[0]
-    assert said in feeding(framework, (need,) if isinstance(need, str) else need)
+    assert said in how_to_log(framework, (need,) if isinstance(need, str) else need)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_the_flag_that_makes_it_logged_is_named(framework: str, code: str, said:
         ("verl", "ENT001", "verl logs it as actor/entropy"),
     ],
 )
-def test_what_is_so_by_default_is_no_condition(framework: str, code: str, key: str) -> None:
+def test_default_settings_are_not_named_as_conditions(framework: str, code: str, key: str) -> None:
     need = rule_of(code).inputs[0]
-    assert feeding(framework, (need,) if isinstance(need, str) else need) == key
+    assert how_to_log(framework, (need,) if isinstance(need, str) else need) == key

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.frameworks.catalogue import all_frameworks, framework_named
-from grpodoctor.frameworks.run_config import flattened, knobs_from, read_file, read_settings
+from grpodoctor.frameworks.registry import framework_named, logging_frameworks
+from grpodoctor.frameworks.run_config import flattened, read_file, read_settings
 from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import open_run
 
@@ -113,13 +113,13 @@ EXPECTED: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
 def test_settings_become_knobs(
     name: str, settings: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    knobs = knobs_from(framework_named(name), dict(flattened(settings)))
+    knobs = framework_named(name).knobs.read(dict(flattened(settings)))
     assert {key: knobs.get(key) for key in expected} == expected
 
 
 def test_every_framework_is_tried_here() -> None:
     tried = {name for name, _, _ in EXPECTED} | {"verl", "generic"}
-    assert {each.name for each in all_frameworks()} <= tried
+    assert {each.name for each in logging_frameworks()} <= tried
 
 
 @pytest.mark.parametrize("name", ["config.yaml", ".hydra/config.yaml"])
@@ -127,7 +127,7 @@ def test_the_configuration_of_verl(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(VERL)
     verl = framework_named("verl")
-    knobs = knobs_from(verl, read_settings(tmp_path, verl))
+    knobs = verl.knobs.read(read_settings(tmp_path, verl))
     assert knobs["learning_rate"] == 1e-6, "YAML takes 1e-6 for text"
     assert knobs["clip_high"] == 0.28
     assert knobs["clip_low"] == 0.2
@@ -241,7 +241,7 @@ def test_what_holds_no_settings_is_one_clear_line(
 
 def test_values_out_of_bounds_are_no_knobs() -> None:
     settings = {"num_generations": 0, "learning_rate": -1.0, "beta": "much", "temperature": 1e9}
-    knobs = knobs_from(framework_named("trl"), settings)
+    knobs = framework_named("trl").knobs.read(settings)
     assert not {"group_size", "learning_rate", "kl_coefficient", "temperature"} & set(knobs)
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.frameworks.catalogue import all_frameworks, framework_named, guesses
-from grpodoctor.frameworks.log_keys import FORMULAS, Formula, Framework
+from grpodoctor.frameworks.detection import guess_frameworks
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.key_meaning import FORMULAS, Formula
+from grpodoctor.frameworks.registry import framework_named, logging_frameworks
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.console import Console
@@ -40,15 +42,15 @@ def number_of(readings: Mapping[str, Reading], metric: str) -> float | None:
     return None if reading is None or isinstance(reading, NotApplicable) else scalar(reading)
 
 
-@pytest.mark.parametrize("framework", all_frameworks(), ids=lambda each: each.name)
+@pytest.mark.parametrize("framework", logging_frameworks(), ids=lambda each: each.name)
 def test_every_row_names_a_metric_and_a_knob_that_exist(framework: Framework) -> None:
     for row in framework.meanings:
         assert not row.metric or metric_of(row.metric) is not None, row
         assert row.formula in FORMULAS
         assert row.factor
         assert (len(row.keys) > 1) == (row.formula in ("sum", "difference", "product", "ratio"))
-    for knob in framework.knobs:
-        assert knob.knob in KNOBS, knob
+    for row in framework.knobs.mappings:
+        assert row.knob in KNOBS, row
 
 
 @pytest.mark.parametrize("name", sorted(LOGGED))
@@ -56,10 +58,10 @@ def test_every_key_that_a_framework_is_known_to_log_is_in_its_table(name: str) -
     framework = framework_named(name)
     keys = [key.replace("~", " ") for key in LOGGED[name].split()]
     assert len(keys) > 20
-    assert [key for key in keys if not framework.knows(framework.bare(key))] == []
+    assert [key for key in keys if not framework.knows(framework.bare_key(key))] == []
 
 
-@pytest.mark.parametrize("framework", all_frameworks(), ids=lambda each: each.name)
+@pytest.mark.parametrize("framework", logging_frameworks(), ids=lambda each: each.name)
 def test_a_signature_is_in_the_table(framework: Framework) -> None:
     for entry in framework.signature:
         for key in (entry,) if isinstance(entry, str) else entry:
@@ -96,7 +98,7 @@ def test_where_the_version_stays_open_nothing_is_claimed() -> None:
     found, translator = read("trl", {"reward_std": 0.5, "step_time": 1.0})
     assert "groups/reward_std" not in found
     assert "reward/std" not in found
-    assert "0.27" in translator.gaps.undecided["reward_std"]
+    assert "0.27" in translator.unused.ambiguous["reward_std"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_where_the_version_stays_open_nothing_is_claimed() -> None:
 def test_the_four_meanings_of_pg_clipfrac_lower(mode: str, metric: str) -> None:
     found, translator = read("verl", {"actor/pg_clipfrac_lower": 0.25}, {MODE: mode})
     assert {name for name in found if name.startswith("clip/")} == ({metric} if metric else set())
-    assert ("actor/pg_clipfrac_lower" in translator.gaps.refused) == (not metric)
+    assert ("actor/pg_clipfrac_lower" in translator.unused.rejected) == (not metric)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_the_estimator_of_verls_kl_loss_is_a_setting(kind: str, metric: str) -> 
 def test_what_is_not_what_it_is_called_is_refused_with_the_reason(framework: str, key: str) -> None:
     found, translator = read(framework, {key: 0.5})
     assert found == {}
-    assert len(translator.gaps.refused[key]) > 8
+    assert len(translator.unused.rejected[key]) > 8
 
 
 def test_ratios_after_the_cap_are_no_raw_ratios() -> None:
@@ -313,14 +315,14 @@ def test_the_users_own_map_goes_before_the_table() -> None:
     ],
 )
 def test_a_table_does_not_win_by_keys_it_has_no_use_for(keys: tuple[str, ...], name: str) -> None:
-    assert guesses(keys)[0].framework.name == name
+    assert guess_frameworks(keys)[0].framework.name == name
 
 
 def test_a_server_of_skyrl_behind_tinker_adds_its_gradient() -> None:
     row = {"env/all/reward/total": 0.5, "progress/done_frac": 0.1, "skyrl.ai/grad_norm": 2.0}
     translator = Translator(framework_named("tinker"))
     assert scalar(translator.readings(row)["optimizer/grad_norm"]) == 2.0
-    assert translator.gaps.unmapped == {}
+    assert translator.unused.unmapped == {}
 
 
 def test_a_mean_is_known_by_any_word_for_it() -> None:
@@ -339,7 +341,7 @@ def test_a_mean_is_known_by_any_word_for_it() -> None:
 def test_what_a_logger_adds_is_not_unmapped() -> None:
     translator = Translator(framework_named("trl"))
     translator.readings({"reward": 0.5, "_runtime": 3.0, "_timestamp": 1.7e9, "mine": 1.0})
-    assert set(translator.gaps.unmapped) == {"mine"}
+    assert set(translator.unused.unmapped) == {"mine"}
 
 
 @pytest.mark.parametrize(
@@ -391,7 +393,7 @@ def test_ms_swift_as_it_was_before_it_split_its_lengths() -> None:
     assert number_of(found, "length/mean") == 74.4
     assert number_of(found, "length/truncated_rate") == 0.1
     assert number_of(found, "reward/component/MathFormat/mean") == 0.2
-    assert translator.gaps.unmapped == {}
+    assert translator.unused.unmapped == {}
 
 
 @pytest.mark.parametrize("formula", sorted(FORMULAS))

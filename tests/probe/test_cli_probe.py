@@ -230,7 +230,7 @@ BAD = {
     ),
     "no framework": (
         ["--sampler", spec(), "--learner", spec(), "--framework", "nobody"],
-        "there is no spelling table for 'nobody'",
+        "unknown framework 'nobody'",
     ),
     "no run": (
         ["--sampler", spec(), "--learner", spec(), "--attach", "/nowhere/run"],

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.records import StepRecord

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-    from grpodoctor.frameworks.log_keys import Framework, Meaning
+    from grpodoctor.frameworks.framework import Framework
+    from grpodoctor.frameworks.key_meaning import KeyMeaning
     from grpodoctor.vocabulary.metrics import Metric
 
 
@@ -34,7 +35,7 @@ def metrics(
     if framework is None:
         _print_vocabulary(output_format)
     else:
-        from grpodoctor.frameworks.catalogue import framework_named
+        from grpodoctor.frameworks.registry import framework_named
 
         _print_framework(framework_named(framework, "--framework"), output_format)
 
@@ -56,7 +57,7 @@ def _print_framework(framework: Framework, output_format: PageFormat) -> None:
     _print(heads, [_meaning_row(each) for each in framework.meanings], output_format)
 
 
-def _meaning_row(meaning: Meaning) -> tuple[str, ...]:
+def _meaning_row(meaning: KeyMeaning) -> tuple[str, ...]:
     keys = f" {meaning.formula} ".join(meaning.keys)
     if len(meaning.keys) == 1 and meaning.formula != "as-is":
         keys = f"{meaning.formula} {keys}"
@@ -67,15 +68,15 @@ def _meaning_row(meaning: Meaning) -> tuple[str, ...]:
     return keys, metric, over, meaning.policies, _condition(meaning), _note(meaning)
 
 
-def _condition(meaning: Meaning) -> str:
+def _condition(meaning: KeyMeaning) -> str:
     parts = [f"{name}={' or '.join(map(str, given))}" for name, given in meaning.when.items()]
     parts += [f"since {meaning.since}"] if meaning.since else []
     parts += [f"before {meaning.until}"] if meaning.until else []
     return ", ".join(parts)
 
 
-def _note(meaning: Meaning) -> str:
-    parts = (meaning.lie, meaning.structural_zero, meaning.how)
+def _note(meaning: KeyMeaning) -> str:
+    parts = (meaning.caveat, meaning.structural_zero, meaning.how_to_log)
     return "; ".join(part for part in parts if part)
 
 

@@ -129,9 +129,9 @@ def probe(
     engine or the input failed; what could be measured is shown all the same.
     """
     if framework is not None:
-        from grpodoctor.frameworks.spelling import framework_of
+        from grpodoctor.frameworks.registry import configurable_framework_named
 
-        framework = framework_of(framework)
+        framework = configurable_framework_named(framework).name
     if attach is not None:
         from grpodoctor.monitor.attached_probes import check_run
 

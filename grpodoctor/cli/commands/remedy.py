@@ -12,7 +12,7 @@ from grpodoctor.cli.pages import json_text, manual_markdown
 from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
-    from grpodoctor.frameworks.spelling import Spelled
+    from grpodoctor.frameworks.knob_mapping import SettingLine
     from grpodoctor.remedies.base import Remedy, Watch
 
 EXAMPLE: dict[str, Setting] = {
@@ -77,9 +77,9 @@ def _entry(remedy: Remedy) -> dict[str, Any]:
 def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from grpodoctor.frameworks.spelling import framework_of
+    from grpodoctor.frameworks.registry import configurable_framework_named
 
-    framework = framework_of(framework)
+    framework = configurable_framework_named(framework).name
     change = remedy.change(EXAMPLE)
     return {
         **_entry(remedy),
@@ -95,13 +95,13 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     }
 
 
-def _spelled(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[Spelled]:
+def _spelled(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[SettingLine]:
     """The change, or what belongs to doing it by hand where the framework has it."""
-    from grpodoctor.frameworks.spelling import spell
+    from grpodoctor.frameworks.settings import framework_settings
 
     if change:
-        return spell(change, framework, EXAMPLE)
-    return [each for each in spell(remedy.restart_with, framework) if each.key]
+        return framework_settings(change, framework, EXAMPLE)
+    return [each for each in framework_settings(remedy.restart_with, framework) if each.key]
 
 
 def _watched(watch: Watch) -> dict[str, Any]:
@@ -127,10 +127,10 @@ def _list_markdown(remedies: tuple[Remedy, ...]) -> str:
 def _change_lines(page: dict[str, Any]) -> list[str]:
     from textwrap import wrap
 
-    from grpodoctor.frameworks.spelling import Spelled
+    from grpodoctor.frameworks.knob_mapping import SettingLine
     from grpodoctor.report.run.phrases import setting_line
 
-    settings = [setting_line(Spelled(**each)) for each in page["spelling"]]
+    settings = [setting_line(SettingLine(**each)) for each in page["spelling"]]
     if not page["change"]:
         named = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
         return [*wrap(page["how"], 80, break_on_hyphens=False), *(named if settings else [])]

@@ -145,9 +145,7 @@ KNOBS = KnobTable(
                     "captures the routing; check that your version's training engine replays it",
                 ),
             },
-            write=Unsupported(
-                "rollout.return_routed_experts captures the sampler's routing (R3)"
-            ),
+            write=Unsupported("rollout.return_routed_experts captures the sampler's routing (R3)"),
         ),
         KnobMapping(
             "sampler_sync_every",

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.areal.knobs import KNOBS
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.row_keys import RowKeys
 
 _UPDATE = "ppo_actor/update"
 _TOKENS = "valid tokens, all ranks"
 _WIDTH = "responses as long as the padded batch: the longest always counts"
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
 
 
 FRAMEWORK = Framework(
@@ -59,16 +55,16 @@ FRAMEWORK = Framework(
                 policies="learner / old"),
         KeyMeaning(key=f"{_UPDATE}/approx_kl/avg", metric="kl/old_policy/k1", formula="negated",
                 estimator="k1", over=_TOKENS, policies="old | learner",
-                structural_zero=_ONE_UPDATE,
+                structural_zero=RATIO_IS_ONE,
                 caveat="new minus old: the sign of verl's ppo_kl turned round"),
         KeyMeaning(key=f"{_UPDATE}/clip_ratio/avg", metric="clip/any_rate", over=_TOKENS,
                 mask="only where the clip removes the gradient", policies="learner / old",
-                when={"actor.use_cispo_loss": (False,)}, structural_zero=_ONE_UPDATE),
+                when={"actor.use_cispo_loss": (False,)}, structural_zero=RATIO_IS_ONE),
         KeyMeaning(key=f"{_UPDATE}/clip_ratio/avg", over=_TOKENS,
                 when={"actor.use_cispo_loss": (True,)},
                 caveat="ratios outside the band whatever the sign of A"),
         KeyMeaning(key=f"{_UPDATE}/dual_clip_ratio/avg", metric="clip/dual_rate", over=_TOKENS,
-                policies="learner / old", structural_zero=_ONE_UPDATE),
+                policies="learner / old", structural_zero=RATIO_IS_ONE),
         KeyMeaning(key=f"{_UPDATE}/logp_abs_diff/avg", over=_TOKENS, policies="learner - sampler",
                 caveat="against the learner as it moves: staleness is in it"),
         KeyMeaning(key=f"{_UPDATE}/behave_imp_weight/avg", metric="correction/weight_mean",

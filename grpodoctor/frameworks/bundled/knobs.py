@@ -73,8 +73,6 @@ KNOBS = KnobTable(
             "no_prefix_cache",
             write=NothingToSet("the bundled trainer clears the prefix cache at every weight sync"),
         ),
-        KnobMapping(
-            "balanced_routers", write=Unsupported("lower optimizer.learning_rate instead")
-        ),
+        KnobMapping("balanced_routers", write=Unsupported("lower optimizer.learning_rate instead")),
     ),
 )

@@ -150,9 +150,7 @@ KNOBS = KnobTable(
     engine_settings=(
         KnobMapping("sampler_dtype", "torch_dtype", note="for sampler and learner"),
         KnobMapping("learner_dtype", "torch_dtype", note="for sampler and learner"),
-        KnobMapping(
-            "float32_head", write=Unsupported("vLLM computes the head in --torch_dtype")
-        ),
+        KnobMapping("float32_head", write=Unsupported("vLLM computes the head in --torch_dtype")),
         KnobMapping("sampler_tensor_parallel", "vllm_tensor_parallel_size"),
         KnobMapping("unquantized_sampler", write=NothingToSet("omit --vllm_quantization")),
         KnobMapping(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.ms_swift.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
 
 _BATCH = "responses of the generation batch"
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
 _OFF_POLICY = "set log_rollout_offpolicy_metrics=True"
 
 
@@ -67,11 +63,11 @@ FRAMEWORK = Framework(
         KeyMeaning(key="kl", policies="learner | reference", when={"kl_in_reward": (True,)},
                 caveat="the sum of k1 over a response, no mean of tokens"),
         KeyMeaning(key="clip_ratio/low_mean", metric="clip/low_rate", over="tokens",
-                policies="learner / old", structural_zero=_ONE_UPDATE),
+                policies="learner / old", structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="clip_ratio/high_mean", metric="clip/high_rate", over="tokens",
-                policies="learner / old", structural_zero=_ONE_UPDATE),
+                policies="learner / old", structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="clip_ratio/region_mean", metric="clip/any_rate", over="tokens",
-                policies="learner / old", structural_zero=_ONE_UPDATE),
+                policies="learner / old", structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="clip_ratio/low_min", over="ranks"),
         KeyMeaning(key="clip_ratio/high_max", over="ranks", caveat="of ranks, not of responses"),
         KeyMeaning(key="clip_ratio", metric="clip/any_rate", over="tokens", policies="learner / old"),

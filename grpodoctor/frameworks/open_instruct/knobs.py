@@ -31,6 +31,12 @@ def _constant(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     return (SettingLine(key, str(denominator), "responses per update times the length limit"),)
 
 
+def _read_aggregation(setting: Setting, _: Settings) -> Setting | None:
+    if isinstance(setting, bool | str):
+        return "token-mean" if setting == "token" else None
+    return "constant" if setting > 0 else None
+
+
 def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
     if setting is not True:
         return "none"
@@ -55,6 +61,7 @@ KNOBS = KnobTable(
             "aggregation",
             "loss_denominator",
             values={"token-mean": "token", "constant": _constant},
+            read=_read_aggregation,
             write=Unsupported("use --loss_denominator token, the mean over all tokens"),
         ),
         KnobMapping(

@@ -14,6 +14,7 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
+    as_is,
     format_setting,
     known_or,
 )
@@ -112,7 +113,7 @@ KNOBS = KnobTable(
                 },
                 False: False,
             },
-            read={True: True},
+            read=as_is,
         ),
         KnobMapping(
             "overlong",
@@ -161,9 +162,7 @@ KNOBS = KnobTable(
         KnobMapping(
             "sampler_dtype",
             values={"bfloat16": NothingToSet("OpenRLHF always samples in bfloat16")},
-            write=Unsupported(
-                "openrlhf/trainer/ray/vllm_engine.py sets vLLM's dtype to bfloat16"
-            ),
+            write=Unsupported("openrlhf/trainer/ray/vllm_engine.py sets vLLM's dtype to bfloat16"),
         ),
         KnobMapping(
             "learner_dtype",

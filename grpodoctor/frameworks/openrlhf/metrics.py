@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.openrlhf.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
 _BATCH = "responses of the rollout batch"
 
 
@@ -46,9 +42,9 @@ FRAMEWORK = Framework(
                 how_to_log="set --actor.entropy_coef 0, which logs it and adds no bonus"),
         KeyMeaning(key="ppo_clip_ratio", metric="clip/any_rate", over="tokens",
                 mask="only where the clip removes the gradient", policies="learner / old",
-                structural_zero=_ONE_UPDATE),
+                structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="ppo_kl", metric="kl/old_policy/k1", estimator="k1", over="tokens",
-                policies="old | learner", structural_zero=_ONE_UPDATE),
+                policies="old | learner", structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="vllm_kl", metric="mismatch/kl_k1", estimator="k1", over="tokens",
                 policies="sampler | old", how_to_log="set --algo.advantage.is_correction_enable"),
         KeyMeaning(key="kl", metric="kl/reference/k1", estimator="k1, clamped at 10",

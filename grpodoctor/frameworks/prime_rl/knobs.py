@@ -72,9 +72,7 @@ KNOBS = KnobTable(
                 "orchestrator.algo.length_penalty is prime-rl's own penalty on length"
             ),
         ),
-        KnobMapping(
-            "overlong_buffer", write=Unsupported("see orchestrator.algo.length_penalty")
-        ),
+        KnobMapping("overlong_buffer", write=Unsupported("see orchestrator.algo.length_penalty")),
         KnobMapping(
             "kl_coefficient",
             values={0.0: NothingToSet("prime-rl has no KL penalty to a reference model")},
@@ -147,8 +145,8 @@ KNOBS = KnobTable(
         KnobMapping(
             "whole_distribution",
             write=NothingToSet(
-                "prime-rl sends top_p 1; check orchestrator.train.sampling.extra_body for top_k and "
-                "min_p"
+                "prime-rl sends top_p 1; check whether orchestrator.train.sampling.extra_body sets "
+                "top_k or min_p"
             ),
         ),
         KnobMapping(

@@ -19,9 +19,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 ALGORITHM = "trainer.algorithm"
 _OFF_POLICY = f"{ALGORITHM}.off_policy_correction"
-_SHAPE_REWARD = Unsupported(
-    "use generator.apply_overlong_filtering=true, or shape your own reward"
-)
+_SHAPE_REWARD = Unsupported("use generator.apply_overlong_filtering=true, or shape your own reward")
 _ENGINE = "generator.inference_engine"
 _MEGATRON = "trainer.policy.megatron_config"
 _SAMPLING = "generator.sampling_params"

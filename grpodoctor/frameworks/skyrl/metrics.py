@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.frameworks.skyrl.knobs import KNOBS
+from grpodoctor.frameworks.skyrl.knobs import ALGORITHM, KNOBS
 
-_ALGORITHM = "trainer.algorithm"
-_LOSS = f"{_ALGORITHM}.policy_loss_type"
-_KIND = f"{_ALGORITHM}.kl_estimator_type"
+_LOSS = f"{ALGORITHM}.policy_loss_type"
+_KIND = f"{ALGORITHM}.kl_estimator_type"
 _MICRO = "tokens of a micro-batch, then a plain mean of micro-batches"
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
 
 
 FRAMEWORK = Framework(
@@ -37,7 +32,7 @@ FRAMEWORK = Framework(
         KeyMeaning(key="policy/loss_metrics/clip_ratio", metric="clip/any_rate", over=_MICRO,
                 mask="only where the clip removes the gradient", policies="learner / old",
                 when={_LOSS: ("regular", "dual_clip", "gspo", "clip_cov", "dppo")},
-                structural_zero=_ONE_UPDATE),
+                structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="policy/loss_metrics/clip_ratio", over=_MICRO, when={_LOSS: ("cispo",)},
                 caveat="ratios outside the band whatever the sign of A; under cispo they keep a "
                     "gradient"),
@@ -58,7 +53,7 @@ FRAMEWORK = Framework(
                 policies="old - sampler"),
         *(KeyMeaning(key="policy/policy_kl", metric=f"kl/reference/{kind}", estimator=kind,
                   over="tokens of a response, then responses", policies="learner | reference",
-                  when={_KIND: (kind,)}, how_to_log=f"set {_ALGORITHM}.use_kl_loss=true")
+                  when={_KIND: (kind,)}, how_to_log=f"set {ALGORITHM}.use_kl_loss=true")
           for kind in ("k1", "k2", "k3")),
         KeyMeaning(key="policy/policy_loss"),
         KeyMeaning(key="policy/final_loss", metric="optimizer/loss"),

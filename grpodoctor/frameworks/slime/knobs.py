@@ -97,7 +97,7 @@ KNOBS = KnobTable(
         ),
         KnobMapping(
             "overlong",
-            values={"none": NothingToSet("slime has no handling of truncated responses to disable")},
+            values={"none": NothingToSet("slime treats truncated responses like all others")},
             write=_REWARD,
         ),
         KnobMapping("overlong_buffer", write=_REWARD),
@@ -147,9 +147,7 @@ KNOBS = KnobTable(
             write=NothingToSet("set --hf-checkpoint to a checkpoint that is not quantized"),
         ),
         KnobMapping("unquantized_cache", "sglang_kv_cache_dtype", write="auto"),
-        KnobMapping(
-            "whole_distribution", write={"rollout_top_p": "1.0", "rollout_top_k": "-1"}
-        ),
+        KnobMapping("whole_distribution", write={"rollout_top_p": "1.0", "rollout_top_k": "-1"}),
         KnobMapping(
             "processed_logprobs",
             write=NothingToSet("SGLang returns processed log-probabilities by default"),

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.slime.knobs import KNOBS
 
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
 _TOKENS = "tokens of a response, then responses; all tokens under --calculate-per-token-loss"
 _SAMPLES = "responses of the rollout batch"
 
@@ -39,12 +35,12 @@ FRAMEWORK = Framework(
         KeyMeaning(key="train/pg_clipfrac", metric="clip/any_rate", over=_TOKENS,
                 mask="only where the clip removes the gradient", policies="learner / old",
                 when={"advantage_estimator": ("grpo", "gspo", "reinforce_plus_plus", "ppo")},
-                structural_zero=_ONE_UPDATE),
+                structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="train/pg_clipfrac", over=_TOKENS, when={"advantage_estimator": ("cispo",)},
                 caveat="ratios outside the band whatever the sign of A; under cispo they keep a "
                     "gradient"),
         KeyMeaning(key="train/ppo_kl", metric="kl/old_policy/k1", estimator="k1", over=_TOKENS,
-                policies="old | learner", structural_zero=_ONE_UPDATE),
+                policies="old | learner", structural_zero=RATIO_IS_ONE),
         *(KeyMeaning(key="train/kl_loss", metric=f"kl/reference/{kind}", estimator=kind, over=_TOKENS,
                   policies="learner | reference", when={"kl_loss_type": names},
                   how_to_log="set --use-kl-loss")

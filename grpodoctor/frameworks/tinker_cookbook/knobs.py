@@ -28,9 +28,7 @@ def _clip(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
         for name in ("clip_low", "clip_high")
     )
     bounds = {"clip_low_threshold": 1 - low, "clip_high_threshold": 1 + high}
-    text = ", ".join(
-        f'"{key}": {format_setting(round(bound, 6))}' for key, bound in bounds.items()
-    )
+    text = ", ".join(f'"{key}": {format_setting(round(bound, 6))}' for key, bound in bounds.items())
     return (
         SettingLine("loss_fn", '"ppo"', "the default loss, importance_sampling, does not clip"),
         SettingLine("loss_fn_config", f"{{{text}}}", "limits of the ratio itself"),
@@ -92,9 +90,7 @@ KNOBS = KnobTable(
         KnobMapping(
             "overlong",
             values={
-                "none": NothingToSet(
-                    "tinker-cookbook has no handling of truncated responses to disable"
-                )
+                "none": NothingToSet("tinker-cookbook treats truncated responses like all others")
             },
             write=_SHAPE_REWARD,
         ),

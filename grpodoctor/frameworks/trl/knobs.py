@@ -81,7 +81,10 @@ KNOBS = KnobTable(
         KnobMapping(
             "aggregation",
             "loss_type",
-            read={"sapo": "sequence-mean", **dict.fromkeys(("bnpo", "cispo", "vespo"), "token-mean")},
+            read={
+                "sapo": "sequence-mean",
+                **dict.fromkeys(("bnpo", "cispo", "vespo"), "token-mean"),
+            },
             values={
                 "sequence-mean": "grpo",
                 "token-mean": "dapo",

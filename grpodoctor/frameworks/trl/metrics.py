@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.trl.knobs import KNOBS
 
-_RANKS = "all ranks"
 _BATCH = "responses of the generation batch, all ranks"
 _SIGN_AWARE = "only where the clip removes the gradient"
-_NOT_SAPO = {"loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "vespo", "luspo")}
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
 _CLIPPED = "ratios of tokens; of sequences under importance_sampling_level=sequence"
 _VLLM = "set use_vllm=True and vllm_importance_sampling_correction=True"
 
 
 def _clip(key: str, metric: str) -> KeyMeaning:
     return KeyMeaning(key=key, metric=metric, over=_CLIPPED, mask=_SIGN_AWARE,
-                   policies="learner / old", since="0.17", structural_zero=_ONE_UPDATE)
+                   policies="learner / old", since="0.17", structural_zero=RATIO_IS_ONE)
 
 
 _ENTROPY = (
@@ -71,9 +65,9 @@ _CLIP = (
     KeyMeaning(key="clip_ratio/high_max", over="maximum of ranks, of sequences since 1.9",
             since="0.17"),
     KeyMeaning(key="clip_ratio", metric="clip/any_rate", over="tokens", policies="learner / old",
-            structural_zero=_ONE_UPDATE),
+            structural_zero=RATIO_IS_ONE),
     KeyMeaning(key="cispo_clip_ratio", metric="clip/high_rate", over="tokens", mask="A > 0 only",
-            policies="learner / old", structural_zero=_ONE_UPDATE,
+            policies="learner / old", structural_zero=RATIO_IS_ONE,
             caveat="tokens whose weight is bounded; they keep their gradient"),
     KeyMeaning(key="vespo/phi_seq_mean", metric="clip/gate_mean", over="sequences"),
 )

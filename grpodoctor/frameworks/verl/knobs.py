@@ -115,7 +115,7 @@ KNOBS = KnobTable(
                 "seq-mean-token-sum": "sequence-mean-token-sum",
                 "seq-mean-token-sum-norm": "constant",
             },
-            write=Unsupported("use loss_agg_mode=token-mean, the mean over all tokens of the batch"),
+            write=Unsupported("use loss_agg_mode=token-mean, the mean over all tokens"),
             default="token-mean",
         ),
         KnobMapping(

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.frameworks.verl.knobs import KNOBS
+from grpodoctor.frameworks.verl.knobs import ACTOR, CORRECTION, KNOBS, ROLLOUT
 from grpodoctor.vocabulary.knobs import Setting
 
-_ACTOR = "actor_rollout_ref.actor"
-_ROLLOUT = "actor_rollout_ref.rollout"
-_CORRECTION = "algorithm.rollout_correction"
-_MODE = f"{_ACTOR}.policy_loss.loss_mode"
-_AGGREGATION = f"{_ACTOR}.loss_agg_mode"
-_IS = f"{_CORRECTION}.rollout_is"
+_MODE = f"{ACTOR}.policy_loss.loss_mode"
+_AGGREGATION = f"{ACTOR}.loss_agg_mode"
+_IS = f"{CORRECTION}.rollout_is"
 _V1 = "trainer.use_v1"
 _MICRO = "tokens of a micro-batch, then a plain mean of micro-batches and ranks"
 _TOKEN_MEANS = ("token-mean", "seq-mean-token-mean")
 _TOKEN_SUMS = ("token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 _SEQUENCES = "responses, aborted ones left out"
-_ONE_UPDATE = (
-    "with one update per batch the old log-probabilities are those of the learner itself: the "
-    "ratio is 1 by construction"
-)
-_LOGPROBS = f"set {_ROLLOUT}.calculate_log_probs=True"
+_LOGPROBS = f"set {ROLLOUT}.calculate_log_probs=True"
 _SUM_LIE = "under a loss_agg_mode that sums tokens it is no entropy per token"
 
 
@@ -45,21 +38,21 @@ _LOSS = (
     KeyMeaning(key="actor/grad_norm", metric="optimizer/grad_norm", over="mini-batches"),
     KeyMeaning(key="actor/lr", metric="optimizer/learning_rate"),
     KeyMeaning(key="actor/ppo_kl", metric="kl/old_policy/k1", over=_MICRO, estimator="k1",
-            policies="old | learner", structural_zero=_ONE_UPDATE,
+            policies="old | learner", structural_zero=RATIO_IS_ONE,
             when={_MODE: ("vanilla", "gspo", "sapo", "geo_mean", "cispo", "clip_cov", "gpg",
                           "dppo_tv", "dppo_kl")}),
     KeyMeaning(key="actor/ppo_kl", over=_MICRO, when={_MODE: ("kl_cov",)},
             caveat="the mean absolute log-ratio under kl_cov, no divergence"),
     KeyMeaning(key="actor/kl_loss", metric="kl/reference/k3", over=_MICRO, estimator="k3, clamped",
-            policies="learner | reference", when={f"{_ACTOR}.kl_loss_type": ("low_var_kl", "k3")},
-            how_to_log=f"set {_ACTOR}.use_kl_loss=True"),
+            policies="learner | reference", when={f"{ACTOR}.kl_loss_type": ("low_var_kl", "k3")},
+            how_to_log=f"set {ACTOR}.use_kl_loss=True"),
     KeyMeaning(key="actor/kl_loss", metric="kl/reference/k1", over=_MICRO, estimator="k1",
-            policies="learner | reference", when={f"{_ACTOR}.kl_loss_type": ("kl", "k1")},
-            how_to_log=f"set {_ACTOR}.use_kl_loss=True"),
+            policies="learner | reference", when={f"{ACTOR}.kl_loss_type": ("kl", "k1")},
+            how_to_log=f"set {ACTOR}.use_kl_loss=True"),
     KeyMeaning(key="actor/kl_loss", metric="kl/reference/k2", over=_MICRO, estimator="k2",
-            policies="learner | reference", when={f"{_ACTOR}.kl_loss_type": ("mse", "k2")},
-            how_to_log=f"set {_ACTOR}.use_kl_loss=True"),
-    KeyMeaning(key="actor/kl_loss", over=_MICRO, when={f"{_ACTOR}.kl_loss_type": ("abs",)},
+            policies="learner | reference", when={f"{ACTOR}.kl_loss_type": ("mse", "k2")},
+            how_to_log=f"set {ACTOR}.use_kl_loss=True"),
+    KeyMeaning(key="actor/kl_loss", over=_MICRO, when={f"{ACTOR}.kl_loss_type": ("abs",)},
             caveat="the mean absolute log-ratio, no divergence"),
     KeyMeaning(key="actor/reward_kl_penalty", metric="kl/reference/k1", estimator="k1",
             over="tokens of a response, then responses", policies="old | reference",
@@ -70,11 +63,11 @@ _LOSS = (
 _CLIP = (
     KeyMeaning(key="actor/pg_clipfrac", metric="clip/any_rate", over=_MICRO,
             mask="only where the clip removes the gradient", policies="learner / old",
-            when={_MODE: ("vanilla", "dppo_tv", "dppo_kl", "gpg")}, structural_zero=_ONE_UPDATE),
+            when={_MODE: ("vanilla", "dppo_tv", "dppo_kl", "gpg")}, structural_zero=RATIO_IS_ONE),
     KeyMeaning(key="actor/pg_clipfrac", metric="clip/any_rate", over="tokens, all of a response alike",
-            policies="learner / old", when={_MODE: ("gspo",)}, structural_zero=_ONE_UPDATE),
+            policies="learner / old", when={_MODE: ("gspo",)}, structural_zero=RATIO_IS_ONE),
     KeyMeaning(key="actor/pg_clipfrac", metric="clip/high_rate", over=_MICRO,
-            policies="learner / old", when={_MODE: ("geo_mean",)}, structural_zero=_ONE_UPDATE,
+            policies="learner / old", when={_MODE: ("geo_mean",)}, structural_zero=RATIO_IS_ONE,
             caveat="the high side alone under geo_mean"),
     KeyMeaning(key="actor/pg_clipfrac", over=_MICRO, when={_MODE: ("cispo",)},
             caveat="ratios outside the band whatever the sign of A; under cispo they keep a gradient"),
@@ -84,10 +77,10 @@ _CLIP = (
             caveat="always 0: this loss clips nothing"),
     KeyMeaning(key="actor/pg_clipfrac_lower", metric="clip/dual_rate", over=_MICRO,
             mask="A < 0 and a ratio above clip_ratio_c", policies="learner / old",
-            when={_MODE: ("vanilla", "clip_cov")}, structural_zero=_ONE_UPDATE,
+            when={_MODE: ("vanilla", "clip_cov")}, structural_zero=RATIO_IS_ONE,
             caveat="the second clip of negative advantages, not the low side"),
     KeyMeaning(key="actor/pg_clipfrac_lower", metric="clip/low_rate", over=_MICRO,
-            policies="learner / old", when={_MODE: ("geo_mean",)}, structural_zero=_ONE_UPDATE,
+            policies="learner / old", when={_MODE: ("geo_mean",)}, structural_zero=RATIO_IS_ONE,
             caveat="under geo_mean the clip of A < 0"),
     KeyMeaning(key="actor/pg_clipfrac_lower", when={_MODE: ("gspo", "sapo", "kl_cov")},
             caveat="always 0: this loss has no second clip"),
@@ -211,7 +204,7 @@ FRAMEWORK = Framework(
     ),
     version_key="verl_version",
     infer_settings=_infer_settings,
-    defaults={_MODE: "vanilla", _AGGREGATION: "token-mean", f"{_ACTOR}.kl_loss_type": "low_var_kl"},
+    defaults={_MODE: "vanilla", _AGGREGATION: "token-mean", f"{ACTOR}.kl_loss_type": "low_var_kl"},
     meanings=(*_LOSS, *_CLIP, *_REWARD, *_LENGTH, *_GROUPS, *_MISMATCH, *_REST),
     knobs=KNOBS,
 )

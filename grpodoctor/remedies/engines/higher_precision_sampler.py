@@ -50,7 +50,7 @@ class HigherPrecisionSampler(Remedy):
 
     restart_with: ClassVar[Mapping[str, Setting]] = {
         "float32_head": True,
-        "unquantised_sampler": True,
+        "unquantized_sampler": True,
     }
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from grpodoctor.frameworks.spelling import framework_of, spell
+from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.probe.engines.jobs import EngineFacts
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.severity import severity_of
@@ -59,7 +60,7 @@ def advised(result: ProbeResult, cell: Cell, framework: str) -> tuple[Advised, .
     Raises:
         ConfigError: if there is no such framework.
     """
-    named = framework_of(framework)
+    named = configurable_framework_named(framework).name
     if cell.comparison is None:
         return ()
     causes = [cause.cause for cause in cell.causes]
@@ -74,7 +75,7 @@ def advised(result: ProbeResult, cell: Cell, framework: str) -> tuple[Advised, .
 
 
 def _told(wanted: _Wanted, framework: str) -> Advised | None:
-    lines = spell(wanted.settings, framework)
+    lines = framework_settings(wanted.settings, framework)
     lacking = [each for each in lines if not each.key]
     if lacking and wanted.instead:
         return None
@@ -122,7 +123,7 @@ def _unquantised(_: ProbeResult, cell: Cell) -> Iterator[_Wanted]:
     ]
     if modules and ": " in modules[0]:
         title += f", or at least not those with most of the effect ({modules[0].partition(':')[0]})"
-    yield _Wanted(title, {"unquantised_sampler": True})
+    yield _Wanted(title, {"unquantized_sampler": True})
 
 
 def _routing(*_: object) -> Iterator[_Wanted]:
@@ -149,7 +150,7 @@ _AGAINST: Mapping[str, _Answer] = {
     "router-flips": _routing,
     "temperature": _temperature,
     "stale-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
-    "kv-cache": _always("keep a cache that is not quantised", "unquantised_cache"),
+    "kv-cache": _always("keep a cache that is not quantised", "unquantized_cache"),
     "truncation": _always("sample from the whole distribution", "whole_distribution"),
     "raw-logprobs": _always("report log-probabilities of what is drawn from", "processed_logprobs"),
     "prefix-caching": _always(

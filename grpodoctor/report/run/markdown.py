@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.spelling import Spelled
+from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
@@ -64,7 +64,7 @@ def _finding(finding: Finding, resolved: Mapping[str, Advice]) -> list[str]:
     return lines
 
 
-def _setting(setting: Spelled) -> str:
+def _setting(setting: SettingLine) -> str:
     return code_span(setting_line(setting)) if setting.key else markdown(setting.note)
 
 

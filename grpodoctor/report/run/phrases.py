@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from grpodoctor.frameworks.spelling import Spelled
+from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
 from grpodoctor.rules.base import Finding, Severity
@@ -24,7 +24,7 @@ NOTHING_TO_CHANGE = "nothing to change here: in place, or its setting is not kno
 """Beside a remedy that makes no change under the run's own settings."""
 
 
-def setting_line(spelled: Spelled) -> str:
+def setting_line(spelled: SettingLine) -> str:
     """A setting as one would type it, with what to mind as a comment."""
     remark = f"  # {spelled.note}" if spelled.key and spelled.note else ""
     return spelled.line + remark

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grpodoctor.frameworks.spelling import Spelled
+from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.monitor.report import Report, TreatmentEntry
 from grpodoctor.monitor.report_data import ReportData
@@ -119,7 +119,7 @@ def _advice(advice: Advice, explained: set[str]) -> list[RenderableType]:
     return [indented(plain(head)), *(_setting(each) for each in advice.spelling)]
 
 
-def _setting(setting: Spelled) -> RenderableType:
+def _setting(setting: SettingLine) -> RenderableType:
     text = plain(setting_line(setting))
     # A setting is to be copied, so it stays on its line; words for a person are wrapped.
     return Text(f"    {text}", "cyan", no_wrap=True) if setting.key else indented(text, "cyan", 4)

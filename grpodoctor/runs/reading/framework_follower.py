@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.frameworks.catalogue import (
-    all_frameworks,
+from grpodoctor.frameworks.detection import guess_frameworks
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.registry import (
+    find_framework,
     framework_named,
-    guesses,
-    plain_names,
+    generic_framework,
+    logging_frameworks,
 )
-from grpodoctor.frameworks.log_keys import Framework
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.frameworks.run_config import knobs_from, read_settings
+from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import log_format_named
+from grpodoctor.runs.log_formats.catalogue import all_log_formats, log_format_named
 from grpodoctor.runs.reading.log_files import LogFile, LogFiles
 from grpodoctor.runs.reading.mixed_runs import refuse_mixed_runs, rows_per_step, rows_per_step_notes
 from grpodoctor.runs.reading.native_run import Poll
@@ -111,7 +112,8 @@ class FrameworkFollower:
         if log_format_named(name) is not None:
             self._carrier_name = name
         else:
-            self._named = framework_named(name)
+            formats = [log_format.name for log_format in all_log_formats()]
+            self._named = framework_named(name, other_names=formats)
 
     @property
     def translator(self) -> Translator | None:
@@ -175,11 +177,11 @@ class FrameworkFollower:
 
     def _manifest_of_dumps(self, writer: str) -> Manifest:
         """The manifest of a run that left no log."""
-        framework = next((each for each in all_frameworks() if each.name == writer), None)
+        framework = find_framework(writer, logging_frameworks())
         if framework is None:
             return Manifest(framework=writer)
         settings = self._settings(framework)
-        knobs = knobs_from(framework, settings)
+        knobs = framework.knobs.read(settings)
         return Manifest(framework=writer, knobs=knobs, config=dict(settings))
 
     def _tell(self, *, ended: bool) -> None:
@@ -286,11 +288,15 @@ class FrameworkFollower:
         settings = {**self._hints(self._framework), **settings}
         version = str(settings.get(self._framework.version_key, ""))
         self._translator = Translator(
-            self._framework, settings, version, own=self.options.mapping, plain=plain_names()
+            self._framework,
+            settings,
+            version,
+            own=self.options.mapping,
+            generic=generic_framework(),
         )
         news.manifest = Manifest(
             framework=self._framework.name,
-            knobs=knobs_from(self._framework, settings),
+            knobs=self._framework.knobs.read(settings),
             config=dict(settings),
         )
         waiting, self._waiting = self._waiting, []
@@ -322,13 +328,13 @@ class FrameworkFollower:
 
     def _hints(self, framework: Framework) -> Mapping[str, Setting]:
         """Settings that the numbers themselves give away."""
-        if framework.hints is None:
+        if framework.infer_settings is None:
             return {}
         rows = [
-            {framework.bare(key): value for key, value in row.values.items()}
+            {framework.bare_key(key): value for key, value in row.values.items()}
             for _, row in self._waiting[:DETECT_ROWS]
         ]
-        return framework.hints(rows)
+        return framework.infer_settings(rows)
 
     def _recognise(self, *, ended: bool) -> Framework | None:
         """The framework by the keys seen so far; None to see more first.
@@ -336,13 +342,13 @@ class FrameworkFollower:
         Much else may be printed before the first row of a training step.
         """
         keys = {key for _, row in self._waiting for key in row.values}
-        found = guesses(keys)
+        found = guess_frameworks(keys)
         settled = ended or len(self._waiting) >= _MOST_WAITING or (found and self._is_quiet())
         if not settled and not (found and found[0].signature):
             return None
         if not found and not keys.isdisjoint(self.options.mapping):
             self._notes.append(f"read by --map alone: no other of its {len(keys)} keys is known")
-            return plain_names()
+            return generic_framework()
         if not found:
             raise self._unknown(keys)
         self._notes += guess_notes(found, self._formats())

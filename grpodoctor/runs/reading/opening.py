@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from grpodoctor.errors import RunError
-from grpodoctor.frameworks.translation import Gaps
+from grpodoctor.frameworks.translation import UnusedKeys
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
 from grpodoctor.runs.reading.native_run import DamageLog, NativeFollower, Poll, read_run
 from grpodoctor.runs.reading.no_run_error import no_run_error
@@ -97,10 +97,10 @@ class FrameworkRun:
         return self.follower.rollouts.rows(step)
 
     @property
-    def gaps(self) -> Gaps:
+    def unused_keys(self) -> UnusedKeys:
         """What of the log was not used, and why."""
         translator = self.follower.translator
-        return translator.gaps if translator else Gaps()
+        return translator.unused if translator else UnusedKeys()
 
 
 def is_native(path: Path) -> bool:

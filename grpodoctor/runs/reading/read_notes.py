@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.errors import name_some
-from grpodoctor.frameworks.catalogue import Guess
-from grpodoctor.frameworks.log_keys import Framework
+from grpodoctor.frameworks.detection import Guess
+from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.reading.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.step_assembly import StepAssembly
@@ -56,12 +56,12 @@ def _from(formats: Sequence[str]) -> str:
 
 def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list[str]:
     """Which version and which settings the rows are read by, as far as they bear on anything."""
-    notes = [f"version {translator.told_version}"] if translator.told_version else []
+    notes = [f"version {translator.version_note}"] if translator.version_note else []
     framework = translator.framework
-    if knobs and any(each.key in translator.given for each in framework.knobs):
+    if knobs and framework.knobs.reads_any_of(translator.given):
         known = ", ".join(f"{name} {knobs[name]}" for name in sorted(knobs))
         notes.append(f"settings that rules ask for: {known}")
-    elif framework.knobs:
+    elif framework.knobs.mappings:
         notes.append(
             "no settings of the run were found: rules take defaults for them or stay silent; "
             "--run-config FILE gives them"
@@ -111,7 +111,7 @@ def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
 
 def borrowed_keys_note(translator: Translator | None) -> str:
     """That keys were read by their plain names."""
-    borrowed: Mapping[str, str] = translator.gaps.borrowed if translator else {}
+    borrowed: Mapping[str, str] = translator.unused.generic if translator else {}
     if not borrowed or translator is None:
         return ""
     pairs = name_some([f"{key} as {metric}" for key, metric in sorted(borrowed.items())])

@@ -18,7 +18,7 @@ from typing import Any
 
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.catalogue import format_of_source, may_be_dump
+from grpodoctor.frameworks.rollout_formats.registry import format_of_source, may_be_dump
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.records import STEPS
 from grpodoctor.support.packed_files import plain_name

@@ -21,7 +21,7 @@ import numpy as np
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_of
+from grpodoctor.frameworks.rollout_formats.registry import dump_format_of
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader

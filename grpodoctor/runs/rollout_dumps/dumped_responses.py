@@ -10,8 +10,8 @@ import numpy as np
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.rollout_formats.base import Column, Notes, Responses
-from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named
 from grpodoctor.frameworks.rollout_formats.columns import clean
+from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
 from grpodoctor.measure.ragged import gap_figures
 from grpodoctor.measure.response_table import Digest
 from grpodoctor.runs.rollout_dumps.shards import Shard

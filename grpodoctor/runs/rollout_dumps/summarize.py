@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.base import Column, Notes, Responses
-from grpodoctor.frameworks.rollout_formats.catalogue import dump_format_named
+from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
 from grpodoctor.measure.buckets import Sorted, sort_drawn
 from grpodoctor.measure.ragged import Ragged, fingerprints, gap_figures
 from grpodoctor.measure.response_table import COMPONENT, Digest, extremes_of, join

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from grpodoctor.cli.main import app
 from grpodoctor.errors import MissingExtraError, RunError
-from grpodoctor.frameworks.rollout_formats.catalogue import all_dump_formats
+from grpodoctor.frameworks.rollout_formats.registry import all_dump_formats
 from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.reading import remote as places
 from grpodoctor.runs.reading.framework_follower import ReadOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.directory_walk import files_below

@@ -9,7 +9,7 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.rollout_formats import jsonlines
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps import text_subsample as looks

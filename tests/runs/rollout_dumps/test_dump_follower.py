@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.monitor.replay import replay
 from grpodoctor.report.run import html
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.catalogue import all_dump_formats, dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import all_dump_formats, dumps_among
 from grpodoctor.measure.rollouts import rollout_readings
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.rollout_dumps import runners

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats import jsonlines, parquet
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.catalogue import (
+from grpodoctor.frameworks.rollout_formats.registry import (
     all_dump_formats,
     dump_format_of,
     dumps_among,

@@ -51,7 +51,7 @@ import sys
 from pathlib import Path
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 reader = DumpReader(dumps_among(files_below(Path(sys.argv[1]))), runner=runners.here)
 assert list(reader.steps()) and not reader.failed

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 
 def read(root, runner):

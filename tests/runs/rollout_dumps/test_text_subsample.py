@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.frameworks.rollout_formats.catalogue import dumps_among
+from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
 from grpodoctor.measure.text import text_readings

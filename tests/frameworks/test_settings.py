@@ -4,15 +4,24 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import yaml
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.bundled.knobs import KEYS
-from grpodoctor.frameworks.spelling import ENGINE_SETTINGS, FRAMEWORKS, Spelled, framework_of, spell
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.knob_mapping import SettingLine
+from grpodoctor.frameworks.registry import (
+    configurable_framework_named,
+    configurable_frameworks,
+)
+from grpodoctor.frameworks.settings import ENGINE_SETTINGS, framework_settings
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.trainer.config.knobs import knobs_of
 from grpodoctor.trainer.config.train_config import known_keys, load_config
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
+
+FRAMEWORKS = [each.name for each in configurable_frameworks()]
 
 IN_FORCE: dict[str, Setting] = {
     "clip_low": 0.2,
@@ -37,7 +46,7 @@ def some_settings(name: str) -> list[Setting]:
 def test_every_framework_answers_for_every_knob(framework: str, knob: str) -> None:
     for setting in some_settings(knob):
         for knobs in ({}, IN_FORCE):
-            lines = spell({knob: setting}, framework, knobs)
+            lines = framework_settings({knob: setting}, framework, knobs)
             assert lines
             for each in lines:
                 assert each.key or each.note, "neither a key nor a reason"
@@ -59,7 +68,7 @@ def test_every_framework_answers_for_every_setting_of_its_engines(
     framework: str, name: str
 ) -> None:
     for setting in ENGINE_VALUES.get(name, (True,)):
-        lines = spell({name: setting}, framework)
+        lines = framework_settings({name: setting}, framework)
         assert lines
         for each in lines:
             assert each.key or each.note, "neither a key nor a reason"
@@ -108,7 +117,7 @@ def test_what_aligns_two_engines_everywhere(
 
 
 def line(changes: dict[str, Setting], framework: str) -> list[str]:
-    return [each.line for each in spell(changes, framework, IN_FORCE)]
+    return [each.line for each in framework_settings(changes, framework, IN_FORCE)]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +191,50 @@ def test_what_a_mixture_needs_everywhere(
             assert expected in lines
 
 
+def as_config(framework: Framework, lines: list[SettingLine]) -> dict[str, Setting]:
+    """The config that a user gets by following the lines."""
+    config: dict[str, Setting] = {}
+    for each in lines:
+        if not each.key:
+            flag = each.note.removeprefix("omit --").replace("-", "_")
+            if each.note.startswith("omit --") and " " not in flag:
+                config[flag] = False
+            continue
+        key = each.key.lstrip("-+")
+        key = key.replace("-", "_") if framework.knobs.syntax.dashes else key
+        value = yaml.safe_load(each.value.strip('"')) if each.value else True
+        if value is not None:  # as if it were not given
+            config[key] = value
+    return config
+
+
+@pytest.mark.parametrize("framework", configurable_frameworks(), ids=lambda each: each.name)
+def test_every_knob_that_is_read_and_written_comes_back(framework: Framework) -> None:
+    """The value that a user sets by following the lines is the value that is read."""
+    context = {**IN_FORCE, "correction": "tis_token"}
+    for row in framework.knobs.mappings:
+        for setting in some_settings(row.knob):
+            lines = framework_settings({row.knob: setting}, framework.name, context)
+            written = as_config(framework, lines)
+            if not row.reads or row.key not in written:
+                continue
+            sizes = {name: value for name, value in context.items() if name != row.knob}
+            others = framework_settings(sizes, framework.name, context)
+            config = {**as_config(framework, others), **written}
+            read = framework.knobs.read(config).get(row.knob)
+            expected = SAME_IN_THE_FRAMEWORK.get((framework.name, setting), setting)
+            assert read == expected, (row.knob, setting, written)
+
+
+SAME_IN_THE_FRAMEWORK: dict[tuple[str, Setting], Setting] = {
+    ("verl", "gspo_token"): "gspo",
+    # By default the baseline leaves out the response itself, which only scales the advantage.
+    ("nemo-rl", "centred"): "leave_one_out",
+}
+
+
 def test_a_framework_without_a_clip_says_so() -> None:
-    (spelled,) = spell({"clip_high": 0.28}, "prime-rl")
+    (spelled,) = framework_settings({"clip_high": 0.28}, "prime-rl")
     assert (spelled.key, spelled.value) == ("", "")
     assert spelled.note.startswith("prime-rl has no such setting: there is no PPO clip")
 
@@ -211,11 +262,13 @@ def test_sizes_are_converted_to_what_the_framework_counts() -> None:
     ]
     assert line({"updates_per_batch": 4}, "openrlhf") == ["--train.batch_size 128"]
     assert line({"prompts_per_batch": 16}, "trl") == ["generation_batch_size=128"]
-    assert spell({"updates_per_batch": 4}, "verl")[0].value == "<prompts per batch / 4>"
+    assert (
+        framework_settings({"updates_per_batch": 4}, "verl")[0].value == "<prompts per batch / 4>"
+    )
 
 
 def test_trl_has_no_dynamic_sampling() -> None:
-    (spelled,) = spell({"dynamic_sampling": True}, "trl")
+    (spelled,) = framework_settings({"dynamic_sampling": True}, "trl")
     assert not spelled.key
     assert "drop prompts" in spelled.note
 
@@ -233,7 +286,7 @@ def test_the_bundled_trainer_takes_every_remedy_as_it_is_spelled() -> None:
     before = knobs_of(load_config(assignments=assignments))
     for remedy in all_remedies():
         change = remedy.change(before)
-        lines = [each.line for each in spell(change, "grpodoctor")]
+        lines = [each.line for each in framework_settings(change, "grpodoctor")]
         after = knobs_of(load_config(assignments=[*assignments, *lines]))
         assert after == {**before, **change}, remedy.id
 
@@ -243,11 +296,11 @@ def test_trl_keys_are_arguments_of_the_installed_trl() -> None:
     elsewhere = {"reward_funcs", "soft_punish_cache"}
     for knob in KNOBS:
         for setting in some_settings(knob):
-            for each in spell({knob: setting}, "trl", IN_FORCE):
+            for each in framework_settings({knob: setting}, "trl", IN_FORCE):
                 assert not each.key or each.key in fields | elsewhere, each
     for name in ENGINE_SETTINGS:
         for setting in ENGINE_VALUES.get(name, (True,)):
-            for each in spell({name: setting}, "trl"):
+            for each in framework_settings({name: setting}, "trl"):
                 served = each.key.startswith("trl vllm-serve --")
                 assert not each.key or served or each.key in fields, each
 
@@ -276,14 +329,14 @@ def test_a_change_of_two_clips_is_spelled_once() -> None:
 
 
 def test_names_of_frameworks() -> None:
-    assert framework_of("NeMo_RL") == "nemo-rl"
-    assert framework_of("bundled") == "grpodoctor"
+    assert configurable_framework_named("NeMo_RL").name == "nemo-rl"
+    assert configurable_framework_named("bundled").name == "grpodoctor"
     with pytest.raises(ConfigError, match="did you mean verl"):
-        framework_of("veerl")
+        configurable_framework_named("veerl")
 
 
 def test_a_framework_from_a_log_is_answered_with_a_note() -> None:
-    (spelled,) = spell({"clip_high": 0.28}, "[bold]acme\x1b")
+    (spelled,) = framework_settings({"clip_high": 0.28}, "[bold]acme\x1b")
     assert not spelled.key
     assert "clip_high" in spelled.note
     assert "\x1b" not in spelled.note
@@ -291,11 +344,11 @@ def test_a_framework_from_a_log_is_answered_with_a_note() -> None:
 
 def test_an_unknown_knob_is_refused() -> None:
     with pytest.raises(ConfigError, match="no knob"):
-        spell({"magic": 1}, "verl")
+        framework_settings({"magic": 1}, "verl")
 
 
 def test_bare_flags_have_no_value() -> None:
-    assert Spelled("--use-tis", "").line == "--use-tis"
+    assert SettingLine("--use-tis", "").line == "--use-tis"
     assert "--use-tis" in line(remedy_of("tis").change({**IN_FORCE, **TIS_OFF}), "slime")
 
 
@@ -307,19 +360,26 @@ TIS_OFF: dict[str, Setting] = {
 
 
 def test_the_tables_need_no_heavy_package() -> None:
-    module = importlib.import_module("grpodoctor.frameworks.spelling")
+    module = importlib.import_module("grpodoctor.frameworks.settings")
     folder = Path(module.__file__ or "").parent
-    for file in (folder / "spelling.py", *folder.glob("*/knobs.py")):
+    for file in (folder / "settings.py", folder / "knob_mapping.py", *folder.glob("*/knobs.py")):
         names = {
             node.module.split(".")[0]
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
             if isinstance(node, ast.ImportFrom) and node.module
         }
-        assert names <= {"__future__", "collections", "functools", "dataclasses", "grpodoctor"}
+        assert names <= {
+            "__future__",
+            "collections",
+            "functools",
+            "dataclasses",
+            "math",
+            "grpodoctor",
+        }
 
 
 @pytest.mark.parametrize("remedy", [each for each in all_remedies() if each.restart_with])
 def test_what_a_remedy_is_restarted_with_is_known_everywhere(remedy: Remedy) -> None:
     assert remedy.how, "settings belong to what a person is told to do"
     for framework in FRAMEWORKS:
-        assert spell(remedy.restart_with, framework)
+        assert framework_settings(remedy.restart_with, framework)
