@@ -36,8 +36,8 @@ def load(model: str, options: Mapping[str, Any]) -> Engine:
         ImportError: if torch or a transformers that divides models is not installed here.
     """
     import torch
-    from hf_engine import TransformersEngine
-    from hf_loading import Settings, load_model
+    from hf.engine import TransformersEngine
+    from hf.loading import Settings, load_model
 
     settings = Settings.of(options, without=("device", *_ALTERATIONS))
     if settings.threads:
@@ -152,7 +152,7 @@ class Division:
             distributed.destroy_process_group()
 
 
-def _meet() -> None:
+def _barrier() -> None:
     from torch import distributed
 
     if distributed.is_initialized():
@@ -163,7 +163,7 @@ def main() -> None:
     """Serve, and end without the interpreter's way out, where torch's threads may abort it."""
     code = 0
     try:
-        serve(load, first=os.environ.get("RANK", "0") == "0", meet=_meet)
+        serve(load, is_writer=os.environ.get("RANK", "0") == "0", barrier=_barrier)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
         if os.environ.get("RANK", "0") != "0":

@@ -33,11 +33,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import contract
-import hf_tokenizer
 import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed, with_defaults
-from http_json import JsonClient, StatusError
-from server_dialects import Completions, Dialect, Drawn, Sglang, Vllm, refuse
+from hf import tokenizer as hf_tokenizer
+from server.client import JsonClient, StatusError
+from server.dialects import Completions, Dialect, Drawn, Sglang, Vllm, refuse
 
 _DEFAULTS: dict[str, Any] = {
     "model": "", "tokenizer": "", "api_key_env": "", "wait": 30.0, "request_timeout": 600.0,

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import contract
-import hf_tokenizer
 import numpy as np
 from contract import Processing, RefusalError, Response, with_defaults
+from hf import tokenizer as hf_tokenizer
 
 from grpodoctor.errors import GrpodoctorError, RunError
 from grpodoctor.frameworks.rollout_formats.base import (

@@ -3,7 +3,7 @@
 Options: `dtype` (float32, bfloat16, float16), `attention` (sdpa, eager, flash_attention_2, …),
 `autocast`, `quantise` (int8, int4) with `quantise_only` and `quantise_skip`, `perturb` with `seed`,
 `weights` with `weights_only`, `batch_tokens`, `batch_rows`, `device`, `threads`,
-`trust_remote_code`; `Settings` in hf_loading.py says what each one does.
+`trust_remote_code`; `Settings` in hf/loading.py says what each one does.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def load(model: str, options: Mapping[str, Any]) -> Engine:
         ImportError: if torch or transformers is not installed here.
     """
     import torch  # here, so that the answer can say that it is missing
-    from hf_engine import TransformersEngine
-    from hf_loading import Settings, device_of, load_model
+    from hf.engine import TransformersEngine
+    from hf.loading import Settings, device_of, load_model
 
     settings = Settings.of(options, without=("fsdp", "tensor_parallel"))
     if settings.threads:

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import contract
-import hf_tokenizer
 import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed
+from hf import tokenizer as hf_tokenizer
 from vllm_worker_extension import EXTENSION, unpack_experts
 
 _OURS = ("attention", "batch_tokens", "perturb", "sync", "sync_reset_cache", "sync_stock")

@@ -93,7 +93,7 @@ def test_a_probe_runs_its_own_programs_in_another_python(
     installed: Path, model: Path, tmp_path: Path
 ) -> None:
     where = (
-        "from grpodoctor.support.programs import program as p; print(p('probes', 'contract.py'))"
+        "from grpodoctor.support.programs import program as p; print(p('probes', 'engine_vllm.py'))"
     )
     found = _run(installed / "python", "-c", where, cwd=tmp_path)
     assert Path(found.stdout.strip()).is_relative_to(installed.parent), found.stderr

@@ -18,7 +18,8 @@ from grpodoctor.preflight.context import Judge, Patient, Plan, Row, load_tokeniz
 from grpodoctor.preflight.judge import UserJudge
 from grpodoctor.preflight.rows import check_target, training_rows, write_rows
 from grpodoctor.preflight.sampled_responses import Bench
-from grpodoctor.probe.engines.engine_runner import EngineProgress, EngineRunner
+from grpodoctor.probe.engines.engine_run import EngineProgress
+from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.rules.base import SEVERITIES, Severity

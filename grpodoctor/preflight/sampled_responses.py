@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from grpodoctor.errors import EngineError
 from grpodoctor.preflight.context import Judge, Plan, Row, Verdict
 from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.engines.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_runner import EngineRunner
-from grpodoctor.probe.engines.jobs import Processing, SampleJob, Sampling, ScoreJob
+from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Comparison

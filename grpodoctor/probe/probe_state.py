@@ -12,7 +12,8 @@ from typing import Any
 
 from grpodoctor.errors import GrpodoctorError, RunError
 from grpodoctor.probe.controls.run_controls import SampledRollouts
-from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling
+from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.store import RESULT
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.plan import ProbePlan

@@ -20,7 +20,6 @@ from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.comparison.experts import compare_experts
 from grpodoctor.probe.controls.expert_replay import (
-    can_replay,
     replay_job,
     replayed_of,
     tells_experts,
@@ -34,17 +33,12 @@ from grpodoctor.probe.controls.run_controls import (
     stale_spec,
     told_under,
 )
-from grpodoctor.probe.engines.engine_runner import EngineProgress, EngineRunner, JobResult
-from grpodoctor.probe.engines.jobs import (
-    BudgetSpentError,
-    EngineFacts,
-    Processing,
-    SampleJob,
-    ScoreJob,
-    TokenizeJob,
-    Want,
-)
-from grpodoctor.probe.engines.launch import check_start, model_of
+from grpodoctor.probe.engines.commands import check_start, model_of
+from grpodoctor.probe.engines.contract import Processing
+from grpodoctor.probe.engines.engine_facts import EngineFacts
+from grpodoctor.probe.engines.engine_run import EngineProgress
+from grpodoctor.probe.engines.engine_runner import EngineRunner, JobResult
+from grpodoctor.probe.engines.jobs import BudgetSpentError, SampleJob, ScoreJob, TokenizeJob, Want
 from grpodoctor.probe.engines.output_validation import read_ids
 from grpodoctor.probe.engines.store import content_key, fingerprint, read_json, write_json
 from grpodoctor.probe.inputs.checksums import local_model
@@ -262,7 +256,7 @@ class _Run:
 
     def _is_replayed(self, pair: Pair) -> bool:
         """Whether the learner is to score with the sampler's experts too."""
-        asked = can_replay(pair.learner) and "experts" in self._wants(pair.learner)
+        asked = pair.learner.kind.can_replay and "experts" in self._wants(pair.learner)
         return asked and tells_experts(_sampled(pair).part)
 
     def _replay_all(self, pairs: Sequence[Pair], outcomes: Sequence[JobResult | None]) -> None:

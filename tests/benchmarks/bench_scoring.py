@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from contract import Processing, Response
 from engine_transformers import load
-from hf_engine import _read, _right_padded
-from scoring import batches
+from hf.engine import _read, _right_padded
+from hf.logits import batches
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 VOCABULARY, RESPONSES, ROUNDS, BATCH_TOKENS = 16_384, 24, 4, 2048

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 import contract
+import contract.tasks
 import numpy as np
 
 VOCABULARY = 32
@@ -137,7 +138,7 @@ def load(model, options):
     if fault == "no_import":
         import a_package_that_nobody_has  # noqa: F401
     if fault == "garbage":
-        contract.write_shard = _garbage
+        contract.tasks.write_shard = _garbage
     if "stubborn" in options:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "retitled" in options:  # a worker that has overwritten its environment, as vLLM's do
@@ -160,7 +161,7 @@ def _garbage(path, responses):
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("prompt_B.npy", "response_ids_N.npy"):
             archive.writestr(name, b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False")
-    contract._count = lambda *_: None
+    contract.tasks._count = lambda *_: None
 
 
 if __name__ == "__main__":

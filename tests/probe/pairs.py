@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.probe.engines.shards import Shard
-
-PROGRAMS = Path(__file__).parents[2] / "probes"
-
-
-def contract() -> ModuleType:
-    """The programs' contract, which lies outside the package."""
-    if "contract" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("contract", PROGRAMS / "contract.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["contract"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["contract"]
+from grpodoctor.probe.engines import contract
+from grpodoctor.probe.engines.contract import Shard
 
 
 @dataclass
@@ -43,7 +28,7 @@ class Both:
     def response(self, side: str) -> object:
         """As the contract writes it."""
         tokens = len(self.sampler)
-        return contract().Response(
+        return contract.Response(
             [1, 2, 3],
             list(range(tokens)) if self.ids is None else self.ids,
             getattr(self, side),
@@ -82,7 +67,7 @@ def write(folder: Path, responses: Sequence[Both], per_shard: int = 64) -> tuple
         path.mkdir(parents=True)
         for number, start in enumerate(range(0, len(responses), per_shard)):
             part = [each.response(side) for each in responses[start : start + per_shard]]
-            contract().write_shard(path / f"shard-{number:05d}.npz", part)
+            contract.write_shard(path / f"shard-{number:05d}.npz", part)
     return folders
 
 

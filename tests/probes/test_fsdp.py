@@ -202,7 +202,7 @@ def test_noise_on_purpose_is_on_the_parts_of_every_rank(
 def test_noise_is_the_same_on_what_all_ranks_hold_whole() -> None:
     """Whatever the shapes of their parts of the other matrices are."""
     import torch
-    from hf_loading import _perturb
+    from hf.loading import _perturb
 
     ranks = []
     for own in (3, 5):

@@ -75,14 +75,14 @@ def ran(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @needs_llama
 def test_it_scores_its_own_tokens_and_agrees_with_transformers(ran: Ran, dense_model: Path) -> None:
-    from contract import Processing, read_shard
+    from contract import Processing, read_responses
     from engine_transformers import load
 
     drawn = ran.arrays("sample")["logprobs_N"]
     assert len(drawn) > 300
     assert np.abs(drawn - ran.arrays("score")["logprobs_N"]).max() < 1e-4
     shards = sorted((ran.folder / "sample").glob("shard-*.npz"))
-    responses = [each for path in shards for each in read_shard(path)]
+    responses = [each for path in shards for each in read_responses(path)]
     theirs = load(str(dense_model), {"dtype": "float32"}).score(responses, Processing(), ())
     assert np.abs(drawn - np.concatenate([each.logprobs for each in theirs])).max() < 1e-4
 
@@ -159,7 +159,7 @@ def test_what_cannot_be_set_is_said(options: dict[str, Any], what: str) -> None:
 def test_processing_is_that_of_the_learners(given: dict[str, Any]) -> None:
     from contract import Processing
     from engine_llama_cpp import _processed
-    from scoring import log_probabilities
+    from hf.logits import log_probabilities
 
     logits = torch.randn(40, 30, generator=torch.Generator().manual_seed(0)) * 2
     processing = Processing(**given)

@@ -31,9 +31,9 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs in this process ask again at once."""
-    import http_json
+    from server import client
 
-    monkeypatch.setattr(http_json, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0.01)
 
 
 # A real server

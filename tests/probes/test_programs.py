@@ -12,34 +12,53 @@ import pytest
 from tests.probes.models import tokenizer
 from tests.probes.programs import PROBES
 
-BESIDE = {path.stem for path in PROBES.glob("*.py")}
+HELPERS = {path.name for path in PROBES.iterdir() if (path / "__init__.py").exists()}
+HELPERS |= {path.stem for path in PROBES.glob("*.py")}
 PROGRAMS = sorted(path for path in PROBES.glob("engine_*.py") if path.stem != "engine_recorded")
 
 
 def imported(path: Path, *, at_start: bool) -> set[str]:
-    """The packages that a file imports; those of functions too, unless only at its start."""
+    """The modules that a file imports, including those imported in functions by default."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     nodes = tree.body if at_start else list(ast.walk(tree))
-    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    named |= {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
-    return {str(name).partition(".")[0] for name in named}
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            own = f"{path.parent.name}." if node.level else ""
+            modules |= {
+                f"{own}{node.module}",
+                *(f"{own}{node.module}.{a.name}" for a in node.names),
+            }
+    return modules
+
+
+def top_level(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def helper(module: str) -> Path | None:
+    """The file of a module in `probes/`, if it is one."""
+    path = PROBES / module.replace(".", "/")
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_no_program_but_that_of_records_needs_this_package(program: Path) -> None:
-    waiting, seen = [program.stem], set[str]()
+    waiting, seen = [program], set[Path]()
     while waiting:
-        name = waiting.pop()
-        seen.add(name)
-        packages = imported(PROBES / f"{name}.py", at_start=False)
-        assert "grpodoctor" not in packages, f"{name} imports grpodoctor"
-        waiting += sorted(packages & BESIDE - seen)
+        path = waiting.pop()
+        seen.add(path)
+        modules = imported(path, at_start=False)
+        assert "grpodoctor" not in top_level(modules), f"{path} imports grpodoctor"
+        waiting += {file for name in modules if (file := helper(name))} - seen
+    assert PROBES / "contract" / "shards.py" in seen
 
 
 @pytest.mark.parametrize("name", ["engine_vllm", "engine_openai_server", "engine_llama_cpp"])
 def test_these_start_with_numpy_alone(name: str) -> None:
-    packages = imported(PROBES / f"{name}.py", at_start=True)
-    assert packages <= {"numpy", *sys.stdlib_module_names, *BESIDE}
+    packages = top_level(imported(PROBES / f"{name}.py", at_start=True))
+    assert packages <= {"numpy", *sys.stdlib_module_names, *HELPERS}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +73,7 @@ def test_a_template_that_does_not_take_a_prompt_is_refused_in_words(
     template: str, messages: list[dict[str, Any]], what: str
 ) -> None:
     from contract import RefusalError
-    from hf_tokenizer import encoded
+    from hf.tokenizer import encoded
 
     with pytest.raises(RefusalError) as refused:
         encoded(tokenizer(template=template), {"messages": messages})
@@ -63,7 +82,7 @@ def test_a_template_that_does_not_take_a_prompt_is_refused_in_words(
 
 def test_a_tokenizer_that_makes_nothing_of_a_prompt_is_refused() -> None:
     from contract import RefusalError
-    from hf_tokenizer import encoded
+    from hf.tokenizer import encoded
     from transformers import Qwen2TokenizerFast
 
     made_up = Qwen2TokenizerFast()

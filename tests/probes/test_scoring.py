@@ -55,7 +55,7 @@ def test_processing_is_that_of_transformers(
     logits_NV: torch.Tensor, ids_N: torch.Tensor, settings: dict[str, float]
 ) -> None:
     from contract import Processing
-    from scoring import readings
+    from hf.logits import readings
 
     theirs_NV = by_transformers(logits_NV, settings)
     ours = readings(logits_NV, ids_N, Processing(**settings), ("entropy", "ranks"))
@@ -74,7 +74,7 @@ def test_processing_is_that_of_transformers(
 
 def test_what_is_cut_off_has_no_probability(logits_NV: torch.Tensor) -> None:
     from contract import Processing
-    from scoring import log_probabilities, readings
+    from hf.logits import log_probabilities, readings
 
     last_N = logits_NV.argmin(dim=1)
     told = readings(logits_NV, last_N, Processing(top_k=5), ("ranks",))
@@ -86,7 +86,7 @@ def test_what_is_cut_off_has_no_probability(logits_NV: torch.Tensor) -> None:
 
 def test_min_p_comes_before_top_p_as_in_vllm() -> None:
     from contract import Processing
-    from scoring import log_probabilities
+    from hf.logits import log_probabilities
 
     logits_1V = torch.tensor([[0.55, 0.30, 0.11, 0.04]]).log()
     # Without the last two, the first has .647 of what is left; with them .55: one word or two.
@@ -98,7 +98,7 @@ def test_greedy_decoding_has_the_log_probabilities_of_the_bare_logits(
     logits_NV: torch.Tensor,
 ) -> None:
     from contract import Processing
-    from scoring import log_probabilities
+    from hf.logits import log_probabilities
 
     greedy_NV = log_probabilities(logits_NV, Processing(temperature=0, top_k=3))
     assert torch.equal(greedy_NV, torch.log_softmax(logits_NV, dim=-1))
@@ -106,7 +106,7 @@ def test_greedy_decoding_has_the_log_probabilities_of_the_bare_logits(
 
 def test_temperatures_are_of_the_raw_logits(logits_NV: torch.Tensor, ids_N: torch.Tensor) -> None:
     from contract import TEMPERATURES, Processing
-    from scoring import readings
+    from hf.logits import readings
 
     told = readings(logits_NV, ids_N, Processing(temperature=0.3, top_k=2), ("temperatures",))
     for column, temperature in enumerate(TEMPERATURES):
@@ -117,7 +117,7 @@ def test_temperatures_are_of_the_raw_logits(logits_NV: torch.Tensor, ids_N: torc
 
 def test_narrow_logits_are_read_in_float32(logits_NV: torch.Tensor, ids_N: torch.Tensor) -> None:
     from contract import Processing
-    from scoring import readings
+    from hf.logits import readings
 
     narrow_NV = logits_NV.bfloat16()
     told = readings(narrow_NV, ids_N, Processing(), ())["logprobs"]
@@ -128,7 +128,7 @@ def test_narrow_logits_are_read_in_float32(logits_NV: torch.Tensor, ids_N: torch
 
 def test_draws_follow_the_distribution_and_never_what_is_cut_off() -> None:
     from contract import Processing
-    from scoring import drawn, log_probabilities
+    from hf.logits import drawn, log_probabilities
 
     count = 40_000
     logits_1V = torch.tensor([[1.0, 0.0, 2.0, -3.0, 1.5]])
@@ -141,7 +141,7 @@ def test_draws_follow_the_distribution_and_never_what_is_cut_off() -> None:
 
 
 def test_batches_hold_each_sequence_once_within_the_budget() -> None:
-    from scoring import batches
+    from hf.logits import batches
 
     lengths = [5, 90, 17, 1, 60, 5, 5, 300, 33, 2]
     lots = batches(lengths, 100)

@@ -88,13 +88,13 @@ def test_scores_are_those_of_the_plain_model(
 def test_a_chunk_of_logits_at_a_time_gives_the_same(
     dense_model: Path, responses: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import scoring
     from contract import Processing
+    from hf import logits
 
     source = engine(dense_model, batch_tokens=2048)
     widths: list[int] = []
     whole = source.score(responses, Processing(), ("entropy",))
-    monkeypatch.setitem(scoring._CHUNK_ENTRIES, "cpu", 32 * ROWS)
+    monkeypatch.setitem(logits._CHUNK_ENTRIES, "cpu", 32 * ROWS)
     head = source._model.get_output_embeddings()
     with head.register_forward_hook(lambda _m, _a, out: widths.append(out.shape[:-1].numel())):
         pieces = source.score(responses, Processing(), ("entropy",))
@@ -173,10 +173,10 @@ def test_a_long_task_shows_signs_of_life(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    import hf_halves
     from contract import Processing
+    from hf import split_model
 
-    monkeypatch.setattr(hf_halves, "_PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(split_model, "_PULSE_SECONDS", 0.0)
     engine(dense_model, batch_tokens=1).score(responses, Processing(), ())
     assert f"{len(responses)} forward passes\n" in capfd.readouterr().out
 
@@ -218,7 +218,7 @@ def test_precisions_differ_as_much_as_they_should(dense_model: Path, responses: 
 
 
 def test_quantised_weights_have_few_values_per_channel_or_group() -> None:
-    from hf_loading import fake_quantised
+    from hf.loading import fake_quantised
 
     weight = torch.randn(6, 80, generator=torch.Generator().manual_seed(0))
     eight, four = fake_quantised(weight, 8), fake_quantised(weight, 4)
@@ -385,7 +385,7 @@ def answer(folder: Path) -> dict[str, Any]:
 def test_the_program_tokenises_samples_scores_and_goes_on(
     dense_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from contract import read_shard, serve
+    from contract import read_responses, serve
     from engine_transformers import load
 
     prompts = str(prompts_file(tmp_path / "prompts.json", 4))
@@ -408,7 +408,7 @@ def test_the_program_tokenises_samples_scores_and_goes_on(
     told = answer(tmp_path)
     assert (told["error"], told["tasks"]["score"]["responses"]) == (None, 8)
     ids = json.loads((tmp_path / "ids" / "ids.json").read_text())
-    before = [read_shard(path) for path in sorted(drawn.iterdir())]
+    before = [read_responses(path) for path in sorted(drawn.iterdir())]
     assert [each.prompt_ids for each in before[1]] == [ids[2], ids[2], ids[3], ids[3]]
     with np.load(drawn / "shard-00001.npz") as one, np.load(scored / "shard-00001.npz") as other:
         assert np.abs(one["logprobs_N"] - other["logprobs_N"]).max() < 2e-5
@@ -418,7 +418,7 @@ def test_the_program_tokenises_samples_scores_and_goes_on(
     again = request(tmp_path, str(dense_model), tasks[1:2])
     monkeypatch.setattr(sys, "argv", ["", str(again)])
     serve(load)
-    after = read_shard(drawn / "shard-00001.npz")
+    after = read_responses(drawn / "shard-00001.npz")
     assert [each.response_ids for each in after] == [each.response_ids for each in before[1]]
 
 

@@ -154,11 +154,11 @@ def test_the_experts_are_the_same_in_decoding_and_in_scoring(mixture: Ran) -> No
 
 def test_its_experts_can_be_replayed_in_transformers(mixture: Ran, moe_model: Path) -> None:
     """In one that rounds to 16 bits, whose own choice is another one at times."""
-    from contract import Processing, read_shard
+    from contract import Processing, read_responses
 
     learner, ways = engine(moe_model, dtype="bfloat16"), ("score", "replay")
     paths = sorted((mixture.folder / "sample").glob("shard-*.npz"))
-    drawn = [each for path in paths for each in read_shard(path, routed=True)]
+    drawn = [each for path in paths for each in read_responses(path, with_experts=True)]
     own, free, held = (
         np.concatenate([np.sort(each.extras["experts"]) for each in responses])
         for responses in (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.results.results import (
     Bin,
     Cell,

@@ -18,7 +18,7 @@ from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.preflight.run import Preflight
-    from grpodoctor.probe.engines.engine_runner import EngineProgress
+    from grpodoctor.probe.engines.engine_run import EngineProgress
 
 
 def preflight(

@@ -19,7 +19,7 @@ from grpodoctor.errors import ConfigError, EngineError, RunError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from grpodoctor.probe.engines.engine_runner import EngineProgress
+    from grpodoctor.probe.engines.engine_run import EngineProgress
     from grpodoctor.probe.inputs.plan import ProbePlan
     from grpodoctor.probe.results.results import ProbeResult
 

@@ -271,7 +271,7 @@ def model_path(engine: EngineSpec) -> Path:
 
 def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
     """The same engine with another model."""
-    if engine.engine == "program":
+    if engine.kind.model == "option":
         return engine.with_options(model=str(model))
     return replace(engine, model=str(model))
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
 from grpodoctor.measure.divergence import k3
-from grpodoctor.probe.engines.shards import Shard, read_pairs
+from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe.engines.shards import read_pairs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

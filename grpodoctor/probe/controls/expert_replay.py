@@ -5,19 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.jobs import Processing, ScoreJob
-from grpodoctor.probe.engines.shards import read_shard, shard_paths
-from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.engines.contract import Processing, shard_paths
+from grpodoctor.probe.engines.jobs import ScoreJob
+from grpodoctor.probe.engines.shards import read_shard
 from grpodoctor.probe.results.results import Comparison, Replayed
 from grpodoctor.vocabulary.values import scalar
-
-_REPLAYING = ("transformers", "fsdp", "program")
-"""Engines that can be asked; a program of the user's own may refuse."""
-
-
-def can_replay(learner: EngineSpec) -> bool:
-    """Whether an engine may be asked to replay experts."""
-    return learner.engine in _REPLAYING
 
 
 def replay_job(rollouts: Path, processing: Processing, *, own_prompts: bool = False) -> ScoreJob:

@@ -15,6 +15,8 @@ from grpodoctor.probe.controls.controls import (
     stale_control,
     weights_control,
 )
+from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.engine_runner import JobResult
 from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling, computes_in
 from grpodoctor.probe.engines.shards import read_shards
@@ -30,7 +32,6 @@ from grpodoctor.probe.results.results import Control
 NOISE = 0.05
 """On every weight matrix, relative. Less is drowned by the rounding of a model in 16 bits, and more
 is no likeness of a checkpoint that is some updates old."""
-_TAKES_WEIGHTS = ("transformers", "fsdp", "vllm", "program")
 _OTHER_WEIGHTS = ("weights", "weights_only", "sync", "sync_reset_cache", "sync_stock")
 _ROUTERS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -82,11 +83,11 @@ def stale_spec(learner: EngineSpec, stale: Path | None) -> tuple[EngineSpec | No
         learner: the engine.
         stale: an older checkpoint; without one, noise is added.
     """
-    if learner.engine not in _TAKES_WEIGHTS:
+    if "perturb" not in learner.kind.experiment_options:
         return None, f"a learner of the kind {learner.engine} cannot be given other weights"
     if stale is not None:
         plain = learner.with_options(**dict.fromkeys(_OTHER_WEIGHTS))
-        if learner.engine == "program":
+        if learner.kind.model == "option":
             return plain.with_options(model=str(stale)), f"the checkpoint {stale.name}"
         return replace(plain, model=str(stale)), f"the checkpoint {stale.name}"
     return learner.with_options(perturb=NOISE), f"its own weights with {NOISE:.0%} of noise"

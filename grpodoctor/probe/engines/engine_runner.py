@@ -1,92 +1,45 @@
-"""Runs engines one after the other, checks what they answer, and does nothing twice."""
+"""Runs engines one after the other, validates their answers, and runs no job twice."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from pydantic import TypeAdapter, ValidationError
-
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.engines.job_files import CONTRACT, Task, kind_of, prompts_of, shards_of
+from grpodoctor.probe.engines.engine_facts import EngineFacts, parse_facts
+from grpodoctor.probe.engines.engine_run import EngineProgress, EngineRun
+from grpodoctor.probe.engines.failures import failure
 from grpodoctor.probe.engines.jobs import (
     BudgetSpentError,
-    EngineFacts,
     Job,
     SampleJob,
     ScoreJob,
+    Task,
     TokenizeJob,
+    prompts_of,
 )
-from grpodoctor.probe.engines.launch import (
-    Ended,
-    Launch,
-    command_of,
-    end_marked,
-    failure,
-    launch,
-    model_of,
-    read_answer,
-)
-from grpodoctor.probe.engines.output_validation import check_ids, check_sampled, check_scored
-from grpodoctor.probe.engines.shards import read_shard, read_shards, shard_paths
-from grpodoctor.probe.engines.store import (
-    DONE,
-    JOB,
-    Store,
-    engine_key,
-    files_of,
-    read_json,
-    read_json_list,
-    write_json,
-)
+from grpodoctor.probe.engines.output_validation import name_recorded_prompts, validate_output
+from grpodoctor.probe.engines.processes import ProgramExit, end_marked
+from grpodoctor.probe.engines.store import DONE, Store, read_json, read_json_list, write_json
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 JobResult = Path | EngineError
-_FACTS = TypeAdapter(EngineFacts)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineProgress:
-    """What an engine is busy with; for a progress bar."""
-
-    engine: str
-    """Label."""
-    tasks: tuple[str, ...]
-    """In words."""
-    shards: int
-    """That are there, of all tasks."""
-    expected: int
-    """That will be there when all is done."""
-    seconds: float
-    """Since it was started."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Errand:
-    """One start of an engine's program."""
-
-    engine: EngineSpec
-    tasks: Sequence[Task]
-    request: Path
-    answer: Path
-    log: Path
+"""The folder of a job's answer, or why there is none."""
 
 
 class EngineRunner:
     """A `JobRunner` on this machine.
 
     Args:
-        folder: where everything is kept; locked until `close`.
-        prompts: the probe's prompts, in the form of a prompts file of `probes/contract.py`.
-        deadline: on the monotonic clock; what is not done by then raises `BudgetSpentError`.
-        watch: told several times a second what runs.
+        folder: where everything is stored; locked until `close`.
+        prompts: the probe's prompts, in the form of a prompts file of the contract.
+        deadline: on the monotonic clock; jobs not finished by then raise `BudgetSpentError`.
+        watch: receives the progress of the running engine several times a second.
 
     Raises:
-        RunError: if another probe works in the folder, or it cannot be written to.
+        RunError: if another probe uses the folder, or it cannot be written to.
     """
 
     def __init__(
@@ -98,32 +51,28 @@ class EngineRunner:
         watch: Callable[[EngineProgress], None] = lambda _: None,
     ) -> None:
         self.store = Store(folder)
-        end_marked(str(self.store.folder))  # what a killed probe may have left at work here
+        end_marked(str(self.store.folder))  # processes that a killed probe may have left
         self.deadline, self._watch = deadline, watch
         self.is_spent = False
-        """Whether a job was refused or cut off because the time was over."""
+        """Whether a job was refused or cut short because the time budget was spent."""
         self._failed: dict[str, EngineError] = {}
-        self._keys: dict[str, str] = {}
-        self._files: dict[str, dict[str, object]] = {}
-        # Names are not used twice: an answer of an earlier probe must not be taken for a new one.
-        self._launches = sum(1 for _ in (self.store.folder / "logs").glob("*.log"))
+        """Errors by the key of an engine or the folder name of a job."""
         self.use_prompts(prompts)
 
     def use_prompts(self, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Ask these prompts from now on."""
+        """Use these prompts from now on."""
         self.prompts = tuple(prompts)
-        self._prompts = self.store.prompts(self.prompts)
+        self._prompts_file = self.store.prompts(self.prompts)
 
     def prompts_of(self, rollouts: Path) -> tuple[Mapping[str, Any], ...]:
-        """The prompts that responses were drawn for."""
-        path = prompts_of(rollouts, self._prompts)
-        if path == self._prompts:
+        """The prompts that responses were sampled from."""
+        path = prompts_of(rollouts, self._prompts_file)
+        if path == self._prompts_file:
             return self.prompts
-        told = read_json_list(path)
-        return tuple(each for each in told if isinstance(each, dict))
+        return tuple(prompt for prompt in read_json_list(path) if isinstance(prompt, dict))
 
     def close(self) -> None:
-        """Let the next probe into the folder."""
+        """Release the folder."""
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -133,81 +82,87 @@ class EngineRunner:
         self.close()
 
     def run(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path]:
-        """Do jobs with an engine that is loaded once; the folder of each job's answer, in order.
+        """Run jobs with one load of an engine; returns the folder of each answer, in order.
 
         Raises:
-            EngineError: if the engine cannot do one of them; those it could are kept.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the engine fails at a job; finished jobs are kept.
+            BudgetSpentError: if no time is left.
         """
         paths: list[Path] = []
-        for outcome in self.attempt(engine, jobs):
-            if isinstance(outcome, EngineError):
-                raise outcome
-            paths.append(outcome)
+        for result in self.attempt(engine, jobs):
+            if isinstance(result, EngineError):
+                raise result
+            paths.append(result)
         return paths
 
     def attempt(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[JobResult]:
-        """As `run`, but with the error of each job that failed in its place.
+        """Like `run`, but returns the error of each failed job in its place.
 
-        An engine that fails at one job is started again for the others, unless it hangs. What has
-        failed is not tried again in this probe.
+        An engine that fails at one job is restarted for the others, unless it hangs. A failed job
+        is not repeated in this probe.
 
         Raises:
-            BudgetSpentError: if there is no time left.
+            BudgetSpentError: if no time is left.
         """
         tasks = [self._task(engine, number, job) for number, job in enumerate(jobs)]
         while waiting := self._waiting(engine, tasks):
-            self._launch(engine, waiting)
+            self._run_engine(engine, waiting)
         return [task.output if task.is_done else self._error(engine, task) for task in tasks]
 
     def finished(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path | None]:
-        """The folder of each job whose answer is there; engines are left alone."""
+        """The folder of each job whose answer exists; starts no engine."""
         tasks = [self._task(engine, number, job) for number, job in enumerate(jobs)]
         return [task.output if task.is_done else None for task in tasks]
 
     def where(self, engine: EngineSpec, job: Job) -> Path:
-        """Where the answer of a job is, or will be: later jobs of the same call may name it."""
+        """The folder of a job's answer, existing or not; later jobs of a call may refer to it."""
         return self._task(engine, 0, job).output
 
     def key(self, engine: EngineSpec) -> str:
-        """The engine's key in the store; the files of its model are looked at once a probe."""
-        if engine.key not in self._keys:
-            self._files[engine.key] = files_of(engine)
-            key = engine_key(engine)
-            told = read_json(self._alias_path(key)).get("key")
-            self._keys[engine.key] = told if isinstance(told, str) else key
-        return self._keys[engine.key]
+        """The engine's key in the store."""
+        return self.store.engine_key(engine)
 
-    def _alias_path(self, key: str) -> Path:
-        return self.store.folder / "engines" / f"{key}.alias.json"
+    def part_of(self, rollouts: Path, responses: int) -> Path:
+        """A folder with the first shards of another, with at least `responses` responses if any.
 
-    def _note_download(self, engine: EngineSpec) -> None:
-        """Have the next probe know an engine again that has fetched its model from the hub."""
-        before, now = self._files[engine.key], files_of(engine)
-        if before != now and before.items() <= now.items():
-            write_json(self._alias_path(engine_key(engine)), {"key": self.key(engine)})
+        Raises:
+            EngineError: if a shard is damaged.
+        """
+        return self.store.part_of(rollouts, responses)
+
+    def facts(self, engine: EngineSpec) -> EngineFacts:
+        """The engine's description of itself; loads the engine if it never ran.
+
+        Raises:
+            EngineError: if the engine does not start.
+            BudgetSpentError: if no time is left.
+        """
+        path, key = self.store.facts_path(engine), self.key(engine)
+        if not path.exists() and key not in self._failed:
+            self._run_engine(engine, [])
+        if not path.exists():
+            raise self._failed[key]
+        try:
+            return parse_facts(read_json(path))
+        except ValueError as error:
+            raise EngineError(
+                f"the stored description of an engine is damaged: {error}",
+                where=str(path),
+                remedy="delete the file",
+            ) from error
 
     def _task(self, engine: EngineSpec, number: int, job: Job) -> Task:
-        output = self.store.folder_of(self.key(engine), job, self._prompts)
-        prompts = self._prompts
+        prompts = self._prompts_file
+        output = self.store.folder / job.folder(self.key(engine), prompts)
         if isinstance(job, ScoreJob):
             prompts = prompts_of(job.rollouts, prompts)
-        return Task(job, f"{number}-{kind_of(job)}", output, prompts)
+        return Task(job, f"{number}-{job.kind}", output, prompts)
 
     def _waiting(self, engine: EngineSpec, tasks: Sequence[Task]) -> list[Task]:
-        """What is still to be done and may succeed, each answer once."""
+        """Tasks that are not done and may succeed, each output once."""
         if self.key(engine) in self._failed:
             return []
-        told = [task.output.name for task in tasks if isinstance(task.job, TokenizeJob)]
-        unread = [self._failed[name] for name in told if name in self._failed]
-        for task in tasks:  # what cannot be read cannot be answered, save from a record
-            drawn = isinstance(task.job, SampleJob) and not engine.is_record
-            if unread and drawn and not task.is_done:
-                self._failed.setdefault(task.output.name, unread[0])
-        for task in tasks:  # what was to be scored may not have been sampled
-            source = task.job.rollouts.name if isinstance(task.job, ScoreJob) else ""
-            if source in self._failed:
-                self._failed.setdefault(task.output.name, self._failed[source])
+        self._fail_dependents(engine, tasks)
         waiting = {
             task.output: task
             for task in tasks
@@ -215,185 +170,112 @@ class EngineRunner:
         }
         return list(waiting.values())
 
+    def _fail_dependents(self, engine: EngineSpec, tasks: Sequence[Task]) -> None:
+        """Fail samples whose prompts cannot be tokenized, and scores whose samples failed."""
+        tokenized = [task.output.name for task in tasks if isinstance(task.job, TokenizeJob)]
+        unreadable = [self._failed[name] for name in tokenized if name in self._failed]
+        for task in tasks:  # a record samples nothing, so it needs no prompts
+            is_sampled = isinstance(task.job, SampleJob) and not engine.is_record
+            if unreadable and is_sampled and not task.is_done:
+                self._failed.setdefault(task.output.name, unreadable[0])
+        for task in tasks:
+            source = task.job.rollouts.name if isinstance(task.job, ScoreJob) else ""
+            if source in self._failed:
+                self._failed.setdefault(task.output.name, self._failed[source])
+
     def _error(self, engine: EngineSpec, task: Task) -> EngineError:
         return self._failed.get(task.output.name) or self._failed[self.key(engine)]
 
-    def _launch(self, engine: EngineSpec, tasks: Sequence[Task]) -> None:
-        """Start the engine once; afterwards a task is done, failed, or to be tried again."""
+    def _run_engine(self, engine: EngineSpec, tasks: Sequence[Task]) -> None:
+        """Run the engine once; afterwards each task is done, failed, or to be tried again."""
         if time.monotonic() >= self.deadline:
             self._spend()
-        errand = self._errand(engine, tasks)
+        run = EngineRun(engine, tasks, self.store.run_files(engine))
         try:
-            ended = self._start(errand)
+            program_exit = self._start(run)
         except EngineError as error:
             self._failed[self.key(engine)] = error
             return
-        answer = read_answer(errand.answer)
-        is_known = self._note_facts(errand, answer)
-        answered = self._accept(errand, answer) if is_known else []
-        if ended.how == "out_of_time":
+        answer = run.answer()
+        is_described = self._store_facts(run, answer)
+        answered = self._accept(run, answer) if is_described else []
+        if program_exit.reason == "out_of_time":
             self._spend()
         missing = [task for task in tasks if task not in answered]
-        if missing or not is_known:
-            # Who was silent for so long once is not waited for again.
-            is_its = is_known and ended.how == "ended"
-            blamed = missing[0].output.name if is_its else self.key(engine)
-            self._failed.setdefault(blamed, failure(engine, errand.log, ended, answer))
+        if missing or not is_described:
+            # An engine that hung once is not started again.
+            is_task_failure = is_described and program_exit.reason == "ended"
+            failed = missing[0].output.name if is_task_failure else self.key(engine)
+            self._failed.setdefault(failed, failure(engine, run.files.log, program_exit, answer))
 
-    def _errand(self, engine: EngineSpec, tasks: Sequence[Task]) -> _Errand:
-        self._launches += 1
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{self._launches:03d}-{engine.engine}"
-        requests = self.store.folder / "requests"
-        return _Errand(
-            engine,
-            tasks,
-            request=requests / f"{name}.json",
-            answer=requests / f"{name}.answer.json",
-            log=self.store.folder / "logs" / f"{name}.log",
-        )
-
-    def _start(self, errand: _Errand) -> Ended:
-        engine, tasks = errand.engine, errand.tasks
-        command = command_of(engine, errand.request)
-        model, options = model_of(engine)
-        for task in tasks:
-            write_json(task.output / JOB, task.memo(engine.label))
-        request = {"contract": CONTRACT, "model": model, "options": options}
-        request |= {"answer": str(errand.answer), "tasks": [task.request() for task in tasks]}
-        write_json(errand.request, request)
-        order = Launch(
-            command,
-            log=errand.log,
-            outputs=tuple(task.output for task in tasks),
-            silence=engine.timeout,
+    def _start(self, run: EngineRun) -> ProgramExit:
+        return run.start(
+            prompts=len(self.prompts),
             deadline=self.deadline,
             mark=str(self.store.folder),
+            watch=self._watch,
         )
-        return launch(order, self._watcher(errand))
 
-    def _watcher(self, errand: _Errand) -> Callable[[], None]:
-        began, tasks = time.monotonic(), errand.tasks
-        expected = sum(shards_of(task, tasks, len(self.prompts)) for task in tasks)
-        words = tuple(task.words for task in tasks)
-
-        def watch() -> None:
-            shards = sum(len(shard_paths(task.output)) for task in tasks)
-            seconds = time.monotonic() - began
-            self._watch(EngineProgress(errand.engine.label, words, shards, expected, seconds))
-
-        return watch
-
-    def _note_facts(self, errand: _Errand, answer: Mapping[str, Any]) -> bool:
-        """Keep what an engine says of itself; whether it has."""
-        described = answer.get("engine")
-        if not isinstance(described, Mapping) or not described:
+    def _store_facts(self, run: EngineRun, answer: Mapping[str, Any]) -> bool:
+        """Store the engine's description of itself; whether there is a valid one."""
+        description = answer.get("engine")
+        if not isinstance(description, Mapping) or not description:
             return False
-        told = dict(described) | {key: answer.get(key) for key in ("python", "load_seconds")}
+        facts = dict(description) | {key: answer.get(key) for key in ("python", "load_seconds")}
         try:
-            _FACTS.validate_python(told)
-        except ValidationError as error:
-            self._failed[self.key(errand.engine)] = EngineError(
-                f"{errand.engine.label} does not say what it is: {_first(error)}",
-                where=f"log: {errand.log}",
-                remedy="see Engine.describe in probes/contract.py for what is asked",
+            parse_facts(facts)
+        except ValueError as error:
+            self._failed[self.key(run.engine)] = EngineError(
+                f"the description that {run.engine.label} gives of itself is invalid: {error}",
+                where=f"log: {run.files.log}",
+                remedy="see Engine.describe in probes/contract/engine.py for the required keys",
             )
             return False
-        write_json(self._facts_path(errand.engine), told)
-        self._note_download(errand.engine)
+        write_json(self.store.facts_path(run.engine), facts)
+        self.store.keep_key(run.engine)
         return True
 
-    def _accept(self, errand: _Errand, answer: Mapping[str, Any]) -> list[Task]:
-        """Check what was answered; returns those tasks, which are done or have failed for good."""
-        told = answer.get("tasks")
-        results = told if isinstance(told, Mapping) else {}
-        answered = [task for task in errand.tasks if task.name in results]
+    def _accept(self, run: EngineRun, answer: Mapping[str, Any]) -> list[Task]:
+        """Validate the answered tasks; returns them, each done or failed for good."""
+        results = answer.get("tasks")
+        results = results if isinstance(results, Mapping) else {}
+        answered = [task for task in run.tasks if task.name in results]
         for task in answered:
             try:
-                self._check(errand, task)
+                self._validate(run.engine, task)
             except EngineError as error:
-                self._refuse(errand, task, error)
+                self._reject(run, task, error)
             else:
                 write_json(task.output / DONE, results[task.name])
         return answered
 
-    def _check(self, errand: _Errand, task: Task) -> None:
-        engine = errand.engine
-        if isinstance(task.job, SampleJob):
-            prompts = None if engine.is_record else len(self.prompts)
-            vocabulary = self.facts(engine).vocab_size
-            check_sampled(task.output, task.job.sampling, prompts, vocabulary)
-            if engine.is_record:
-                self._name_prompts(errand, task)
-        elif isinstance(task.job, ScoreJob):
-            check_scored(task.job.rollouts, task.output)
-        else:
-            check_ids(task.output / "ids.json", len(self.prompts))
+    def _validate(self, engine: EngineSpec, task: Task) -> None:
+        """Check an answer; the prompts of a record are stored with its responses.
 
-    def _name_prompts(self, errand: _Errand, task: Task) -> None:
-        """Say which prompts the responses of a record are to: its own, and not the probe's."""
-        ids: dict[int, list[int]] = {}
-        for shard in read_shards(task.output):
-            parts = np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1])
-            ids |= {int(at): part.tolist() for at, part in zip(shard.prompt_B, parts, strict=True)}
-        prompts = [{"ids": ids.get(at, [])} for at in range(max(ids, default=-1) + 1)]
-        own = replace(task, prompts=self.store.prompts(prompts))
-        write_json(task.output / JOB, own.memo(errand.engine.label))
+        Raises:
+            EngineError: if the answer is not what the task requested.
+        """
+        is_recorded = isinstance(task.job, SampleJob) and engine.is_record
+        prompts = None if is_recorded else len(self.prompts)
+        vocabulary = self.facts(engine).vocab_size
+        validate_output(task, prompts=prompts, vocabulary=vocabulary)
+        if is_recorded:
+            name_recorded_prompts(task, self.store, engine.label)
 
-    def _refuse(self, errand: _Errand, task: Task, error: EngineError) -> None:
-        """Note what is wrong, and put the answer aside, lest the next probe go on with it."""
-        aside = task.output.with_name(f"{task.output.name}.refused-{time.time_ns()}")
-        task.output.rename(aside)
+    def _reject(self, run: EngineRun, task: Task, error: EngineError) -> None:
+        """Store the error, and move the answer away so that the next probe does not use it."""
+        rejected = task.output.with_name(f"{task.output.name}.refused-{time.time_ns()}")
+        task.output.rename(rejected)
         self._failed[task.output.name] = EngineError(
-            f"{errand.engine.label}: {error.what}",
-            where=f"log: {errand.log}; answer: {aside}",
-            remedy=error.remedy or "look at its log",
+            f"{run.engine.label}: {error.what}",
+            where=f"log: {run.files.log}; answer: {rejected}",
+            remedy=error.remedy or "read its log",
         )
-
-    def facts(self, engine: EngineSpec) -> EngineFacts:
-        """What the engine has said of itself; loads it if it never was.
-
-        Raises:
-            EngineError: if it does not start.
-            BudgetSpentError: if there is no time left.
-        """
-        path, key = self._facts_path(engine), self.key(engine)
-        if not path.exists() and key not in self._failed:
-            self._launch(engine, [])
-        if not path.exists():
-            raise self._failed[key]
-        try:
-            return _FACTS.validate_python(read_json(path))
-        except ValidationError as error:
-            raise EngineError(
-                f"what an engine has said of itself is damaged: {_first(error)}",
-                where=str(path),
-                remedy="delete the file",
-            ) from error
-
-    def _facts_path(self, engine: EngineSpec) -> Path:
-        return self.store.folder / "engines" / f"{self.key(engine)}.json"
-
-    def part_of(self, rollouts: Path, responses: int) -> Path:
-        """A folder with the first shards of another, of at least so many responses if it has them.
-
-        Raises:
-            EngineError: if a shard is damaged.
-        """
-        paths, kept = shard_paths(rollouts), 0
-        for number, path in enumerate(paths, start=1):
-            kept += len(read_shard(path).prompt_B)
-            if kept >= responses and number < len(paths):
-                return self.store.part_of(rollouts, paths[:number])
-        return rollouts
 
     def _spend(self) -> None:
         self.is_spent = True
         raise BudgetSpentError(
-            "the time is over", where="--budget", remedy="probe again into the same --output"
+            "the time budget is spent",
+            where="--budget",
+            remedy="run the probe again with the same --output",
         )
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place[:80]}: {problem['msg'][:120]}"

@@ -1,139 +1,202 @@
-"""What an experiment asks of whoever runs engines."""
+"""Jobs for engines: sample, score and tokenize, and their form in a request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from grpodoctor.errors import GrpodoctorError
+from grpodoctor.probe.engines.contract import SHARD_RESPONSES, Processing, Sampling, shard_paths
+from grpodoctor.probe.engines.engine_facts import EngineFacts
+from grpodoctor.probe.engines.store import DONE, JOB, content_key, read_json, rollouts_key
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 Want = Literal["entropy", "ranks", "temperatures", "experts"]
+_ROUTED_SHARD_RESPONSES = 64
+"""Responses per shard with routed experts, which take hundreds of bytes per token."""
 
 _DTYPE_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 class BudgetSpentError(GrpodoctorError):
-    """The time that the user gave is over; what is finished stands."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How responses are drawn. A top_k of 0, a top_p of 1 and a min_p of 0 cut nothing off."""
-
-    samples: int = 8
-    max_tokens: int = 512
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int = 0
-    stop_ids: tuple[int, ...] = ()
-    ignore_end: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processing:
-    """What is done to logits before a log-probability is taken of them."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-
-    @classmethod
-    def of(cls, sampling: Sampling) -> Processing:
-        """That under which the responses were drawn."""
-        return cls(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-        )
+    """The user's time budget is spent; finished results are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleJob:
-    """Draw responses to the probe's prompts."""
+    """Sample responses to the probe's prompts."""
 
+    kind: ClassVar[str] = "sample"
     sampling: Sampling
     want: tuple[Want, ...] = ()
+
+    @property
+    def shard_responses(self) -> int:
+        """Responses per shard."""
+        return _ROUTED_SHARD_RESPONSES if "experts" in self.want else SHARD_RESPONSES
+
+    @property
+    def activity(self) -> str:
+        """What the engine does, for a progress bar."""
+        return f"samples {self.sampling.max_tokens} tokens"
+
+    def request(self, prompts: Path) -> dict[str, Any]:
+        """The job's own keys in a request."""
+        return {
+            "prompts": str(prompts),
+            "sampling": asdict(self.sampling),
+            "want": list(self.want),
+            "shard_responses": self.shard_responses,
+        }
+
+    def folder(self, engine: str, prompts: Path) -> str:
+        """The folder of the answer below the store; `engine` is the engine's key."""
+        return f"sampled/{content_key('sample', engine, asdict(self), prompts.name)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreJob:
-    """Give this engine's log-probabilities of responses that are there already."""
+    """Compute this engine's log-probabilities of existing responses."""
 
+    kind: ClassVar[str] = "score"
+    activity: ClassVar[str] = "scores"
     rollouts: Path
-    """A folder of shards; its responses, in its order."""
+    """A folder of shards with the responses."""
     processing: Processing = field(default_factory=Processing)
     want: tuple[Want, ...] = ()
     backwards: bool = False
-    """In the opposite order, so that responses meet other neighbours in their batches."""
+    """Score in reverse order, so that responses share batches with other responses."""
     own_prompts: bool = False
-    """After the engine's own ids of the prompts, instead of those the responses were drawn from."""
+    """Score after the engine's own prompt ids instead of those that the responses were sampled
+    from."""
     replay: bool = False
-    """With the routers forced to the experts that the rollouts tell of."""
+    """Force the routers to the experts recorded in the rollouts."""
+
+    def request(self, prompts: Path) -> dict[str, Any]:
+        """The job's own keys in a request."""
+        optional = {"prompts": str(prompts)} if self.own_prompts else {}
+        return {
+            **optional,
+            **({"replay": True} if self.replay else {}),
+            "inputs": str(self.rollouts),
+            "processing": asdict(self.processing),
+            "want": list(self.want),
+            "order": "reversed" if self.backwards else "given",
+        }
+
+    def folder(self, engine: str, _prompts: Path) -> str:
+        """The folder of the answer below the store; `engine` is the engine's key."""
+        job = asdict(self) | {"rollouts": rollouts_key(self.rollouts)}
+        return f"scored/{content_key('score', engine, job)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeJob:
-    """Give the ids that this engine feeds its model for each of the probe's prompts."""
+    """Return the token ids that this engine feeds to its model for each of the probe's prompts."""
+
+    kind: ClassVar[str] = "tokenise"
+    activity: ClassVar[str] = "tokenizes"
+
+    def request(self, prompts: Path) -> dict[str, Any]:
+        """The job's own keys in a request."""
+        return {"prompts": str(prompts)}
+
+    def folder(self, engine: str, prompts: Path) -> str:
+        """The folder of the answer below the store; `engine` is the engine's key."""
+        return f"tokenised/{content_key('tokenise', engine, prompts.name)}"
 
 
 Job = SampleJob | ScoreJob | TokenizeJob
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """What an engine has said of itself; see `Engine.describe` in `probes/contract.py`."""
+class Task:
+    """A job with its place in the store."""
 
+    job: Job
     name: str
-    version: str
-    model: str
-    dtype: str
-    device: str
-    layout: Mapping[str, int]
-    vocab_size: int
-    end_ids: tuple[int, ...]
-    begin_id: int | None
-    context: int
-    logprobs: Literal["raw", "processed"]
-    settings: Mapping[str, Any]
-    python: str
-    load_seconds: float
+    output: Path
+    prompts: Path
+    """The file of the job's prompts."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a complete, validated answer exists."""
+        return (self.output / DONE).exists()
+
+    def request(self) -> dict[str, Any]:
+        """The task as it stands in a request; see `probes/contract/__init__.py`."""
+        task = {"kind": self.job.kind, "name": self.name, "output": str(self.output)}
+        return task | self.job.request(self.prompts)
+
+    def description(self, engine: str) -> dict[str, Any]:
+        """The content of `job.json`, stored with the shards."""
+        job = asdict(self.job)
+        if isinstance(self.job, ScoreJob):
+            job["rollouts"] = str(self.job.rollouts)
+        return {
+            "key": self.output.name,
+            "engine": engine,
+            "kind": self.job.kind,
+            "prompts": str(self.prompts),
+            "job": job,
+        }
+
+
+def prompts_of(rollouts: Path, default: Path) -> Path:
+    """The file of the prompts that responses were sampled from."""
+    prompts = read_json(rollouts / JOB).get("prompts")
+    return Path(prompts) if isinstance(prompts, str) else default
+
+
+def expected_shards(task: Task, tasks: Sequence[Task], prompts: int) -> int:
+    """The number of shards that a task will write.
+
+    Args:
+        task: the task.
+        tasks: all tasks of its request, since a task may score what an earlier one samples.
+        prompts: the number of prompts.
+    """
+    job = task.job
+    if isinstance(job, SampleJob):
+        return -(-prompts // max(1, job.shard_responses // job.sampling.samples))
+    if isinstance(job, ScoreJob):
+        source = next((other for other in tasks if other.output == job.rollouts), None)
+        return expected_shards(source, tasks, prompts) if source else len(shard_paths(job.rollouts))
+    return 0
 
 
 class JobRunner(Protocol):
-    """Runs engines one after the other, and keeps what they answer.
+    """Runs engines one after the other and keeps their answers.
 
-    The same job on the same engine is done once, also across probes into one folder.
+    The same job on the same engine runs once, also across probes into the same folder.
     """
 
     def run(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path]:
-        """Do jobs with an engine that is loaded once; the folder of each job's answer, in order.
+        """Run jobs with one load of an engine; returns the folder of each answer, in order.
 
-        Those of `SampleJob` and `ScoreJob` hold shards, that of `TokenizeJob` an `ids.json`.
+        The folders of a `SampleJob` and a `ScoreJob` hold shards, that of a `TokenizeJob` an
+        `ids.json`.
 
         Raises:
-            EngineError: if the engine cannot, with the last lines of its log.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the engine fails, with the last lines of its log.
+            BudgetSpentError: if no time is left.
         """
 
     def facts(self, engine: EngineSpec) -> EngineFacts:
-        """What the engine has said of itself; loads it if it never was.
+        """The engine's description of itself; loads the engine if it never ran.
 
         Raises:
-            EngineError: if it does not start.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the engine does not start.
+            BudgetSpentError: if no time is left.
         """
 
     def part_of(self, rollouts: Path, responses: int) -> Path:
-        """A folder with the first shards of another, of at least so many responses if it has them.
+        """A folder with the first shards of another, with at least `responses` responses if any.
 
-        For experiments, which need fewer responses than a measurement.
+        Experiments need fewer responses than a measurement.
         """
 
 

@@ -1,133 +1,149 @@
-"""Whether an engine has done what it was asked for: what it wrote is looked at before its use."""
+"""Validates an engine's output before it is used: its files may hold anything."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.engines.jobs import Sampling
-from grpodoctor.probe.engines.shards import Shard, read_pairs, read_shards
+from grpodoctor.probe.engines.contract import Sampling, Shard
+from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task
+from grpodoctor.probe.engines.shards import read_pairs, read_shards
+from grpodoctor.probe.engines.store import JOB, Store, write_json
 
-_MOST_IDS_BYTES = 1 << 30
+_MAX_IDS_BYTES = 1 << 30
 _ROUNDING = 1e-2
-"""A log-probability above zero by no more than this is rounding, in 16 bits."""
+"""A log-probability may exceed zero by this much: rounding in 16 bits."""
 
 
-def check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabulary: int) -> None:
-    """Look at responses that an engine has drawn.
+def validate_output(task: Task, *, prompts: int | None, vocabulary: int) -> None:
+    """Check that the output of a task is what the task requested.
 
     Args:
-        folder: its shards.
-        sampling: how they were to be drawn.
-        prompts: how many prompts it was given; None where it has its responses already.
-        vocabulary: how many tokens it says to know; 0 where it does not.
+        task: the task.
+        prompts: the number of prompts; None for a record, which has its responses already.
+        vocabulary: the engine's vocabulary size; 0 if the engine does not report it.
 
     Raises:
-        EngineError: if there are too few or too many responses, one is empty or longer than asked
-            for, an id lies beyond the vocabulary, or there are no log-probabilities.
+        EngineError: if the output is invalid.
     """
+    if isinstance(task.job, SampleJob):
+        _check_sampled(task.output, task.job.sampling, prompts, vocabulary)
+    elif isinstance(task.job, ScoreJob):
+        _check_scored(task.job.rollouts, task.output)
+    else:
+        path = task.output / "ids.json"
+        if len(read_ids(path)) != prompts:
+            raise EngineError(
+                f"it did not return ids for each of {prompts} prompts", where=str(path)
+            )
+
+
+def name_recorded_prompts(task: Task, store: Store, engine: str) -> None:
+    """Store the prompts of a record's responses: its own, not the probe's."""
+    ids: dict[int, list[int]] = {}
+    for shard in read_shards(task.output):
+        prompt_ids = np.split(shard.prompt_ids_P, shard.prompt_offsets[1:-1])
+        for prompt, own_ids in zip(shard.prompt_B.tolist(), prompt_ids, strict=True):
+            ids[prompt] = own_ids.tolist()
+    prompts = [{"ids": ids.get(prompt, [])} for prompt in range(max(ids, default=-1) + 1)]
+    recorded = replace(task, prompts=store.prompts(prompts))
+    write_json(task.output / JOB, recorded.description(engine))
+
+
+def _check_sampled(folder: Path, sampling: Sampling, prompts: int | None, vocabulary: int) -> None:
     counts = np.zeros(prompts or 0, np.int64)
     responses = tokens = 0
-    logprobs = False
+    has_logprobs = False
     for shard in read_shards(folder):
-        _check_shard(shard, None if prompts is None else sampling.max_tokens, vocabulary)
+        _check_responses(shard, None if prompts is None else sampling.max_tokens)
+        _check_vocabulary(shard, vocabulary)
+        _check_logprobs(shard)
         if prompts is not None:
-            counts += _per_prompt(shard, prompts)
+            counts += _responses_per_prompt(shard, prompts)
         responses += len(shard.prompt_B)
         tokens += len(shard.response_ids_N)
-        logprobs |= bool(np.isfinite(shard.logprobs_N).any())
+        has_logprobs |= bool(np.isfinite(shard.logprobs_N).any())
     if prompts is not None and (counts != sampling.samples).any():
         raise EngineError(
-            f"it has given {responses} responses where {prompts} prompts x {sampling.samples} "
-            "samples were asked for"
+            f"it returned {responses} responses instead of {prompts} prompts x {sampling.samples} "
+            "samples"
         )
     if not tokens:
-        raise EngineError("it has given no tokens", remedy="look whether it can sample at all")
-    if not logprobs:
+        raise EngineError("it returned no tokens", remedy="check that the model can generate text")
+    if not has_logprobs:
         raise EngineError(
-            "it has given tokens without log-probabilities, or none of them is a number",
-            remedy="switch them on in the engine or its server; if they are, use a wider dtype",
+            "it returned tokens without a finite log-probability",
+            remedy="enable log-probabilities in the engine or its server; if they are enabled, use "
+            "a wider dtype",
         )
 
 
-def _check_shard(shard: Shard, longest: int | None, vocabulary: int) -> None:
+def _check_responses(shard: Shard, max_tokens: int | None) -> None:
     lengths_B = shard.lengths_B
     if len(lengths_B) and lengths_B.min() < 1:
-        raise EngineError("it has given a response without tokens")
-    if longest is not None and len(lengths_B) and lengths_B.max() > longest:
+        raise EngineError("it returned a response without tokens")
+    if max_tokens is not None and len(lengths_B) and lengths_B.max() > max_tokens:
         raise EngineError(
-            f"it has given {lengths_B.max()} tokens where at most {longest} were asked for"
+            f"it returned a response of {lengths_B.max()} tokens; at most {max_tokens} were "
+            "requested"
         )
+
+
+def _check_vocabulary(shard: Shard, vocabulary: int) -> None:
     for ids in (shard.prompt_ids_P, shard.response_ids_N):
         if len(ids) and not 0 <= ids.min() <= ids.max() < (vocabulary or ids.max() + 1):
+            invalid = ids.max() if ids.min() >= 0 else ids.min()
             raise EngineError(
-                f"it has given the id {ids.max() if ids.min() >= 0 else ids.min()} with a "
-                f"vocabulary of {vocabulary} tokens"
+                f"it returned the token id {invalid} with a vocabulary of {vocabulary} tokens"
             )
-    _check_logprobs(shard)
 
 
 def _check_logprobs(shard: Shard) -> None:
     if (shard.logprobs_N > _ROUNDING).any():
         raise EngineError(
-            f"it has given log-probabilities above zero, up to {np.nanmax(shard.logprobs_N):.3g}"
+            f"it returned log-probabilities above zero, up to {np.nanmax(shard.logprobs_N):.3g}"
         )
 
 
-def _per_prompt(shard: Shard, prompts: int) -> np.ndarray:
-    """How many responses each prompt has in a shard."""
+def _responses_per_prompt(shard: Shard, prompts: int) -> np.ndarray:
     if len(shard.prompt_B) and not 0 <= shard.prompt_B.min() <= shard.prompt_B.max() < prompts:
-        raise EngineError(f"it has answered a prompt that is none of the {prompts}")
+        raise EngineError(f"it returned a response to a prompt that is not one of the {prompts}")
     return np.bincount(shard.prompt_B, minlength=prompts)
 
 
-def check_scored(rollouts: Path, folder: Path) -> None:
-    """Look at the log-probabilities that an engine has given to responses.
-
-    Raises:
-        EngineError: if it has scored other tokens, left some out, or given no log-probabilities.
-    """
-    logprobs = False
+def _check_scored(rollouts: Path, folder: Path) -> None:
+    has_logprobs = False
     for _, scored in read_pairs(rollouts, folder):
         _check_logprobs(scored)
-        logprobs |= bool(np.isfinite(scored.logprobs_N).any())
-    if not logprobs:
+        has_logprobs |= bool(np.isfinite(scored.logprobs_N).any())
+    if not has_logprobs:
         raise EngineError(
-            "it has given no log-probabilities, or none of them is a number",
-            remedy="look whether it can score prompts at all; if it can, use a wider dtype",
+            "it returned no finite log-probability",
+            remedy="check that the engine can score prompts; if it can, use a wider dtype",
         )
 
 
-def check_ids(path: Path, prompts: int) -> None:
-    """Look at the ids that an engine has given for the prompts.
-
-    Raises:
-        EngineError: if they are not one list of ids for each prompt.
-    """
-    if len(read_ids(path)) != prompts:
-        raise EngineError(f"it has not given ids for each of {prompts} prompts", where=str(path))
-
-
 def read_ids(path: Path) -> list[list[int]]:
-    """What a task of the kind `tokenise` has written.
+    """The token ids that a `TokenizeJob` wrote.
 
     Raises:
-        EngineError: if it is not a list of lists of ids.
+        EngineError: if the file is not a list of lists of ids.
     """
     try:
         size = path.stat().st_size
-        ids = json.loads(path.read_text(encoding="utf-8")) if size <= _MOST_IDS_BYTES else None
+        ids = json.loads(path.read_text(encoding="utf-8")) if size <= _MAX_IDS_BYTES else None
     except (OSError, ValueError, RecursionError) as error:
         raise EngineError(
             f"the ids of the prompts cannot be read: {str(error)[:200]}", where=str(path)
         ) from error
-    if not isinstance(ids, list) or not all(map(_is_ids, ids)):
-        raise EngineError("it has given something else than ids of prompts", where=str(path))
+    if not isinstance(ids, list) or not all(map(_are_ids, ids)):
+        raise EngineError("the file does not hold the ids of prompts", where=str(path))
     return ids
 
 
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and all(type(each) is int for each in value)
+def _are_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(entry) is int for entry in value)

@@ -1,4 +1,4 @@
-"""What the user writes for an engine: `vllm:MODEL?dtype=bfloat16&tensor_parallel_size=2`."""
+"""Engine specs as users write them: `vllm:MODEL?dtype=bfloat16&tensor_parallel_size=2`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.probe.inputs.engine_kinds import ENGINES, EngineKind
 
-ENGINES = {
-    "vllm": "vLLM in process",
-    "openai_server": "a server that speaks OpenAI's completions: `vllm serve`, SGLang",
-    "transformers": "transformers, one process",
-    "fsdp": "transformers under torchrun: FSDP2, DTensor tensor parallel",
-    "llama_cpp": "llama.cpp, GGUF files",
-    "recorded": "log-probabilities that a training run has saved",
-    "program": "an engine program of your own: program:PATH/engine.py?model=…",
-}
-"""The engines by name; each is the program `probes/engine_<name>.py`, save the last."""
-
-_OURS = ("python", "timeout", "launcher", "processes")
-"""Options that are for the launch and not for the engine."""
+Option = str | int | float | bool
+_LAUNCH_OPTIONS = ("python", "timeout", "launcher", "processes")
+"""Options of the launch, which the engine's program does not receive."""
 _TIMEOUT_SECONDS = 1800.0
 
 
@@ -34,35 +25,35 @@ _TIMEOUT_SECONDS = 1800.0
 class EngineSpec:
     """An engine with its model and settings.
 
-    Equal specs are the same engine: what one has sampled or scored need not be done again.
+    Equal specs are the same engine, whose answers are reused.
     """
 
     engine: str
     model: str
     """A directory, a name on the hub, a URL for a server, a run for `recorded`."""
-    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """What the engine's program is told."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Options of the engine's program."""
     python: str = ""
-    """The Python that has the engine; empty for the one that runs the probe."""
+    """The Python that has the engine; empty for the Python that runs the probe."""
     timeout: float = _TIMEOUT_SECONDS
-    """Seconds without any sign of life, a line of output or a shard, after which it is ended."""
+    """Seconds without a sign of life (a line of output or a shard) after which it is ended."""
     launcher: str = ""
-    """What stands before the program's path; empty for the Python, or torchrun where needed."""
+    """A command in front of the program's path; empty for the Python, or torchrun if needed."""
     processes: int = 1
-    """On this machine, under torchrun."""
+    """Processes on this machine, under torchrun."""
 
     @classmethod
     def parse(cls, text: str) -> EngineSpec:
-        """Read `engine:model?option=value&…`.
+        """Parse `engine:model?option=value&…`.
 
         Raises:
-            ConfigError: if it has no known engine, no model, an option without a value, or one
-                twice.
+            ConfigError: if the engine is unknown, the model is missing, or an option has no value
+                or occurs twice.
         """
         name, colon, rest = text.partition(":")
         if not colon or name not in ENGINES:
             raise ConfigError(
-                f"{text[:60]!r} does not begin with an engine",
+                f"{text[:60]!r} does not start with an engine",
                 remedy=f"write ENGINE:MODEL with one of {', '.join(ENGINES)}",
             )
         model, _, query = rest.partition("?")
@@ -71,49 +62,54 @@ class EngineSpec:
         return cls.of(name, model, _read_options(text, query))
 
     @classmethod
-    def of(
-        cls, engine: str, model: str, options: Mapping[str, str | int | float | bool]
-    ) -> EngineSpec:
-        """A spec from options that hold those of the launch as well; `~` is the user's home.
+    def of(cls, engine: str, model: str, options: Mapping[str, Option]) -> EngineSpec:
+        """A spec from options that include those of the launch; `~` is expanded.
 
         Raises:
-            ConfigError: if one of these has a value that cannot be.
+            ConfigError: if a launch option has an invalid value.
         """
-        ours = {name: options[name] for name in _OURS if name in options}
-        theirs = {name: _at_home(options[name]) for name in sorted(options) if name not in _OURS}
         try:
-            timeout = float(ours.get("timeout", _TIMEOUT_SECONDS))
-            processes = int(ours.get("processes", 1))
+            timeout = float(options.get("timeout", _TIMEOUT_SECONDS))
+            processes = int(options.get("processes", 1))
         except (ValueError, OverflowError) as error:
             raise ConfigError(
-                f"timeout and processes are numbers: {error}", where=f"{engine}:{model}"
+                f"timeout and processes must be numbers: {error}", where=f"{engine}:{model}"
             ) from error
         if not timeout > 0 or processes < 1:
-            raise ConfigError("timeout and processes are above zero", where=f"{engine}:{model}")
+            raise ConfigError("timeout and processes must be above zero", where=f"{engine}:{model}")
         return cls(
-            engine,
-            _at_home(model),
-            theirs,
-            str(ours.get("python", "")),
-            timeout,
-            str(ours.get("launcher", "")),
-            processes,
+            engine=engine,
+            model=_expand_home(model),
+            options={
+                name: _expand_home(options[name])
+                for name in sorted(options)
+                if name not in _LAUNCH_OPTIONS
+            },
+            python=str(options.get("python", "")),
+            timeout=timeout,
+            launcher=str(options.get("launcher", "")),
+            processes=processes,
         )
 
-    def with_options(self, **changes: str | int | float | bool | None) -> EngineSpec:
-        """The same engine with some options set, or taken out where None."""
+    def with_options(self, **changes: Option | None) -> EngineSpec:
+        """The same engine with some options set, or removed where None."""
         merged = {**self.options, **changes}
         kept = {name: value for name, value in sorted(merged.items()) if value is not None}
         return replace(self, options=kept)
 
     @property
+    def kind(self) -> EngineKind:
+        """What the probe knows about this engine."""
+        return ENGINES[self.engine]
+
+    @property
     def is_record(self) -> bool:
-        """Whether it has been recorded what it says, and nothing is computed."""
-        return self.engine == "recorded"
+        """Whether it returns recorded values and computes nothing."""
+        return self.kind.is_record
 
     @property
     def label(self) -> str:
-        """Short, for a table: the engine, the model's last name and the options."""
+        """A short name for tables: the engine, the last part of the model, and the options."""
         name = Path(self.model).name or self.model
         shown = [f"{key}={value}" for key, value in self.options.items()]
         if self.processes > 1:
@@ -122,7 +118,7 @@ class EngineSpec:
 
     @property
     def key(self) -> str:
-        """A hash of all that bears on what the engine answers; 16 hexadecimal digits."""
+        """A hash of everything that affects the engine's answers; 16 hexadecimal digits."""
         facts: dict[str, Any] = {
             "engine": self.engine,
             "model": self.model,
@@ -134,11 +130,11 @@ class EngineSpec:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read_options(text: str, query: str) -> dict[str, str | int | float | bool]:
+def _read_options(text: str, query: str) -> dict[str, Option]:
     try:
-        # A plus is a plus: it stands in paths, and nobody writes a blank as one here.
-        kept = query.replace("+", "%2B")
-        pairs = parse_qsl(kept, keep_blank_values=True, strict_parsing=bool(query))
+        # Keep plus signs, which occur in paths; a query string would read them as spaces.
+        escaped = query.replace("+", "%2B")
+        pairs = parse_qsl(escaped, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
         raise ConfigError(
             f"the options of {text[:60]!r} cannot be read: {error}",
@@ -146,22 +142,22 @@ def _read_options(text: str, query: str) -> dict[str, str | int | float | bool]:
         ) from error
     options = {name: _typed(value) for name, value in pairs}
     if len(options) < len(pairs):
-        often, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ConfigError(
-            f"{often[:60]}= stands twice in {text[:60]!r}",
+            f"{repeated[:60]}= occurs twice in {text[:60]!r}",
             remedy="for several engines give --sampler or --learner several times, or a TOML file",
         )
     return options
 
 
-def _at_home(value: Any) -> Any:
-    """A text that begins with `~` as the path that is meant: quoted, no shell has seen to it."""
+def _expand_home(value: Any) -> Any:
+    """A text that starts with `~`, expanded: the shell does not expand it in quotes."""
     is_home = isinstance(value, str) and value.startswith("~")
     return os.path.expanduser(value) if is_home else value  # noqa: PTH111 - a Path drops "./"
 
 
-def _typed(value: str) -> str | int | float | bool:
-    """Numbers and truth values as such; everything else is text."""
+def _typed(value: str) -> Option:
+    """Numbers and booleans as such; everything else as text."""
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
     for kind in (int, float):

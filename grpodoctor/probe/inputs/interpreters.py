@@ -1,143 +1,134 @@
-"""The Pythons that engines run in: whether one can run a program, and what is installed in it."""
+"""The Pythons that run engines: whether they can run engine programs, and what they contain."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from grpodoctor.errors import EngineError
+from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.support.safe_text import printable
+from grpodoctor.support.subprocesses import kill_group
 
-_NEEDED = {
-    "vllm": ("vllm",),
-    "transformers": ("torch", "transformers"),
-    "fsdp": ("torch", "transformers"),
-    "llama_cpp": ("llama_cpp",),
-    "recorded": ("grpodoctor",),
-}
-"""Packages without which an engine cannot start."""
-_BEARING = (
+_NUMERIC_PACKAGES = (
     *("torch", "transformers", "tokenizers", "kernels", "vllm", "flash", "xformers", "triton"),
     *("nvidia", "compressed_tensors", "bitsandbytes", "llama_cpp"),
 )
-"""Beginnings of the names of packages that bear on an engine's numbers."""
-_MOST_BYTES = 4 << 20
-_PATIENCE_SECONDS = 60.0
-_QUESTION = """
+"""Prefixes of packages that affect an engine's numbers."""
+_OLDEST_PYTHON = (3, 10)
+_MAX_BYTES = 4 << 20
+_TIMEOUT_SECONDS = 60.0
+_REPORT_PROGRAM = """
 import json, os, sys
 from importlib.util import find_spec
-places = sys.path[:] = [each for each in sys.path if each]
-kept = (name for each in places if os.path.isdir(each) for name in os.listdir(each))
+folders = sys.path[:] = [folder for folder in sys.path if folder]
+names = (name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
 print(json.dumps({
     "version": sys.version_info[:3],
     "has": [name for name in sys.argv[1:] if find_spec(name)],
-    "installed": sorted({name for name in kept if name.endswith(("-info", ".egg-link"))}),
+    "installed": sorted({name for name in names if name.endswith(("-info", ".egg-link"))}),
 }))
 """
 
 
 def python_of(spec: EngineSpec) -> str:
-    """The path of the Python that an engine is to run in.
+    """The path of the Python that runs an engine.
 
     Raises:
-        EngineError: if there is none, or it cannot run engine programs.
+        EngineError: if it does not exist, or cannot run engine programs.
     """
     python = spec.python or sys.executable
-    found = shutil.which(os.path.expanduser(python))  # noqa: PTH111 - "~" alone; a Path drops "./"
-    if found is None:
+    path = shutil.which(os.path.expanduser(python))  # noqa: PTH111 - "~" alone; a Path drops "./"
+    if path is None:
         raise EngineError(
             f"there is no Python {printable(python, 200)}",
             where=f"python= of {spec.label}",
             remedy="give the path of the Python that has the engine, such as .venv-vllm/bin/python",
         )
-    complaint = _complaint(_asked(found))
-    if complaint:
+    problem = _problem(_report_of(path))
+    if problem:
         raise EngineError(
-            f"{printable(python, 200)} is not a Python that can run engines: {complaint}",
+            f"{printable(python, 200)} cannot run engines: {problem}",
             where=f"python= of {spec.label}",
             remedy="give the path of the Python that has the engine",
         )
-    return found
+    return path
 
 
 def check_installed(spec: EngineSpec) -> None:
-    """Refuse an engine that the Python it is to run in does not have; nothing is imported.
+    """Refuse an engine whose Python lacks its packages; nothing is imported.
 
     Raises:
         EngineError: if there is no such Python, or it lacks the engine.
     """
     python = python_of(spec)
-    needed = _NEEDED.get(spec.engine, ())
-    lacking = [name for name in needed if name not in _asked(python).get("has", ())]
-    if lacking:
+    installed = _report_of(python).get("has", ())
+    missing = [name for name in spec.kind.packages if name not in installed]
+    if missing:
         raise EngineError(
-            f"{printable(python, 200)} cannot import what the engine needs: it has no {lacking[0]}",
+            f"{printable(python, 200)} cannot run {spec.engine}: it has no package {missing[0]}",
             where=spec.label,
             remedy="install it there, or name the Python that has it with python=",
         )
 
 
 def installed_for(spec: EngineSpec) -> tuple[str, ...]:
-    """Name and version of all packages that bear on an engine's numbers; none if not known."""
+    """Name and version of all packages that affect an engine's numbers; empty if not known."""
     try:
-        told = _asked(python_of(spec)).get("installed", ())
+        names = _report_of(python_of(spec)).get("installed", ())
     except EngineError:
         return ()
-    return tuple(str(each) for each in told if str(each).lower().startswith(_BEARING))
+    return tuple(str(name) for name in names if str(name).lower().startswith(_NUMERIC_PACKAGES))
 
 
-def _complaint(told: Mapping[str, Any]) -> str:
+def _problem(report: Mapping[str, Any]) -> str:
     """Why a Python cannot run an engine program; empty if it can."""
-    if "why" in told:
-        return str(told["why"])
-    if list(told["version"]) < [3, 9]:
-        return "it is older than 3.9"
-    return "" if "numpy" in told["has"] else "it has no numpy"
+    if "error" in report:
+        return str(report["error"])
+    if list(report["version"]) < list(_OLDEST_PYTHON):
+        return f"it is older than {'.'.join(map(str, _OLDEST_PYTHON))}"
+    return "" if "numpy" in report["has"] else "it has no numpy"
 
 
 @cache
-def _asked(path: str) -> Mapping[str, Any]:
-    """What a Python says of itself; `why` it does not."""
-    names = sorted({"numpy", *(name for each in _NEEDED.values() for name in each)})
+def _report_of(path: str) -> Mapping[str, Any]:
+    """The report of `_REPORT_PROGRAM`, or an `error`."""
+    names = sorted({"numpy", *(name for kind in ENGINES.values() for name in kind.packages)})
     with tempfile.TemporaryFile() as file:
         try:
-            process = subprocess.Popen(  # noqa: S603 - what the user has named
-                [path, "-c", _QUESTION, *names],
+            process = subprocess.Popen(  # noqa: S603 - the Python that the user named
+                [path, "-c", _REPORT_PROGRAM, *names],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.DEVNULL,
                 process_group=0,
             )
         except OSError as error:
-            return {"why": printable(str(error), 120)}
+            return {"error": printable(str(error), 120)}
         try:
-            process.wait(_PATIENCE_SECONDS)
+            process.wait(_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
-            return {"why": f"it has not answered within {_PATIENCE_SECONDS:.0f} s"}
+            return {"error": f"it did not answer within {_TIMEOUT_SECONDS:.0f} s"}
         finally:
-            # With what it has started: it may be anything that stands at that path.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process)  # the path may name any program, which may have started others
             process.wait()
         file.seek(0)
-        return _read(file.read(_MOST_BYTES))
+        return _parse(file.read(_MAX_BYTES))
 
 
-def _read(said: bytes) -> Mapping[str, Any]:
+def _parse(output: bytes) -> Mapping[str, Any]:
     try:
-        told = json.loads(said.splitlines()[-1])
-        known = {name: list(told[name]) for name in ("version", "has", "installed")}
-        known["version"] = [int(each) for each in known["version"]]
+        data = json.loads(output.splitlines()[-1])
+        report = {name: list(data[name]) for name in ("version", "has", "installed")}
+        report["version"] = [int(part) for part in report["version"]]
     except (IndexError, ValueError, TypeError, KeyError, RecursionError):
-        return {"why": "it does not answer as one"}
-    return known
+        return {"error": "it does not answer like a Python"}
+    return report

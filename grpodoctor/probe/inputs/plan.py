@@ -33,9 +33,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.probe.engines.jobs import Sampling
+from grpodoctor.probe.engines.contract import Sampling
 from grpodoctor.probe.inputs.checksums import HUB_NAME
-from grpodoctor.probe.inputs.engine_spec import ENGINES, EngineSpec
+from grpodoctor.probe.inputs.engine_kinds import ENGINES
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 Option = str | int | float | bool
 _TYPES = ("str", "int", "float", "bool")

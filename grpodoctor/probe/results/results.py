@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
 
 StoredReading = Annotated[

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from grpodoctor.probe.comparison.correction_effects import EFFECTS
 from grpodoctor.probe.controls.controls import ORDINARY
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.results.results import (
     Cell,
     Comparison,

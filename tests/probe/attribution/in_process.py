@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from grpodoctor.probe.engines import engine_runner
-from grpodoctor.probe.engines.launch import Ended, Launch, launch
+from grpodoctor.probe.engines import engine_run, engine_runner
+from grpodoctor.probe.engines.processes import Launch, ProgramExit, run_program
 
 PROBES = Path(__file__).parents[3] / "probes"
 HERE = ("engine_transformers.py", "faulty.py")
@@ -28,25 +28,25 @@ class InProcess(engine_runner.EngineRunner):
     starts = 0
     """Engines that were loaded."""
 
-    def _start(self, errand: Any) -> Ended:
+    def _start(self, run: Any) -> ProgramExit:
         self.starts += 1
-        with mock.patch.object(engine_runner, "launch", _launched):
-            return super()._start(errand)
+        with mock.patch.object(engine_run, "run_program", _run_program):
+            return super()._start(run)
 
 
-def _launched(order: Launch, watch: Callable[[], None]) -> Ended:
-    *_, program, request = map(str, order.command)
+def _run_program(launch: Launch, watch: Callable[[], None]) -> ProgramExit:
+    *_, program, request = map(str, launch.command)
     if Path(program).name not in HERE:
-        return launch(order, watch)
-    order.log.parent.mkdir(parents=True, exist_ok=True)
-    order.log.touch()
+        return run_program(launch, watch)
+    launch.log.parent.mkdir(parents=True, exist_ok=True)
+    launch.log.touch()
     engine = _module(program)
     with mock.patch.object(sys, "argv", [program, request]):
         try:
             engine.serve(engine.load)
         except SystemExit as ended:
-            return Ended("ended", int(ended.code or 0))
-    return Ended("ended", 0)
+            return ProgramExit("ended", int(ended.code or 0))
+    return ProgramExit("ended", 0)
 
 
 @lru_cache

@@ -19,20 +19,14 @@ from scipy.special import log_softmax
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.jobs import (
-    BudgetSpentError,
-    EngineFacts,
-    Job,
-    Processing,
-    Sampling,
-    ScoreJob,
-    TokenizeJob,
-)
+from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.engines.engine_facts import EngineFacts
+from grpodoctor.probe.engines.jobs import BudgetSpentError, Job, ScoreJob, TokenizeJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
 
-from contract import TEMPERATURES, Response, read_shard, write_shard  # the path first
+from contract import TEMPERATURES, Response, read_responses, write_shard  # the path first
 
 VOCABULARY, PROMPTS, SAMPLES, TOKENS = 24, 24, 4, 40
 """The end token is the first beyond the vocabulary, so that responses are as long as they may."""
@@ -97,7 +91,7 @@ class Scripted:
             (folder / "ids.json").write_text(json.dumps([[7, 8]] * PROMPTS))
         elif isinstance(job, ScoreJob):
             for path in sorted(job.rollouts.glob("shard-*.npz")):
-                responses = read_shard(path)
+                responses = read_responses(path)
                 scored = [self._scored(engine, each, job) for each in responses]
                 write_shard(folder / path.name, scored)
         return folder

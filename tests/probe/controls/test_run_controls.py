@@ -17,8 +17,9 @@ from grpodoctor.probe.controls.run_controls import (
     stale_of,
     stale_spec,
 )
-from grpodoctor.probe.engines.jobs import EngineFacts, Sampling
-from grpodoctor.probe.engines.launch import command_of
+from grpodoctor.probe.engines.commands import command_of
+from grpodoctor.probe.engines.contract import Sampling
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.probe_state import labels_of
 from tests.probe.pairs import random_responses, write

@@ -7,17 +7,12 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import EngineError, RunError
+from grpodoctor.probe.engines.contract import Processing, Sampling, shard_paths
 from grpodoctor.probe.engines.engine_runner import EngineRunner
-from grpodoctor.probe.engines.jobs import (
-    BudgetSpentError,
-    Processing,
-    SampleJob,
-    Sampling,
-    ScoreJob,
-    TokenizeJob,
-)
-from grpodoctor.probe.engines.launch import _marked, complaint_of
-from grpodoctor.probe.engines.shards import read_pairs, shard_paths
+from grpodoctor.probe.engines.failures import error_summary
+from grpodoctor.probe.engines.jobs import BudgetSpentError, SampleJob, ScoreJob, TokenizeJob
+from grpodoctor.probe.engines.processes import marked_processes
+from grpodoctor.probe.engines.shards import read_pairs
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 ENGINE = Path(__file__).parents[1] / "fault_engine.py"
@@ -105,7 +100,7 @@ def test_a_model_that_the_engine_has_downloaded_is_known_again(
 
 
 def test_a_folder_takes_one_probe_at_a_time(runner: EngineRunner) -> None:
-    with pytest.raises(RunError, match="another probe works in this folder: process"):
+    with pytest.raises(RunError, match="another probe is running in this folder: process"):
         EngineRunner(runner.store.folder, PROMPTS)
 
 
@@ -124,14 +119,14 @@ FAULTS = {
     "raise": "exit code 1.*ValueError: no such kernel",
     "refuse": "it does not like this .*log: .*; ask otherwise",
     "worker": r"RuntimeError: see above; its log says: ValueError: no such tensor \(log",
-    "silent_exit": "exit code 0 but has not answered",
+    "silent_exit": "exit code 0 without an answer",
     "no_import": "cannot import what the engine needs.*python=",
-    "says_nothing": "does not say what it is: vocab_size",
-    "few": "765 responses where 12 prompts x 64 samples",
+    "says_nothing": "gives of itself is invalid: vocab_size",
+    "few": "765 responses instead of 12 prompts x 64 samples",
     "empty": "a response without tokens",
-    "beyond": "the id 37 with a vocabulary of 32",
-    "no_logprobs": "tokens without log-probabilities",
-    "garbage": "what the engine has written cannot be used",
+    "beyond": "the token id 37 with a vocabulary of 32",
+    "no_logprobs": "tokens without a finite log-probability",
+    "garbage": "the shard shard-00000.npz cannot be used",
 }
 
 
@@ -170,7 +165,7 @@ LOGS = {
 def test_of_a_log_what_says_most_is_told(tmp_path: Path, kind: str) -> None:
     text, told = LOGS[kind]
     (tmp_path / "log").write_text(text)
-    assert complaint_of(tmp_path / "log") == told
+    assert error_summary(tmp_path / "log") == told
 
 
 def test_a_refused_answer_is_not_gone_on_with(runner: EngineRunner) -> None:
@@ -245,8 +240,8 @@ def test_what_left_the_process_group_is_ended_too(runner: EngineRunner, tmp_path
     ("python", "match"),
     [
         ("/nowhere/python", "there is no Python /nowhere/python"),
-        ("/bin/true", "is not a Python that can run engines: it does not answer as one"),
-        ("/bin/false", "is not a Python that can run engines"),
+        ("/bin/true", "cannot run engines: it does not answer like a Python"),
+        ("/bin/false", "cannot run engines"),
     ],
 )
 def test_a_python_that_is_none(runner: EngineRunner, python: str, match: str) -> None:
@@ -286,7 +281,7 @@ def begin_to_hang(folder: Path, options: str = "") -> subprocess.Popen[bytes]:
 
 def alive(folder: Path) -> bool:
     """Whether anything that a probe into the folder has started still lives."""
-    return any(_marked(str(folder)))
+    return any(marked_processes(str(folder)))
 
 
 def test_an_interrupted_probe_ends_its_engine(tmp_path: Path) -> None:

@@ -24,16 +24,16 @@ def test_a_plus_is_a_plus_and_a_tilde_the_home_that_no_shell_has_put_in() -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("vllm", "does not begin with an engine"),
-        ("sglang:m", "does not begin with an engine.*openai_server"),
+        ("vllm", "does not start with an engine"),
+        ("sglang:m", "does not start with an engine.*openai_server"),
         ("vllm:", "names no model"),
         ("vllm:?dtype=float32", "names no model"),
         ("vllm:m?dtype", "cannot be read"),
-        ("vllm:m?dtype=float32&dtype=bfloat16", "dtype= stands twice.*several times"),
-        ("vllm:m?timeout=soon", "are numbers"),
+        ("vllm:m?dtype=float32&dtype=bfloat16", "dtype= occurs twice.*several times"),
+        ("vllm:m?timeout=soon", "must be numbers"),
         ("vllm:m?timeout=nan", "above zero"),
         ("vllm:m?timeout=-1", "above zero"),
-        ("vllm:m?processes=inf", "are numbers"),
+        ("vllm:m?processes=inf", "must be numbers"),
         ("vllm:m?processes=0", "above zero"),
     ],
 )

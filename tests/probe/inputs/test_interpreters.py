@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.engines.launch import check_start
+from grpodoctor.probe.engines.commands import check_start
 from grpodoctor.probe.engines.store import engine_key
-from grpodoctor.probe.inputs import interpreters as pythons
+from grpodoctor.probe.inputs import interpreters
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 
@@ -27,25 +27,25 @@ def spec(python: Path | str, engine: str = "vllm") -> EngineSpec:
 def test_what_is_no_python_is_told_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pythons, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(interpreters, "_TIMEOUT_SECONDS", 1.0)
     (tmp_path / "text").write_text("a text")
     cases = {
         tmp_path / "nothing": "there is no Python",
         tmp_path: "there is no Python",
         tmp_path / "text": "there is no Python",
         program(tmp_path / "runs", "a text"): "Exec format error",
-        program(tmp_path / "speaks", "#!/bin/sh\necho hello\n"): "does not answer as one",
+        program(tmp_path / "speaks", "#!/bin/sh\necho hello\n"): "does not answer like a Python",
         program(tmp_path / "old", '#!/bin/sh\necho \'{"version": [3, 8, 1], "has": ["numpy"], '
-                '"installed": []}\'\n'): "older than 3.9",
+                '"installed": []}\'\n'): "older than 3.10",
         program(tmp_path / "bare", '#!/bin/sh\necho \'{"version": [3, 12, 1], "has": [], '
                 '"installed": []}\'\n'): "it has no numpy",
         # It goes on in the background, with the output in its hand.
-        program(tmp_path / "hangs", "#!/bin/sh\nsleep 300 & sleep 300\n"): "not answered within 1",
+        program(tmp_path / "hangs", "#!/bin/sh\nsleep 300 & sleep 300\n"): "within 1 s",
     }  # fmt: skip
     began = time.monotonic()
     for python, told in cases.items():
         with pytest.raises(EngineError, match=told) as caught:
-            pythons.python_of(spec(python))
+            interpreters.python_of(spec(python))
         assert "python= of vllm:name" in str(caught.value)
     assert time.monotonic() - began < 60, "nobody waits for the one in the background"
 
@@ -67,7 +67,7 @@ def test_a_package_that_is_lacking_is_seen_without_importing_any(
 ) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     check_start(spec(environment(tmp_path, "vllm")))
-    with pytest.raises(EngineError, match=r"it has no llama_cpp.*install it there"):
+    with pytest.raises(EngineError, match=r"it has no package llama_cpp.*install it there"):
         check_start(spec(tmp_path / "python", "llama_cpp"))
 
 
@@ -79,7 +79,7 @@ def test_another_version_of_the_engine_is_another_engine(
 
     def install(name: str) -> str:
         (tmp_path / "site" / name).mkdir()
-        pythons._asked.cache_clear()
+        interpreters._report_of.cache_clear()
         return engine_key(python)
 
     assert install("pytest-9.0.dist-info") == before, "it has no part in the numbers"
@@ -96,7 +96,7 @@ def test_a_model_that_is_not_there_is_seen_at_once(
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     here = EngineSpec.of("transformers", "org/name", {})
     check_start(here)
-    with pytest.raises(EngineError, match=r"there is nothing at /no/where.*check the path"):
+    with pytest.raises(EngineError, match=r"there is no model at /no/where.*check the path"):
         check_start(EngineSpec.of("transformers", "/no/where", {}))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EngineError, match="nor in the hub's cache, and HF_HUB_OFFLINE is set"):

@@ -29,7 +29,7 @@ class AttentionKernel(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The reported kernels differ, or the gap exceeds rounding and a kernel may cause it."""
         learner = variant.setup.learner
-        if learner.engine not in ("transformers", "fsdp", "program"):
+        if "attention" not in learner.kind.experiment_options:
             return None
         ours = _kernel(learner, experiments.case.learner_facts)
         theirs = _kernel(experiments.case.sampler, experiments.case.sampler_facts)
@@ -38,7 +38,7 @@ class AttentionKernel(Cause):
         if (
             experiments.is_loud(variant.gap)
             and theirs not in _KERNELS
-            and learner.engine != "program"
+            and learner.kind.model != "option"
         ):
             other = "eager" if ours != "eager" else "sdpa"
             return Hypothesis(0.03, {"try": other, "ours": ours})

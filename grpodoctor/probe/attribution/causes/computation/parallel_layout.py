@@ -78,8 +78,9 @@ def _degrees(facts: EngineFacts) -> dict[str, int]:
 
 def _on_one_device(engine: EngineSpec) -> EngineSpec:
     """The same engine on one device."""
-    if engine.engine == "fsdp":
-        single = replace(engine, engine="transformers", processes=1, launcher="")
-        return single.with_options(fsdp=None, tensor_parallel=None)
+    kind = engine.kind
+    if kind.single_process:
+        single = replace(engine, engine=kind.single_process, processes=1, launcher="")
+        return single.with_options(**dict.fromkeys(kind.rank_options))
     given = {name: None for name in _DEGREES if name in engine.options}
     return replace(engine, processes=1).with_options(**given)

@@ -15,8 +15,6 @@ from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import Processing
 
-TEMPERATURES = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 3.0)
-"""The columns of `at_temperature_NT`, as `probes/contract.py` has them."""
 _FIT_TOKENS = 20_000
 _OFF = 0.01
 """Relative difference from which two temperatures count as different."""

@@ -163,7 +163,7 @@ def _by_module(
         learner: the learner without quantization.
         scheme: the quantization scheme.
     """
-    if learner.engine != "transformers":
+    if "quantise" not in learner.kind.experiment_options:
         return {}, None
     processing = variant.setup.processing
     tokens = variant.tokens

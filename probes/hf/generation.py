@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from contract import Processing, RefusalError, Response, Sampling
-from hf_halves import Halves
-from hf_routers import Routers
-from scoring import drawn, log_probabilities, readings
 from torch import Tensor
+
+from hf.logits import drawn, log_probabilities, readings
+from hf.routers import Routers
+from hf.split_model import Halves
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from contract import RefusalError, Sampling
-from http_json import JsonClient, StatusError
+
+from server.client import JsonClient, StatusError
 
 _FLOOR = -9999.0
 """What servers of OpenAI's kind write for a probability of zero."""

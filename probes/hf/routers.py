@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from hf_replay import forced
 from torch import Tensor, nn
+
+from hf.replay import forced
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _SLOTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k")

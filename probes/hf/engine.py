@@ -11,14 +11,15 @@ import numpy as np
 import torch
 import transformers
 from contract import Processing, RefusalError, Response, Sampling
-from hf_generation import Decoder
-from hf_halves import Halves
-from hf_loading import Settings, load_tokenizer
-from hf_replay import check_experts
-from hf_routers import Routers
-from hf_tokenizer import encoded
-from scoring import batches, chunk_rows, readings
 from torch import Tensor
+
+from hf.generation import Decoder
+from hf.loading import Settings, load_tokenizer
+from hf.logits import batches, chunk_rows, readings
+from hf.replay import check_experts
+from hf.routers import Routers
+from hf.split_model import Halves
+from hf.tokenizer import encoded
 
 Found = dict[int, dict[str, np.ndarray]]
 """Readings by the number of the response."""

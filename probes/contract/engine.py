@@ -1,0 +1,64 @@
+"""The protocols that engines implement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from .datatypes import Processing, Response, Sampling
+
+
+class Engine(Protocol):
+    """A loaded model that samples and scores."""
+
+    def describe(self) -> dict[str, Any]:
+        """What the engine is and how it is configured.
+
+        Required keys: `name`, `version`, `model`, `dtype`, `device`, `layout` (a dict of parallel
+        degrees, such as `{"tensor_parallel": 2}`), `vocab_size`, `end_ids`, `begin_id` (or None),
+        `context` (longest sequence), `logprobs` (`processed` if the log-probabilities from `sample`
+        include temperature and truncation, otherwise `raw`), and `settings` (any other facts).
+        """
+
+    def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        """The token ids that this engine feeds to its model for each prompt."""
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
+    ) -> list[Response]:
+        """`sampling.samples` responses per prompt, grouped by prompt, in order.
+
+        `Response.prompt` is the index in `prompts`.
+        """
+
+    def score(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        """The same responses in the same order, with this engine's log-probabilities."""
+
+    def close(self) -> None:
+        """Free the engine's resources."""
+
+
+@runtime_checkable
+class RecordedEngine(Protocol):
+    """An engine that returns recorded responses; it receives no prompts and samples nothing."""
+
+    def recorded(self) -> Sequence[Response]:
+        """All responses, grouped by prompt, with their prompt and sample indices."""
+
+
+@runtime_checkable
+class ReplayEngine(Protocol):
+    """An engine that can force the experts of a mixture-of-experts model."""
+
+    def replay(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        """Like `Engine.score`, with the experts in `extras["experts"]` instead of the routers' own.
+
+        A row holds the experts of the token that predicts the row's token, so the first row applies
+        to the last prompt token. Earlier prompt tokens are routed freely, and so is a layer in
+        which any expert of a row is -1. The weights of the forced experts are the router's own,
+        over those experts only. `experts`, if wanted, are the experts that were actually used.
+        """

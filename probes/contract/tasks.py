@@ -1,0 +1,251 @@
+"""Running the tasks of a request, and writing the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .datatypes import (
+    CONTRACT_VERSION,
+    REFUSED,
+    SHARD_RESPONSES,
+    Processing,
+    RefusalError,
+    Response,
+    Sampling,
+)
+from .engine import Engine, RecordedEngine, ReplayEngine
+from .shards import read_responses, shard_paths, write_shard
+
+_Score = Callable[[Sequence[Response], Processing, Sequence[str]], list[Response]]
+
+
+def serve(
+    load: Callable[[str, dict[str, Any]], Engine],
+    *,
+    is_writer: bool = True,
+    barrier: Callable[[], None] = lambda: None,
+) -> None:
+    """Run the request named on the command line, and exit the program.
+
+    Args:
+        load: called with the request's `model` and `options`. May raise `RefusalError`,
+            `ImportError` if this Python lacks the engine, and anything the engine raises, which
+            ends the program with a traceback in its log.
+        is_writer: whether this process writes files; only one of several ranks does.
+        barrier: waits for the other ranks; called after each task, so that all see its files.
+    """
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    answer = _Answer(Path(request["answer"]), is_writer=is_writer)
+    try:
+        _run_tasks(load, request, answer, barrier)
+    except RefusalError as refusal:
+        answer.refuse(refusal.what, refusal.remedy)
+        sys.exit(REFUSED)
+    except ImportError as error:
+        answer.refuse(
+            f"{sys.executable} cannot import what the engine needs: {error}",
+            "install it there, or name the Python that has it with python=",
+        )
+        sys.exit(REFUSED)
+
+
+def _run_tasks(
+    load: Callable[[str, dict[str, Any]], Engine],
+    request: Mapping[str, Any],
+    answer: _Answer,
+    barrier: Callable[[], None],
+) -> None:
+    if request.get("contract") != CONTRACT_VERSION:
+        raise RefusalError(
+            f"this program speaks contract {CONTRACT_VERSION}, the request "
+            f"{request.get('contract')}",
+            "use engine programs and a grpodoctor of the same version",
+        )
+    started = time.monotonic()
+    engine = load(request["model"], dict(request["options"]))
+    try:
+        answer.content["engine"] = engine.describe()
+        answer.content["load_seconds"] = round(time.monotonic() - started, 3)
+        answer.write()
+        for task in request["tasks"]:
+            answer.add(task["name"], _run_task(engine, task, is_writer=answer.is_writer))
+            barrier()
+    finally:
+        engine.close()
+
+
+class _Answer:
+    """The answer file, replaced after each task."""
+
+    def __init__(self, path: Path, *, is_writer: bool) -> None:
+        self.path, self.is_writer = path, is_writer
+        self.content: dict[str, Any] = {
+            "contract": CONTRACT_VERSION,
+            "python": sys.version.split()[0],
+            "engine": {},
+            "tasks": {},
+            "error": None,
+        }
+
+    def add(self, task: str, result: Mapping[str, Any]) -> None:
+        self.content["tasks"][task] = dict(result)
+        self.write()
+
+    def refuse(self, what: str, remedy: str) -> None:
+        self.content["error"] = {"what": what, "remedy": remedy}
+        self.write()
+        if not self.is_writer:  # the answer holds only the writer's error
+            print(f"{what}; {remedy}", file=sys.stderr, flush=True)
+
+    def write(self) -> None:
+        if self.is_writer:
+            temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
+            temporary.write_text(json.dumps(self.content), encoding="utf-8")
+            temporary.replace(self.path)
+
+
+def _run_task(engine: Engine, task: Mapping[str, Any], *, is_writer: bool) -> dict[str, Any]:
+    started = time.monotonic()
+    output = Path(task["output"])
+    output.mkdir(parents=True, exist_ok=True)
+    run = {"tokenise": _tokenize, "sample": _sample, "score": _score}[task["kind"]]
+    counts = run(engine, task, output, is_writer)
+    return counts | {"seconds": round(time.monotonic() - started, 3)}
+
+
+def _read_prompts(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    prompts: list[Mapping[str, Any]] = json.loads(Path(task["prompts"]).read_text("utf-8"))
+    return prompts
+
+
+def _prompt_ids(engine: Engine, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """The engine's ids of each prompt; prompts given as ids are used unchanged."""
+    prompt_ids = [list(prompt.get("ids", ())) for prompt in prompts]
+    indices = [index for index, prompt in enumerate(prompts) if "ids" not in prompt]
+    if indices:
+        tokenized = engine.tokenise([prompts[index] for index in indices])
+        for index, ids in zip(indices, tokenized, strict=True):
+            prompt_ids[index] = list(ids)
+    return prompt_ids
+
+
+def _tokenize(
+    engine: Engine, task: Mapping[str, Any], output: Path, is_writer: bool
+) -> dict[str, Any]:
+    prompt_ids = _prompt_ids(engine, _read_prompts(task))
+    if is_writer:
+        (output / "ids.json").write_text(json.dumps(prompt_ids), encoding="utf-8")
+    return {"prompts": len(prompt_ids)}
+
+
+def _sample(
+    engine: Engine, task: Mapping[str, Any], output: Path, is_writer: bool
+) -> dict[str, Any]:
+    counts = {"shards": 0, "responses": 0, "tokens": 0}
+    for number, sample_shard in enumerate(_shard_samplers(engine, task)):
+        path = output / f"shard-{number:05d}.npz"
+        if not _is_complete(path):
+            responses = sample_shard()
+            if is_writer:
+                write_shard(path, responses)
+        _count(counts, path, is_writer)
+    return counts
+
+
+def _shard_samplers(
+    engine: Engine, task: Mapping[str, Any]
+) -> Iterator[Callable[[], Sequence[Response]]]:
+    """A function for each shard that returns its responses."""
+    settings = task["sampling"]
+    sampling = Sampling(**settings | {"stop_ids": tuple(settings.get("stop_ids", ()))})
+    size = int(task.get("shard_responses", SHARD_RESPONSES))
+    if isinstance(engine, RecordedEngine):
+        recorded = engine.recorded()
+        for start in range(0, len(recorded), size):
+            yield partial(list, recorded[start : start + size])
+        return
+    prompt_ids = _prompt_ids(engine, _read_prompts(task))
+    width = max(1, size // sampling.samples)
+    for start in range(0, len(prompt_ids), width):
+        yield partial(
+            _sample_shard, engine, prompt_ids, range(start, start + width), sampling, task
+        )
+
+
+def _sample_shard(
+    engine: Engine,
+    prompt_ids: Sequence[Sequence[int]],
+    prompts: range,
+    sampling: Sampling,
+    task: Mapping[str, Any],
+) -> list[Response]:
+    # Each shard has its own seed, so that a restarted program samples the same responses.
+    seeded = Sampling(**vars(sampling) | {"seed": sampling.seed + prompts.start})
+    responses = engine.sample(
+        prompt_ids[prompts.start : prompts.stop], seeded, task.get("want", ())
+    )
+    for response in responses:
+        response.prompt += prompts.start
+    return responses
+
+
+def _score(
+    engine: Engine, task: Mapping[str, Any], output: Path, is_writer: bool
+) -> dict[str, Any]:
+    processing = Processing(**task.get("processing", {}))
+    is_replay = bool(task.get("replay"))
+    score = _replay_of(engine) if is_replay else engine.score
+    prompt_ids = _prompt_ids(engine, _read_prompts(task)) if task.get("prompts") else None
+    counts = {"shards": 0, "responses": 0, "tokens": 0}
+    for source in shard_paths(Path(task["inputs"])):
+        path = output / source.name
+        if not _is_complete(path):
+            responses = read_responses(source, with_experts=is_replay)
+            if prompt_ids is not None:
+                for response in responses:
+                    response.prompt_ids = prompt_ids[response.prompt]
+            scored = _score_in_order(score, responses, processing, task)
+            if is_writer:
+                write_shard(path, scored)
+        _count(counts, path, is_writer)
+    return counts
+
+
+def _replay_of(engine: Engine) -> _Score:
+    if not isinstance(engine, ReplayEngine):
+        raise RefusalError(
+            f"{engine.describe()['name']} cannot replay the experts of another engine",
+            "use an engine that can: transformers or fsdp",
+        )
+    return engine.replay
+
+
+def _score_in_order(
+    score: _Score, responses: list[Response], processing: Processing, task: Mapping[str, Any]
+) -> list[Response]:
+    """Score in the requested order, which decides the batches; return the given order."""
+    step = -1 if task.get("order") == "reversed" else 1
+    return score(responses[::step], processing, task.get("want", ()))[::step]
+
+
+def _is_complete(path: Path) -> bool:
+    return path.exists() and zipfile.is_zipfile(path)
+
+
+def _count(counts: dict[str, int], path: Path, is_writer: bool) -> None:
+    if not is_writer:
+        return
+    with np.load(path, allow_pickle=False) as arrays:
+        counts["shards"] += 1
+        counts["responses"] += len(arrays["prompt_B"])
+        counts["tokens"] += len(arrays["response_ids_N"])

@@ -1,0 +1,1 @@
+"""Transformers models as engines: loading, scoring, sampling and expert replay."""
