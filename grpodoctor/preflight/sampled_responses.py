@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from grpodoctor.errors import EngineError
 from grpodoctor.preflight.context import Judge, Plan, Row, Verdict
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob
 from grpodoctor.probe.engines.shards import read_shards

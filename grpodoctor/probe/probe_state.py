@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import GrpodoctorError, RunError
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.controls.run_controls import SampledRollouts
-from grpodoctor.probe.engines.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.store import RESULT
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

@@ -19,6 +19,7 @@ from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.comparison.experts import compare_experts
+from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.controls.expert_replay import (
     replay_job,
     replayed_of,
@@ -34,7 +35,6 @@ from grpodoctor.probe.controls.run_controls import (
     told_under,
 )
 from grpodoctor.probe.engines.commands import check_start, model_of
-from grpodoctor.probe.engines.contract import Processing
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.engines.engine_runner import EngineRunner, JobResult

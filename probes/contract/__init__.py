@@ -3,7 +3,7 @@
 An engine program is a file `engine_<name>.py` in this folder's parent. The probe runs it by path,
 in the Python that has the engine (`python probes/engine_vllm.py REQUEST`, or under torchrun). That
 Python may lack grpodoctor, so the contract needs only numpy and the standard library. The package
-`grpodoctor` imports the same files (`grpodoctor/probe/engines/contract.py`). The prefix `engine_`
+`grpodoctor` imports the same files (`grpodoctor/probe/contract.py`). The prefix `engine_`
 matters: Python would import a program named `vllm.py` in place of vLLM.
 
 A request is a JSON file:

@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from grpodoctor.errors import GrpodoctorError  # noqa: E402  # after the path to it
 from grpodoctor.probe.attribution.case import Attribution, Case  # noqa: E402
 from grpodoctor.probe.attribution.investigate import investigate  # noqa: E402
-from grpodoctor.probe.engines.contract import Processing, Sampling  # noqa: E402
+from grpodoctor.probe.contract import Processing, Sampling  # noqa: E402
 from grpodoctor.probe.inputs.engine_spec import EngineSpec  # noqa: E402
 from tests.probe.attribution.cases import faulty, measured, plain  # noqa: E402
 from tests.probe.attribution.in_process import InProcess  # noqa: E402

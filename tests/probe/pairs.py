@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.probe.engines import contract
-from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe import contract
+from grpodoctor.probe.contract import Shard
 
 
 @dataclass

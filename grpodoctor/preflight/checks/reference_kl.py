@@ -9,7 +9,7 @@ from grpodoctor.preflight.base import Check, Outcome, Remark
 from grpodoctor.preflight.checks.mismatch import K3, LARGEST, NEEDS_PAIR, figure
 from grpodoctor.preflight.context import Patient
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.contract import Processing
+from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.engines.jobs import ScoreJob
 
 _OTHERS = ("classifier_dropout", "classifier_dropout_prob")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Comparison, Control, NamedCause

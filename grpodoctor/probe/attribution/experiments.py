@@ -16,17 +16,11 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.contract import Processing, shard_paths
 from grpodoctor.probe.controls.expert_replay import replay_job
-from grpodoctor.probe.engines.jobs import (
-    JobRunner,
-    Processing,
-    ScoreJob,
-    TokenizeJob,
-    Want,
-    computes_in,
-)
-from grpodoctor.probe.engines.launch import model_of
-from grpodoctor.probe.engines.shards import read_shards, shard_paths
+from grpodoctor.probe.engines.commands import model_of
+from grpodoctor.probe.engines.jobs import JobRunner, ScoreJob, TokenizeJob, Want, computes_in
+from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

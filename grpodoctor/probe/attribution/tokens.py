@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
 from grpodoctor.measure.divergence import k3
-from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe.contract import Shard
 from grpodoctor.probe.engines.shards import read_pairs
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 

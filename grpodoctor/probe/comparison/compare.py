@@ -22,7 +22,7 @@ from grpodoctor.probe.comparison.correction_effects import EffectTally
 from grpodoctor.probe.comparison.experts import ExpertTally
 from grpodoctor.probe.comparison.pair import ShardPair
 from grpodoctor.probe.comparison.worst import PromptGaps, Scatter, Unmeasured, WorstResponses
-from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe.contract import Shard
 from grpodoctor.probe.engines.shards import read_pairs
 from grpodoctor.probe.results.results import Comparison, Interval
 from grpodoctor.vocabulary.values import Mean, Quantiles, Rate, Reading, merge_all, scalar

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.experts import lost_experts, lost_readings
-from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe.contract import Shard
 from grpodoctor.probe.engines.shards import read_pairs
 from grpodoctor.probe.results.results import ExpertComparison, LayerFlips
 from grpodoctor.vocabulary.values import (

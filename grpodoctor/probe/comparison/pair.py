@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.measure.batch import Integers
 from grpodoctor.measure.mismatch import TokenPairs
-from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe.contract import Shard
 
 
 @dataclass(frozen=True)

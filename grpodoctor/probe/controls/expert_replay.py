@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.contract import Processing, shard_paths
+from grpodoctor.probe.contract import Processing, shard_paths
 from grpodoctor.probe.engines.jobs import ScoreJob
 from grpodoctor.probe.engines.shards import read_shard
 from grpodoctor.probe.results.results import Comparison, Replayed

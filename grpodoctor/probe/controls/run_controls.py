@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpodoctor.errors import EngineError, ModelError
 from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.controls.controls import (
     not_made,
     repeat_control,
@@ -15,10 +16,9 @@ from grpodoctor.probe.controls.controls import (
     stale_control,
     weights_control,
 )
-from grpodoctor.probe.engines.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.engine_runner import JobResult
-from grpodoctor.probe.engines.jobs import EngineFacts, Processing, Sampling, computes_in
+from grpodoctor.probe.engines.jobs import computes_in
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.checksums import (
     WeightsComparison,

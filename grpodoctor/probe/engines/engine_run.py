@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpodoctor.probe.contract import CONTRACT_VERSION, shard_paths
 from grpodoctor.probe.engines.commands import command_of, model_of
-from grpodoctor.probe.engines.contract import CONTRACT_VERSION, shard_paths
 from grpodoctor.probe.engines.failures import read_answer
 from grpodoctor.probe.engines.jobs import Task, expected_shards
 from grpodoctor.probe.engines.processes import Launch, ProgramExit, run_program

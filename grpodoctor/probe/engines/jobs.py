@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from grpodoctor.errors import GrpodoctorError
-from grpodoctor.probe.engines.contract import SHARD_RESPONSES, Processing, Sampling, shard_paths
+from grpodoctor.probe.contract import SHARD_RESPONSES, Processing, Sampling, shard_paths
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.store import DONE, JOB, content_key, read_json, rollouts_key
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

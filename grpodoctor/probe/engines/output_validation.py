@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.engines.contract import Sampling, Shard
+from grpodoctor.probe.contract import Sampling, Shard
 from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task
 from grpodoctor.probe.engines.shards import read_pairs, read_shards
 from grpodoctor.probe.engines.store import JOB, Store, write_json

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.engines import contract
-from grpodoctor.probe.engines.contract import Shard, shard_paths
+from grpodoctor.probe import contract
+from grpodoctor.probe.contract import Shard, shard_paths
 
 
 def read_shard(path: Path) -> Shard:

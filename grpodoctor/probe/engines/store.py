@@ -33,7 +33,7 @@ from typing import Any
 
 from grpodoctor import __version__
 from grpodoctor.errors import RunError
-from grpodoctor.probe.engines.contract import shard_paths
+from grpodoctor.probe.contract import shard_paths
 from grpodoctor.probe.engines.shards import read_shard
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.probe.engines.contract import Sampling
+from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.checksums import HUB_NAME
 from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.settings import framework_settings
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.severity import severity_of
 from grpodoctor.remedies.engines.tis import SETTINGS as TIS

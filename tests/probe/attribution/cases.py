@@ -7,7 +7,7 @@ from typing import Any
 
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, TokenizeJob, Want
 from grpodoctor.probe.inputs.checksums import checkpoint_of, compare_checkpoints

@@ -8,7 +8,7 @@ import pytest
 
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.investigate import investigate
-from grpodoctor.probe.engines.contract import Sampling
+from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import measured
 from tests.probe.attribution.in_process import InProcess

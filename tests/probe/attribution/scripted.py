@@ -19,7 +19,7 @@ from scipy.special import log_softmax
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.jobs import BudgetSpentError, Job, ScoreJob, TokenizeJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe.attribution.case import Attribution
-from grpodoctor.probe.engines.contract import Processing
+from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import NamedCause
 from tests.probe.attribution.cases import faulty, plain

@@ -16,7 +16,7 @@ from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.tensors import in_layers, kinds_of, layers_of
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.engines.contract import Processing, Sampling
+from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Control
 from tests.probe.attribution.scripted import TOKENS, Scripted, case_of, noisy

@@ -14,7 +14,7 @@ from scipy import stats
 from grpodoctor.measure.experts import churn_readings
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.comparison.experts import ExpertTally, compare_experts, rank_correlation
-from grpodoctor.probe.engines.contract import Shard
+from grpodoctor.probe.contract import Shard
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, scalar
 from tests.probe.pairs import Both, random_responses, shard, with_experts, write

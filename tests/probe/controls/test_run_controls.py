@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from grpodoctor.probe.comparison.compare import compare
+from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.controls.controls import stale_control
 from grpodoctor.probe.controls.run_controls import (
     NOISE,
@@ -18,7 +19,6 @@ from grpodoctor.probe.controls.run_controls import (
     stale_spec,
 )
 from grpodoctor.probe.engines.commands import command_of
-from grpodoctor.probe.engines.contract import Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.probe_state import labels_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import EngineError, RunError
-from grpodoctor.probe.engines.contract import Processing, Sampling, shard_paths
+from grpodoctor.probe.contract import Processing, Sampling, shard_paths
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.failures import error_summary
 from grpodoctor.probe.engines.jobs import BudgetSpentError, SampleJob, ScoreJob, TokenizeJob

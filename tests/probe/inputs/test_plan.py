@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.probe.engines.contract import Sampling
+from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.plan import plan_from_options, read_plan
 
 GRID = """

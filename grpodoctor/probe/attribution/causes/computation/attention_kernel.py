@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _KERNELS = ("eager", "sdpa")

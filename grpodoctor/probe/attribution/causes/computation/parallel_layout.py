@@ -7,7 +7,7 @@ from dataclasses import replace
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _DEGREES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")

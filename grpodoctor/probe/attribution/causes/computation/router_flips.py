@@ -9,7 +9,6 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.controls.expert_replay import can_replay
 
 _TIMES = 3.0
 """Smallest ratio of the gap of flipped tokens to the gap of other tokens."""
@@ -84,7 +83,7 @@ class RouterFlips(Cause):
 
 def _replayed(experiments: Experiments, variant: Variant) -> Variant | None:
     """The variant with the sampler's experts in the learner; None if the learner cannot replay."""
-    if not can_replay(variant.setup.learner):
+    if not variant.setup.learner.kind.can_replay:
         return None
     try:
         return experiments.vary(variant, replay=True)

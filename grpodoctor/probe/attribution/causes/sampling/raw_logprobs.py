@@ -19,7 +19,8 @@ from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import WrongSamp
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import Processing, ScoreJob
+from grpodoctor.probe.contract import Processing
+from grpodoctor.probe.engines.jobs import ScoreJob
 
 _INSIDE = 0.98
 """Smallest share of tokens within the requested truncation."""

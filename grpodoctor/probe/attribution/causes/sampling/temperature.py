@@ -13,7 +13,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.contract import TEMPERATURES, Processing
 
 _FIT_TOKENS = 20_000
 _OFF = 0.01

@@ -12,7 +12,7 @@ from grpodoctor.probe.attribution.causes.sampling.temperature import best_proces
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.contract import Processing
 
 _ONE_SIDED = 0.9
 """Smallest share of one sign among differing tokens: renormalization only raises values."""

@@ -7,7 +7,7 @@ import numpy as np
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import Processing
+from grpodoctor.probe.contract import Processing
 
 _STANDARD_ERRORS = 6.0
 """Healthy engines stay below 2 (docs/attribution.md)."""

@@ -23,7 +23,7 @@ from grpodoctor.probe.attribution.experiments import (
 from grpodoctor.probe.attribution.tensors import KINDS
 from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.engines.jobs import EngineFacts
+from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_format")
