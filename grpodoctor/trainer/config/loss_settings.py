@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.registry import check_variant
-from grpodoctor.trainer.config.section import Section
+from grpodoctor.trainer.section import Section
 
 Aggregation = Literal[
     "sequence-mean",

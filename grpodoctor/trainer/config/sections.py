@@ -11,7 +11,7 @@ from pydantic import Field, FiniteFloat, field_validator
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.registry import check_name, check_variant
-from grpodoctor.trainer.config.section import Section
+from grpodoctor.trainer.section import Section
 
 
 class ModelConfig(Section):

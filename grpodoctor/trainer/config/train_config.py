@@ -28,7 +28,7 @@ from grpodoctor.trainer.config.loss_settings import (
     loss_fields,
     outlasting,
 )
-from grpodoctor.trainer.config.section import Section
+from grpodoctor.trainer.section import Section
 from grpodoctor.trainer.config.sections import (
     AdvantageConfig,
     CheckpointConfig,

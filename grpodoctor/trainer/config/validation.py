@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from grpodoctor.trainer.config.loss_settings import ClipCov, Gspo, GspoToken, KlCov, PpoClip
 
 if TYPE_CHECKING:
-    from grpodoctor.trainer.config.section import Section
+    from grpodoctor.trainer.section import Section
     from grpodoctor.trainer.config.train_config import TrainConfig
 
 _WIDE = 0.05

@@ -1,1 +1,1 @@
-"""Losses: one pure function a file, found by its name; the file's docstring is its page."""
+"""Losses, one file each: the settings class, the loss function and its page (the docstring)."""

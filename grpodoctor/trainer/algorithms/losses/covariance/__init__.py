@@ -1,0 +1,1 @@
+"""Losses that treat the tokens with the largest covariance separately."""

@@ -1,0 +1,1 @@
+"""Losses that mask tokens by the divergence between sampler and learner."""

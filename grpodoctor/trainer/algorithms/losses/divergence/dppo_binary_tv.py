@@ -1,0 +1,60 @@
+"""DPPO with the binary total variation: masks tokens by divergence instead of by ratio.
+
+Formula
+    -M r A per token, r = new / sampler. M is 0 if the token moves further away (A > 0 and r > 1, or
+    A < 0 and r < 1) while |sampler - new| of its probability exceeds divergence_limit, otherwise 1.
+    M has no gradient. ratio_cap bounds the gradient's weight r.
+
+Denominator
+    token-mean; the paper leaves it to the recipe.
+
+Settings
+    divergence_limit 0.15 (0.2 in the scaling runs), ratio_cap off (5 in the scaling runs). Used
+    with an advantage without standard deviation.
+
+Effect on metrics
+    clip/low_rate and clip/high_rate, the fractions of tokens masked on either side, stay small.
+    Rare tokens are no longer clipped for a large ratio of tiny probabilities.
+
+Other implementations
+    verl multiplies -A log new by min(r, cap). Its gradient is the same, but it is correct only
+    while the sampler's log-probabilities are used as the old ones. prime-rl adds a squared
+    log-ratio. TRL has removed its implementation.
+
+Do not combine with
+    A correction or PPO's clip: the ratio is relative to the sampler. In the paper, training
+    collapses if it is anchored on recomputed old log-probabilities instead.
+
+Source
+    arXiv 2602.04879.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, masked_surrogate
+from grpodoctor.trainer.algorithms.losses.settings import Aggregation, LossConfig
+
+
+class DppoBinaryTv(LossConfig):
+    """DPPO with the binary total variation."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["dppo_binary_tv"] = "dppo_binary_tv"
+    aggregation: Aggregation = "token-mean"
+    divergence_limit: float = Field(0.15, gt=0, le=1)
+    """Total variation above which a token may not move further away."""
+    ratio_cap: float | None = Field(None, ge=1, le=1000)
+    """Largest weight of a token's gradient; unbounded by default."""
+
+
+def dppo_binary_tv(inputs: LossInputs[DppoBinaryTv]) -> LossTerms:
+    """-r A, without the tokens beyond a total variation that move further away."""
+    settings = inputs.settings
+    new_BT = inputs.new_logprobs_BT.detach().exp()
+    variation_BT = (inputs.sampler_logprobs_BT.exp() - new_BT).abs()
+    return masked_surrogate(inputs, variation_BT > settings.divergence_limit, settings.ratio_cap)

@@ -1,0 +1,68 @@
+"""DPPO with the total variation over the sampler's most likely tokens.
+
+Formula
+    As dppo_binary_tv, with the divergence of a less coarse distribution: the sampler's top_tokens
+    most likely tokens, the sampled token, and all others as one outcome. The divergence is half the
+    sum of |sampler - new| over these outcomes. It lies between the binary and the full variation.
+
+Denominator
+    token-mean; the paper leaves it to the recipe.
+
+Settings
+    top_tokens 20, divergence_limit 0.15, ratio_cap off.
+
+Effect on metrics
+    As dppo_binary_tv. The authors found no gain over the binary form, which needs only the
+    log-probability of the sampled token; prefer that one.
+
+Other implementations
+    TRL had it as an experiment and has removed it. The set of tokens is the sampler's most likely
+    tokens, not "the largest contributions to the divergence".
+
+Do not combine with
+    A correction or PPO's clip, as for dppo_binary_tv.
+
+Source
+    arXiv 2602.04879.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from grpodoctor.trainer.algorithms.losses.base import (
+    LossInputs,
+    LossTerms,
+    coarsened,
+    masked_surrogate,
+)
+from grpodoctor.trainer.algorithms.losses.settings import Aggregation, LossConfig
+
+
+class DppoTopkTv(LossConfig):
+    """DPPO with the total variation over the sampler's most likely tokens."""
+
+    anchored_on_sampler: ClassVar[bool] = True
+
+    kind: Literal["dppo_topk_tv"] = "dppo_topk_tv"
+    aggregation: Aggregation = "token-mean"
+    top_tokens: int = Field(20, ge=1, le=1000)
+    """How many of the sampler's most likely tokens to distinguish; all others are one outcome."""
+    divergence_limit: float = Field(0.15, gt=0, le=1)
+    """Total variation above which a token may not move further away."""
+    ratio_cap: float | None = Field(None, ge=1, le=1000)
+    """Largest weight of a token's gradient; unbounded by default."""
+
+    def sampler_top_tokens(self) -> int:
+        """The number of distinguished tokens."""
+        return self.top_tokens
+
+
+def dppo_topk_tv(inputs: LossInputs[DppoTopkTv]) -> LossTerms:
+    """-r A, without the tokens beyond a coarse total variation that move further away."""
+    settings = inputs.settings
+    sampler_BTS, new_BTS = coarsened(inputs)
+    variation_BT = (sampler_BTS - new_BTS).abs().sum(dim=-1) / 2
+    return masked_surrogate(inputs, variation_BT > settings.divergence_limit, settings.ratio_cap)

@@ -1,0 +1,1 @@
+"""REINFORCE and its variants with importance weights that carry no gradient."""

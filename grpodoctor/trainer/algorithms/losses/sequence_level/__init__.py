@@ -1,0 +1,1 @@
+"""Losses with one importance ratio or one term per response."""

@@ -1,0 +1,1 @@
+"""Losses that clip or gate each token's importance ratio."""

@@ -1,0 +1,74 @@
+"""The formulary: every variant has its page, and the committed document holds them all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from typer.testing import CliRunner
+
+from grpodoctor.cli.main import app
+from grpodoctor.errors import ConfigError
+from grpodoctor.trainer.algorithms.recipes import Page, families, markdown, page_of
+from grpodoctor.trainer.algorithms.registry import Family, names
+from grpodoctor.trainer.config.presets import preset_names
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "formulary.md"
+EVERY = [page for pages in families().values() for page in pages]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["formulary", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_committed_document_is_the_current_one() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == run("--output-format", "markdown"), "make docs"
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+def test_every_registered_variant_has_a_page(family: Family) -> None:
+    assert {page.name for page in families()[family]} == set(names(family))
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: f"{page.family}/{page.name}")
+def test_a_page_says_what_it_is_how_it_computes_and_where_it_is_from(page: Page) -> None:
+    assert page.headline.endswith(".")
+    sections = dict(page.sections())
+    assert list(sections)[-1] == "Source"
+    wanted = {"Formula", "Settings", "Moves", "Elsewhere"} if page.family else {"Formula"}
+    assert wanted <= set(sections)
+    assert all(sections.values())
+
+
+def test_the_document_holds_every_page_and_every_preset() -> None:
+    text = markdown()
+    headings = [line.strip("# `") for line in text.splitlines() if line.startswith("### ")]
+    assert headings == [*(page.name for page in EVERY), *preset_names()]
+    assert "- `loss.clip_high=0.28`" in text
+
+
+def test_a_page_is_found_by_its_name_and_family() -> None:
+    assert "Policy Optimization" not in run("losses/dcpo")
+    assert run("losses/dcpo").startswith("dcpo\n\nDCPO's dynamic clip")
+    detail = json.loads(run("icepop", "--output-format", "json"))
+    assert detail["family"] == "corrections"
+    assert "2510.18855" in detail["sections"]["Source"]
+    with pytest.raises(ConfigError, match=r"there are . pages none") as error:
+        page_of("none")
+    assert "advantages/none" in str(error.value)
+    with pytest.raises(ConfigError, match=r"did you mean .*gspo"):
+        page_of("gpso")
+
+
+def test_it_prints_without_torch() -> None:
+    program = (
+        "import sys; from grpodoctor.trainer.algorithms.recipes import markdown; markdown()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
