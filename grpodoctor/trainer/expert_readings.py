@@ -41,7 +41,7 @@ def routers_for_training(config: TrainConfig, model: PreTrainedModel) -> Routers
     """
     if config.engine.routing_replay != "none":
         return require_routers(model, f"engine.routing_replay={config.engine.routing_replay}")
-    if config.loss.wants_router_shift:
+    if config.loss.needs_router_shift:
         return require_routers(model, f"loss.kind={config.loss.kind}")
     return None
 

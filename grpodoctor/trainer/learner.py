@@ -14,11 +14,11 @@ from grpodoctor.measure.logits import token_logprobs
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, TopTokens
+from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.algorithms.penalties import penalties
 from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
-from grpodoctor.trainer.config.loss_settings import LossConfig
 from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks

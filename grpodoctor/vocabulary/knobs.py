@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.vocabulary.losses import LOSSES
 
 Setting = bool | int | float | str
 
@@ -68,10 +69,7 @@ KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
         Knob("loss", "Loss variant.",
-             choices=("ppo_clip", "reinforce", "gspo", "gspo_token", "gmpo", "cispo", "scalerl",
-                      "sapo", "vespo", "dppo_binary_tv", "dppo_binary_kl",
-                      "dppo_topk_tv", "dppo_topk_kl", "dcpo", "minirl", "clip_cov", "kl_cov",
-                      "sequence_clip", "rspo")),
+             choices=tuple(LOSSES)),
         Knob("clip_low", "Ratio may fall to 1 - clip_low before the gradient stops.", 0, 1),
         Knob("clip_high", "Ratio may rise to 1 + clip_high before the gradient stops.", 0, 10),
         Knob("aggregation", "Denominator of the loss.",

@@ -43,3 +43,8 @@ LOSSES: Mapping[str, LossTraits] = {
     "rspo": LossTraits(handles_router_shift=True),
 }
 """Every loss by name, in the order that messages list them."""
+
+
+def traits_of(loss: object) -> LossTraits:
+    """The traits of a loss; those of a token-level loss if the name is unknown or not logged."""
+    return LOSSES.get(loss, LossTraits()) if isinstance(loss, str) else LossTraits()

@@ -13,7 +13,8 @@ import torch
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.trainer.config.sections import DifficultyConfig
+from grpodoctor.runs.reading.follower import read_run
+from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import FileTask
 from grpodoctor.trainer.data.pass_rates import PassRates, watched

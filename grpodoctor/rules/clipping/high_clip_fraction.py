@@ -9,6 +9,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.losses import traits_of
 
 _LOW = "clip/low_rate"
 _HIGH = "clip/high_rate"
@@ -76,14 +77,9 @@ class HighClipFraction(Rule):
     off: float = 0.01
     """Share of ratios off 1 before any update from which the clip is not the updates' doing: 0 in
     health, see MIS002."""
-    sequence_losses: tuple[str, ...] = ("gspo", "gspo_token")
-    """Losses that clip whole sequences."""
     sequence_share: float = 0.3
     """The bar for those: twice the published share of .15. Even more does no harm while the
     policy hardly moves: at the paper's bounds the built-in model clips .4 at 2e-5 nats a token."""
-
-    weight_losses: tuple[str, ...] = ("cispo", "scalerl")
-    """Losses whose bound holds a token's weight and leaves it its gradient."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Add up both sides, and look at the drift beside them."""
@@ -96,10 +92,10 @@ class HighClipFraction(Rule):
         reason = self._reason(chart, sides, clipped)
         if reason is None:
             return None
-        if chart.knobs.get("loss") in self.weight_losses:
+        if traits_of(chart.knobs.get("loss")).bounds_weights:
             text = f"the weights of {clipped:.1%} of the tokens are at their bound, {reason}"
             return Sighting("info", text, cite_all(chart, *sides, _KL))
-        whole = chart.knobs.get("loss") in self.sequence_losses
+        whole = traits_of(chart.knobs.get("loss")).ratio_per_response
         text = f"the clip stops {clipped:.1%} of the {'responses' if whole else 'tokens'}, {reason}"
         if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.off:
             text = f"{text}; ratios are off before the first update (MIS002)"
@@ -112,9 +108,9 @@ class HighClipFraction(Rule):
     def _reason(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
         drift = chart.series(_KL)
         moves = len(drift) > 0 and drift.level(RECENT) >= self.drift
-        if chart.knobs.get("loss") in self.weight_losses:
+        if traits_of(chart.knobs.get("loss")).bounds_weights:
             return "and the policy moves far" if moves and clipped >= self.share else None
-        if chart.knobs.get("loss") in self.sequence_losses:
+        if traits_of(chart.knobs.get("loss")).ratio_per_response:
             far = moves and clipped >= self.sequence_share
             return "many even for whole sequences, and the policy moves far" if far else None
         if clipped >= self.share:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from grpodoctor.runs.chart import Chart
-
-_OF_RESPONSES = frozenset({"gspo", "gspo_token", "sequence_clip"})
-"""Losses whose ratio is a response's, which a few changed experts hardly move."""
+from grpodoctor.vocabulary.losses import traits_of
 
 
 def replay_of(chart: Chart) -> str | None:
@@ -21,7 +19,8 @@ def borne_by(chart: Chart) -> str | None:
     replay, loss = replay_of(chart), chart.knobs.get("loss")
     if replay:
         return f"routing replay {replay}"
-    if loss == "rspo" or loss in _OF_RESPONSES:
+    traits = traits_of(loss)
+    if traits.ratio_per_response or traits.handles_router_shift:
         return str(loss)
     return None
 

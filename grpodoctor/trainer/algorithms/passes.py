@@ -12,7 +12,7 @@ from torch import Tensor
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.registry import reweighting_of
 from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
-from grpodoctor.trainer.config.sections import ReweightingConfig
+from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
 from grpodoctor.vocabulary.values import Mean, Reading
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.entropy.bonus import bonus
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
+from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.algorithms.registry import kl_of
-from grpodoctor.trainer.config.loss_settings import LossConfig
 
 
 def penalties(

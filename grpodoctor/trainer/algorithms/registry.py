@@ -1,25 +1,25 @@
-"""Variants found by their files: `losses/ppo_clip.py` holds the function `ppo_clip`.
+"""Algorithm variants, found by file name: `losses/token_level/ppo_clip.py` holds `ppo_clip`.
 
-The names come from the folder alone, so that a configuration is checked without importing torch.
+Names come from the file system, so checking a name imports neither torch nor the variant.
 """
 
 from __future__ import annotations
 
-import difflib
-import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from grpodoctor.errors import ConfigError
+from grpodoctor.support.discovery import module_paths
+from grpodoctor.support.suggestions import check_name
 
 if TYPE_CHECKING:
     from grpodoctor.trainer.algorithms.advantages.base import Advantage
     from grpodoctor.trainer.algorithms.corrections.base import Correction
     from grpodoctor.trainer.algorithms.kl.base import KlEstimator
     from grpodoctor.trainer.algorithms.losses.base import Choice, Loss
+    from grpodoctor.trainer.algorithms.losses.settings import LossConfig
     from grpodoctor.trainer.algorithms.replays.base import Replay
     from grpodoctor.trainer.algorithms.reweightings.base import Reweighting
 
@@ -33,35 +33,74 @@ _SINGULAR: dict[Family, str] = {
     "replays": "routing replay",
     "reweightings": "reweighting",
 }
-_SHARED = "base"
-_HERE = Path(__file__).parent
+_SHARED = ("base", "settings")
+_PACKAGE = "grpodoctor.trainer.algorithms"
 
 
 @lru_cache
+def _modules(family: Family) -> Mapping[str, str]:
+    """Dotted paths of a family's modules by variant name."""
+    paths = module_paths(f"{_PACKAGE}.{family}", Path(__file__).parent / family)
+    return {name: path for name, path in sorted(paths.items()) if name not in _SHARED}
+
+
 def names(family: Family) -> tuple[str, ...]:
     """The variants of a family, sorted."""
-    modules = pkgutil.iter_modules([str(_HERE / family)])
-    return tuple(sorted(module.name for module in modules if module.name != _SHARED))
+    return tuple(_modules(family))
+
+
+def check_variant(family: Family, name: str) -> None:
+    """Check that a family has a variant of that name.
+
+    Raises:
+        ConfigError: if not; the message suggests the nearest names.
+    """
+    check_name(name, names(family), _SINGULAR[family])
+
+
+def _module(family: Family, name: str) -> Any:
+    check_variant(family, name)
+    return import_module(_modules(family)[name])
+
+
+def _function(family: Family, name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(_module(family, name), name)
+    return function
 
 
 def loss_of(name: str) -> Loss:
     """The loss of that name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
-    return _variant("losses", name)
+    return _function("losses", name)
+
+
+@lru_cache
+def loss_settings_of(name: str) -> type[LossConfig]:
+    """The settings class in the file of that loss; does not import torch.
+
+    Raises:
+        ConfigError: if the name is unknown.
+    """
+    from grpodoctor.trainer.algorithms.losses.settings import LossConfig
+
+    (settings,) = (
+        value
+        for value in vars(_module("losses", name)).values()
+        if isinstance(value, type) and issubclass(value, LossConfig) and value is not LossConfig
+    )
+    return settings
 
 
 def choice_of(name: str) -> Choice | None:
-    """How the loss of that name chooses among a whole step's tokens; None if it does not.
+    """The function `choose` of the loss of that name; None if it has none.
 
     Raises:
-        ConfigError: if there is no such loss.
+        ConfigError: if the name is unknown.
     """
-    check_variant("losses", name)
-    module = import_module(f"grpodoctor.trainer.algorithms.losses.{name}")
-    choose: Choice | None = getattr(module, "choose", None)
+    choose: Choice | None = getattr(_module("losses", name), "choose", None)
     return choose
 
 
@@ -69,85 +108,51 @@ def advantage_of(name: str) -> Advantage:
     """The advantage of that name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
-    return _variant("advantages", name)
+    return _function("advantages", name)
+
+
+def remembers_prompts(name: str) -> bool:
+    """Whether the advantage of that name needs a prompt's earlier rewards.
+
+    Raises:
+        ConfigError: if the name is unknown.
+    """
+    return hasattr(_module("advantages", name), "REMEMBERS_PROMPTS")
 
 
 def correction_of(name: str) -> Correction:
     """The correction of that name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
-    return _variant("corrections", name)
+    return _function("corrections", name)
 
 
 def kl_of(name: str) -> KlEstimator:
     """The KL estimator of that name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
-    return _variant("kl", name)
+    return _function("kl", name)
 
 
 def reweighting_of(name: str) -> Reweighting:
     """The reweighting of that name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
-    return _variant("reweightings", name)
-
-
-def remembers_prompts(name: str) -> bool:
-    """Whether the advantage of that name wants the earlier rewards of a prompt.
-
-    Raises:
-        ConfigError: if there is no such advantage.
-    """
-    check_variant("advantages", name)
-    return hasattr(
-        import_module(f"grpodoctor.trainer.algorithms.advantages.{name}"), "REMEMBERS_PROMPTS"
-    )
+    return _function("reweightings", name)
 
 
 def replay_of(name: str) -> Replay:
     """The routing replay of that name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
-    return _variant("replays", name)
-
-
-def check_variant(family: Family, name: str) -> None:
-    """Check that a family has that variant.
-
-    Raises:
-        ConfigError: if it has not; the error names the nearest.
-    """
-    check_name(name, names(family), _SINGULAR[family])
-
-
-def _variant(family: Family, name: str) -> Callable[..., Any]:
-    check_variant(family, name)
-    variant: Callable[..., Any] = getattr(
-        import_module(f"grpodoctor.trainer.algorithms.{family}.{name}"), name
-    )
-    return variant
-
-
-def check_name(name: str, known: Iterable[str], what: str) -> None:
-    """Check that a name is known.
-
-    Raises:
-        ConfigError: if it is not; the error names the nearest.
-    """
-    known = tuple(known)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    remedy = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(known)}"
-    raise ConfigError(f"there is no {what} {name[:60]!r}", remedy=remedy)
+    return _function("replays", name)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, FiniteFloat, field_validator
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.algorithms.registry import check_name, check_variant
+from grpodoctor.trainer.algorithms.registry import check_name
 from grpodoctor.trainer.section import Section
 
 
@@ -249,77 +249,6 @@ class EngineConfig(Section):
         return url.rstrip("/")
 
 
-class OverlongConfig(Section):
-    """What is done about responses that hit the length limit."""
-
-    kind: Literal["none", "mask", "soft-punishment"] = "none"
-    """`mask` takes them out of the loss, `soft-punishment` (DAPO Eq. 13) is added to the reward."""
-    buffer: int = Field(4, ge=1)
-    """Width of the soft punishment's ramp before the limit, in tokens."""
-    only_correct: bool = False
-    """Punish softly what is correct and nothing else (ScaleRL)."""
-
-
-class RepetitionConfig(Section):
-    """What is taken off the reward for repeating oneself within a response."""
-
-    penalty: float = Field(0.0, ge=0, le=10)
-    """Times the share of a response's n-grams that come again; 0 takes nothing off."""
-    ngram: int = Field(3, ge=1, le=64)
-    """Tokens of an n-gram."""
-
-
-class DifficultyConfig(Section):
-    """Which prompts are not worth drawing, judged by how often they were answered correctly."""
-
-    every: int = Field(0, ge=0)
-    """Steps between two estimates of what lies outside `low` and `high`; 0 filters nothing."""
-    low: float = Field(0.2, ge=0, le=1)
-    """Prompts with a lower pass rate are too hard."""
-    high: float = Field(0.8, ge=0, le=1)
-    """Prompts with a higher pass rate are too easy."""
-    explore: float = Field(0.1, ge=0, le=1)
-    """Chance that a prompt outside is drawn all the same, so that its rate can recover."""
-    retire_at: float = Field(0.0, ge=0, le=1)
-    """Pass rate from which a prompt is never drawn again (ScaleRL: 0.9); 0 retires none."""
-
-    @property
-    def filters(self) -> bool:
-        """Whether any prompt is ever left out."""
-        return self.every > 0 or self.retire_at > 0
-
-
-class AdvantageConfig(Section):
-    """How rewards become advantages."""
-
-    kind: str = "group"
-    """A registered advantage."""
-    std: Literal["population", "unbiased"] = "population"
-    """Which standard deviation divides; the papers do not say, libraries use the unbiased one."""
-    epsilon: float = Field(1e-6, ge=0, le=1)
-    """Added to the standard deviation."""
-    ties: Literal["average", "position"] = "average"
-    """How `gopo` ranks equal rewards: all alike, or by their place, as its authors' code does."""
-    component_weights: dict[str, FiniteFloat] = Field(default_factory=dict)
-    """What each component of the reward weighs in `gdpo`; 1 where none is given."""
-    gae_lambda: float = Field(0.95, ge=0, le=1)
-    """How far `gae` looks ahead before it trusts the critic: 1 to the end, 0 a single token."""
-    gae_alpha: float | None = Field(None, gt=0, le=100)
-    """With it lambda is 1 - 1 / (alpha x length) of a response, and at least 0; VAPO has 0.05."""
-    discount: float = Field(1.0, ge=0, le=1)
-    """What a reward one token later is worth to `gae`; 1 in all published recipes."""
-    whiten: bool = False
-    """Bring the advantages of `gae` to mean 0 and deviation 1 over a batch's loss tokens (PPO)."""
-    prompts_remembered: int = Field(100_000, ge=1)
-    """Prompts whose earlier rewards `dcpo_sas` keeps; those not seen for longest are forgotten."""
-
-    @field_validator("kind")
-    @classmethod
-    def _is_registered(cls, kind: str) -> str:
-        check_variant("advantages", kind)
-        return kind
-
-
 class CriticConfig(Section):
     """The value model that the advantage `gae` stands on; there is none with any other."""
 
@@ -335,59 +264,6 @@ class CriticConfig(Section):
     """Training steps at the start in which it alone learns, from the whole return; VAPO has 50."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Its gradient is scaled down to this norm."""
-
-
-class CorrectionConfig(Section):
-    """Correction of the mismatch between the engine that samples and the learner."""
-
-    kind: str = "none"
-    """A registered correction."""
-    cap: float = Field(2.0, ge=1, le=100)
-    """Cap of the importance weight: `tis` lowers what is above, the others leave it out."""
-    floor: float = Field(0.0, ge=0, le=1)
-    """Weights below it are left out by `mis`, `icepop` and `geo_mask`; 0 leaves out none."""
-    of_response: Literal["product", "geometric-mean"] = "product"
-    """What `tis_sequence` and `mis_sequence` take for a response's weight.
-
-    The geometric mean of its tokens' weights, as in ms-swift, is no importance weight.
-    """
-    denominator: Literal["all", "kept"] = "all"
-    """Whether tokens that are left out count in the loss's denominator, as in the papers.
-
-    `kept` is verl's: the fewer tokens are kept, the more each of them weighs.
-    """
-
-    @field_validator("kind")
-    @classmethod
-    def _is_registered(cls, kind: str) -> str:
-        check_variant("corrections", kind)
-        return kind
-
-
-class ReweightingConfig(Section):
-    """What single tokens weigh in their response's advantage; all alike by default."""
-
-    alpha: float | None = Field(None, ge=0, le=1)
-    """Advantage reweighting: how much less the rarest tokens count; 0.2 alone, 0.3 with Lopti."""
-    lopti_threshold: float | None = Field(None, gt=0, lt=1)
-    """Lopti: tokens less likely than that learn in a pass of their own before the others."""
-    forking_share: float | None = Field(None, gt=0, le=1)
-    """Only that share of a batch's tokens learns, those of highest entropy; 0.2 in the paper."""
-
-    @property
-    def active(self) -> tuple[str, ...]:
-        """The registered reweightings that these settings switch on."""
-        settings = {
-            "advantage_reweighting": self.alpha,
-            "forking_tokens": self.forking_share,
-            "lopti": self.lopti_threshold,
-        }
-        return tuple(name for name, setting in settings.items() if setting is not None)
-
-    @property
-    def passes(self) -> int:
-        """Passes over a batch, each with all its updates."""
-        return 1 if self.lopti_threshold is None else 2
 
 
 class OptimizerConfig(Section):

@@ -21,33 +21,29 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.config.loss_settings import (
-    LossConfig,
-    PpoClip,
-    loss_config,
-    loss_fields,
-    outlasting,
-)
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
+from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
+from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig
+from grpodoctor.trainer.algorithms.losses.settings import LossConfig
+from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
+from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
+from grpodoctor.trainer.algorithms.shaping.repetition import RepetitionConfig
+from grpodoctor.trainer.algorithms.shaping.soft_overlong import OverlongConfig
+from grpodoctor.trainer.config.loss import kept_under_another_loss, loss_config, loss_fields
 from grpodoctor.trainer.config.sections import (
-    AdvantageConfig,
     CheckpointConfig,
-    CorrectionConfig,
     CriticConfig,
-    DifficultyConfig,
     EngineConfig,
     EvaluationConfig,
     ModelConfig,
     OptimizerConfig,
-    OverlongConfig,
     RanksConfig,
     RecordConfig,
-    RepetitionConfig,
-    ReweightingConfig,
     RolloutConfig,
     TaskConfig,
 )
 from grpodoctor.trainer.config.validation import contradictions, doubts
+from grpodoctor.trainer.section import Section
 
 
 class TrainConfig(Section):
@@ -125,7 +121,7 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in top.items():
         below = result.get(key)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            kept = outlasting(below, value) if key == "loss" else below
+            kept = kept_under_another_loss(below, value) if key == "loss" else below
             result[key] = _overlay(kept, value)
         else:
             result[key] = value

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from grpodoctor.trainer.config.loss_settings import ClipCov, Gspo, GspoToken, KlCov, PpoClip
+from grpodoctor.trainer.algorithms.losses.covariance.clip_cov import ClipCov
+from grpodoctor.trainer.algorithms.losses.covariance.kl_cov import KlCov
+from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import Gspo
+from grpodoctor.trainer.algorithms.losses.sequence_level.gspo_token import GspoToken
+from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
 
 if TYPE_CHECKING:
-    from grpodoctor.trainer.section import Section
     from grpodoctor.trainer.config.train_config import TrainConfig
+    from grpodoctor.trainer.section import Section
 
 _WIDE = 0.05
 """A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
@@ -143,7 +147,7 @@ def _corrected_twice(config: TrainConfig) -> Iterator[Contradiction]:
     )
     yield Contradiction(
         config.correction.kind in ("tis_token", "mis_token", "icepop", "geo_mask")
-        and config.loss.of_responses,
+        and config.loss.one_term_per_response,
         f"{config.loss.kind} has one term a response, which the weights of single tokens in "
         f"{config.correction.kind} would only average out",
         "correction.kind and loss.kind",
@@ -194,7 +198,7 @@ def _weighed_in_vain(config: TrainConfig) -> Iterator[Contradiction]:
     """Reweightings that have nothing to weigh, or that undo each other."""
     active, share = config.reweighting.active, config.reweighting.forking_share
     yield Contradiction(
-        bool(active) and config.loss.of_responses,
+        bool(active) and config.loss.one_term_per_response,
         f"{config.loss.kind} has one term a response, so that {' and '.join(active)} would find no "
         "single tokens to weigh",
         "reweighting and loss.kind",
@@ -328,7 +332,7 @@ def _engine_of_another_kind(config: TrainConfig) -> Iterator[Contradiction]:
 def _of_experts(config: TrainConfig) -> Iterator[Contradiction]:
     """What is asked of a mixture of experts, and answers to the same disease."""
     replay, loss, model = config.engine.routing_replay, config.loss, config.model
-    asked = "loss.kind" if loss.wants_router_shift else "engine.routing_replay"
+    asked = "loss.kind" if loss.needs_router_shift else "engine.routing_replay"
     yield Contradiction(
         replay != "none" and loss.kind in ("gspo", "gspo_token", "rspo"),
         f"{replay} fixes the experts of each token, and {loss.kind} is the answer to experts that "
@@ -343,7 +347,7 @@ def _of_experts(config: TrainConfig) -> Iterator[Contradiction]:
         "use R2, which takes the learner's own",
     )
     yield Contradiction(
-        (replay != "none" or loss.wants_router_shift)
+        (replay != "none" or loss.needs_router_shift)
         and model.name == "builtin"
         and model.experts == 0,
         "the built-in model is dense and has no routers",
@@ -400,7 +404,7 @@ def _with_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
         "leave the weights out, or set advantage.kind=gdpo",
     )
     yield Contradiction(
-        config.loss.of_responses,
+        config.loss.one_term_per_response,
         f"{config.loss.kind} has one term a response, which would average out what the critic "
         "says of single tokens",
         "advantage.kind and loss.kind",
@@ -418,7 +422,7 @@ def _with_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
 def _imitated(config: TrainConfig) -> Iterator[Contradiction]:
     """What the likelihood of correct responses does not go with."""
     yield Contradiction(
-        config.loss.positive_nll > 0 and config.loss.of_responses,
+        config.loss.positive_nll > 0 and config.loss.one_term_per_response,
         f"{config.loss.kind} has one term a response and the likelihood of correct responses one "
         "a token: there is no common measure",
         "loss.positive_nll and loss.kind",

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpodoctor.trainer.algorithms.filters.difficulty import counted, is_outside
-from grpodoctor.trainer.config.sections import DifficultyConfig
+from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig, counted, is_outside
 from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, verdicts
 from grpodoctor.vocabulary.values import Rate, Reading
 

@@ -12,8 +12,8 @@ from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.probe.comparison.compare import compare_shards
 from grpodoctor.probe.comparison.correction_effects import BY_NAME, EFFECTS
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 from grpodoctor.trainer.algorithms.registry import correction_of
-from grpodoctor.trainer.config.sections import CorrectionConfig
 from grpodoctor.trainer.config.train_config import load_config
 from tests.probe.comparison.test_compare import as_batch
 from tests.probe.pairs import Both, random_responses, shard

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, varied_groups
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.algorithms.registry import advantage_of, names
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
-from grpodoctor.trainer.config.sections import AdvantageConfig
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())
 GROUPS = VECTORS["advantages"]["groups"]

@@ -14,7 +14,7 @@ from grpodoctor.measure.logits import token_logprobs
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.entropy.adaptive import adaptive
 from grpodoctor.trainer.algorithms.entropy.bonus import bonus
-from grpodoctor.trainer.config.loss_settings import PpoClip
+from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import saved_config

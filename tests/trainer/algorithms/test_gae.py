@@ -12,8 +12,8 @@ from torch import Tensor
 
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, TokenInputs
 from grpodoctor.trainer.algorithms.advantages.gae import gae, policy_lambda
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.algorithms.registry import advantage_of
-from grpodoctor.trainer.config.sections import AdvantageConfig
 
 VECTOR: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())[
     "advantages"

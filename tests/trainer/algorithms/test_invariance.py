@@ -25,7 +25,7 @@ from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.passes import passes_over
 from grpodoctor.trainer.algorithms.registry import correction_of, names
-from grpodoctor.trainer.config.loss_settings import SETTINGS
+from grpodoctor.trainer.config.loss import loss_settings
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import Ranks
 from grpodoctor.trainer.learner import Learner
@@ -60,7 +60,7 @@ CORRECTIONS = {
 }
 CHANGES = {**REWEIGHTINGS, **CORRECTIONS, "none": ()}
 # RSPO asks a mixture of experts how far its routers moved; it has a test of its own below.
-LOSSES = [name for name, settings in SETTINGS.items() if not settings.wants_router_shift]
+LOSSES = [name for name, settings in loss_settings().items() if not settings.needs_router_shift]
 CHOOSING = {
     "clip_cov": ("loss.share=0.1", "loss.covariance_low=0.02"),
     "kl_cov": ("loss.share=0.1",),

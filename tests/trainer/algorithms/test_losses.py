@@ -16,6 +16,7 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS, StepTokens, token_weights
 from grpodoctor.trainer.algorithms.corrections.base import Corrected, CorrectionInputs
+from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
 from grpodoctor.trainer.algorithms.losses.base import (
     LossInputs,
@@ -33,8 +34,7 @@ from grpodoctor.trainer.algorithms.registry import (
     names,
 )
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
-from grpodoctor.trainer.config.loss_settings import SETTINGS, loss_config
-from grpodoctor.trainer.config.sections import CorrectionConfig
+from grpodoctor.trainer.config.loss import loss_config, loss_settings
 from grpodoctor.vocabulary.knobs import KNOBS
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())
@@ -465,7 +465,7 @@ def test_a_token_that_is_certain_has_a_binary_divergence() -> None:
 
 
 def test_every_loss_has_settings_of_its_own_and_every_settings_a_loss() -> None:
-    assert set(SETTINGS) == set(names("losses"))
+    assert set(loss_settings()) == set(names("losses"))
 
 
 FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections", "reweightings")

@@ -15,6 +15,7 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
 from grpodoctor.trainer.algorithms.batches import LearnBatch
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
 from grpodoctor.trainer.algorithms.passes import passes_over
@@ -25,7 +26,7 @@ from grpodoctor.trainer.algorithms.registry import (
     reweighting_of,
 )
 from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
-from grpodoctor.trainer.config.sections import AdvantageConfig, ReweightingConfig
+from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.prompt_history import PromptHistory
 from grpodoctor.trainer.learner import Learner

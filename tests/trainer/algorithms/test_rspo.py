@@ -14,9 +14,8 @@ from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
-from grpodoctor.trainer.algorithms.losses.sequence_level.gmpo import gmpo
-from grpodoctor.trainer.algorithms.losses.sequence_level.rspo import rspo
-from grpodoctor.trainer.config.loss_settings import Gmpo, Rspo
+from grpodoctor.trainer.algorithms.losses.sequence_level.gmpo import Gmpo, gmpo
+from grpodoctor.trainer.algorithms.losses.sequence_level.rspo import Rspo, rspo
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer

@@ -16,13 +16,14 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, of_kept
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS
 from grpodoctor.trainer.algorithms.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.algorithms.filters.duplicates import duplicates
 from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.config.presets import preset_of
-from grpodoctor.trainer.config.sections import AdvantageConfig, OptimizerConfig
+from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.tasks.base import Problem
 from grpodoctor.trainer.learner import Learner

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
 from grpodoctor.trainer.algorithms.registry import correction_of, kl_of, loss_of, reweighting_of
 from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
+from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
-from grpodoctor.trainer.config.loss_settings import loss_config
-from grpodoctor.trainer.config.sections import CorrectionConfig, ReweightingConfig
+from grpodoctor.trainer.config.loss import loss_config
 
 # TRL and what it imports warn of their own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.config.loss_settings import SETTINGS, Gspo
+from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import Gspo
+from grpodoctor.trainer.config.loss import loss_settings
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 
@@ -68,7 +69,7 @@ def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str)
         ["correction.kind=tis_token", "engine.old_logprobs=sampler"],
         *(
             ["correction.kind=tis_token", f"loss.kind={kind}"]
-            for kind, settings in SETTINGS.items()
+            for kind, settings in loss_settings().items()
             if settings.anchored_on_sampler
         ),
         ["correction.kind=tis_token", "loss.kind=gspo"],
@@ -97,11 +98,11 @@ def test_another_loss_begins_with_its_own_settings_and_keeps_the_penalties() -> 
     assert config.loss.kl_coefficient == 0.04
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", loss_settings())
 def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> None:
     kinds = [f"loss.kind={kind}", "model.experts=8"]  # rspo wants them, the others do not mind
     config = load_config(assignments=[*kinds, "loss.kl_coefficient=0.01"])
-    assert type(config.loss) is SETTINGS[kind]
+    assert type(config.loss) is loss_settings()[kind]
     assert load_config(config.model_dump(mode="json")) == config
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 

@@ -18,7 +18,7 @@ from grpodoctor.trainer.algorithms.batches import LearnBatch, ValueBatch
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
 from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import loss_of
-from grpodoctor.trainer.config.loss_settings import loss_config
+from grpodoctor.trainer.config.loss import loss_config
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner

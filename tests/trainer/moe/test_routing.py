@@ -340,7 +340,7 @@ def batch_of(mixture: Policy, samples: Samples, config: TrainConfig) -> LearnBat
         corrected=None,
         reference_logprobs_BT=None,
         replay_BLDK=samples.experts_BLDK if replay == "R3" else None,
-        old_gates=scores.routes.gates if config.loss.wants_router_shift else None,
+        old_gates=scores.routes.gates if config.loss.needs_router_shift else None,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.config.sections import AdvantageConfig
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.data.prompt_history import Visits
 
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, batch_deviation
-from grpodoctor.trainer.config.sections import AdvantageConfig
+from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 
 
 def gae(inputs: AdvantageInputs) -> Tensor:

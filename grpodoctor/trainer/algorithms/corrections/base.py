@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.config.sections import CorrectionConfig
+from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpodoctor.trainer.config.loss_settings import LossConfig
+from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,30 @@ Source
 
 from __future__ import annotations
 
-from grpodoctor.trainer.config.sections import DifficultyConfig
+from pydantic import Field
+
+from grpodoctor.trainer.section import Section
+
+
+class DifficultyConfig(Section):
+    """Which prompts are not worth drawing, judged by how often they were answered correctly."""
+
+    every: int = Field(0, ge=0)
+    """Steps between two estimates of what lies outside `low` and `high`; 0 filters nothing."""
+    low: float = Field(0.2, ge=0, le=1)
+    """Prompts with a lower pass rate are too hard."""
+    high: float = Field(0.8, ge=0, le=1)
+    """Prompts with a higher pass rate are too easy."""
+    explore: float = Field(0.1, ge=0, le=1)
+    """Chance that a prompt outside is drawn all the same, so that its rate can recover."""
+    retire_at: float = Field(0.0, ge=0, le=1)
+    """Pass rate from which a prompt is never drawn again (ScaleRL: 0.9); 0 retires none."""
+
+    @property
+    def filters(self) -> bool:
+        """Whether any prompt is ever left out."""
+        return self.every > 0 or self.retire_at > 0
+
 
 _KEPT = 0.5
 """What a visit leaves of the counts of those before it."""

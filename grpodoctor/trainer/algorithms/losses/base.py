@@ -48,8 +48,10 @@ class LossInputs(Generic[SettingsT]):
 
     def chosen(self) -> Tensor:
         """The selected tokens, bool, shape (B, T); none if nothing was selected."""
-        return self.mask_BT.new_zeros(self.mask_BT.shape) if self.chosen_BT is None else (
-            self.chosen_BT
+        return (
+            self.mask_BT.new_zeros(self.mask_BT.shape)
+            if self.chosen_BT is None
+            else (self.chosen_BT)
         )
 
     def log_ratio(self) -> Tensor:

@@ -56,7 +56,7 @@ class LossConfig(Section):
     positive_nll: float = Field(0.0, ge=0, le=10)
     """Weight of the negative log-likelihood of correct responses; VAPO uses 0.1."""
     off_policy_limit: float | None = Field(None, gt=0, le=100)
-    """Mask responses with A < 0 whose mean log(sampler / learner) exceeds this; unset masks none."""
+    """Mask responses with A < 0 whose mean log(sampler / learner) is larger; off by default."""
 
     @field_validator("kl_estimator")
     @classmethod

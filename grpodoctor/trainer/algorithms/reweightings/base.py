@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from grpodoctor.trainer.config.sections import ReweightingConfig
+from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
+from grpodoctor.trainer.section import Section
+
+
+class RepetitionConfig(Section):
+    """What is taken off the reward for repeating oneself within a response."""
+
+    penalty: float = Field(0.0, ge=0, le=10)
+    """Times the share of a response's n-grams that come again; 0 takes nothing off."""
+    ngram: int = Field(3, ge=1, le=64)
+    """Tokens of an n-gram."""
+
 
 def repetition(ids: Sequence[int], ngram: int) -> float:
     """Minus the share of the n-grams of `ids` that came before, in [-1, 0]."""

@@ -28,6 +28,23 @@ Source
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
+
+from grpodoctor.trainer.section import Section
+
+
+class OverlongConfig(Section):
+    """What is done about responses that hit the length limit."""
+
+    kind: Literal["none", "mask", "soft-punishment"] = "none"
+    """`mask` takes them out of the loss, `soft-punishment` (DAPO Eq. 13) is added to the reward."""
+    buffer: int = Field(4, ge=1)
+    """Width of the soft punishment's ramp before the limit, in tokens."""
+    only_correct: bool = False
+    """Punish softly what is correct and nothing else (ScaleRL)."""
+
 
 def soft_overlong(length: int, limit: int, buffer: int) -> float:
     """0 up to `limit - buffer` tokens, then falling linearly to -1 at the limit and beyond."""

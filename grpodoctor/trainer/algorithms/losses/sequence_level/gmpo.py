@@ -22,7 +22,7 @@ Other implementations
     any loss token. TRL's experimental GMPOTrainer agrees.
 
 Do not combine with
-    Corrections that weight single tokens, as for gspo; GSPO, which aggregates the same ratios again.
+    Corrections that weight single tokens, as for gspo; GSPO, which aggregates the same ratios.
 
 Source
     arXiv 2507.20673.

@@ -1,0 +1,33 @@
+"""The settings of token reweightings."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from grpodoctor.trainer.section import Section
+
+
+class ReweightingConfig(Section):
+    """What single tokens weigh in their response's advantage; all alike by default."""
+
+    alpha: float | None = Field(None, ge=0, le=1)
+    """Advantage reweighting: how much less the rarest tokens count; 0.2 alone, 0.3 with Lopti."""
+    lopti_threshold: float | None = Field(None, gt=0, lt=1)
+    """Lopti: tokens less likely than that learn in a pass of their own before the others."""
+    forking_share: float | None = Field(None, gt=0, le=1)
+    """Only that share of a batch's tokens learns, those of highest entropy; 0.2 in the paper."""
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The registered reweightings that these settings switch on."""
+        settings = {
+            "advantage_reweighting": self.alpha,
+            "forking_tokens": self.forking_share,
+            "lopti": self.lopti_threshold,
+        }
+        return tuple(name for name, setting in settings.items() if setting is not None)
+
+    @property
+    def passes(self) -> int:
+        """Passes over a batch, each with all its updates."""
+        return 1 if self.lopti_threshold is None else 2
