@@ -39,7 +39,6 @@ from grpodoctor.trainer.algorithms.registry import remembers_prompts
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.data.pass_rates import watched
-from grpodoctor.trainer.data.prompt_history import PromptHistory
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.distributed.sharding import gather_weights, scatter_weights, shard
 from grpodoctor.trainer.engines.rollout_engine import build_engine
@@ -221,7 +220,8 @@ class Trainer:
 
         forward = self._reusable_forward(rollouts.samples)
         scores = self._score(rollouts.samples, forward)
-        config = self.entropy.in_force(self.config, _mean_entropy(rollouts, scores))
+        loss = self.entropy.adapted(self.config.loss, _mean_entropy(rollouts, scores))
+        config = self.config.model_copy(update={"loss": loss})
         batch = self._learn_batch(rollouts, scores)
         experts = self._measure_experts(step, config, rollouts.samples)
         parts = self._mini_batches(step, rollouts)

@@ -1,4 +1,4 @@
-"""What every section of the configuration has in common."""
+"""Base class of all configuration sections."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pydantic_core import PydanticCustomError
 
 
 class Section(BaseModel):
-    """Base of all sections: frozen; an unknown key is an error, and so is an infinite value."""
+    """Frozen settings; unknown keys and infinite values are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_truth_value(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse `steps=true`, which would count as 1."""
+    def _refuse_bool_for_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `steps=true`, which pydantic would read as 1."""
         if isinstance(value, bool) and not _takes_bool(
             cls.model_fields[str(info.field_name)].annotation
         ):
-            raise PydanticCustomError("truth_value", "it does not take true or false")
+            raise PydanticCustomError("not_bool", "it does not take true or false")
         return value
 
 
 def _takes_bool(annotation: Any) -> bool:
-    """Sections say themselves what they are, and so does a union that has one among its kinds."""
+    """Whether a field is a switch, or a section, which validates its own fields."""
     if isinstance(annotation, type) and issubclass(annotation, Section | bool):
         return True
     return any(map(_takes_bool, get_args(annotation)))

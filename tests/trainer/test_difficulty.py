@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 import torch
+from grpodoctor.runs.reading.follower import read_run
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.runs.reading.follower import read_run
 from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import FileTask

@@ -11,7 +11,7 @@ from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, pag
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
-    from grpodoctor.trainer.algorithms.recipes import Page
+    from grpodoctor.trainer.recipes import Page
 
 
 def recipe(
@@ -26,7 +26,7 @@ def recipe(
     As Markdown the list is the whole formulary: every page, and what each preset sets.
     """
     output_format = page_format(output_format, as_json)
-    from grpodoctor.trainer.algorithms.recipes import families, page_of
+    from grpodoctor.trainer.recipes import families, page_of
 
     if name is None:
         print(_LISTS[output_format](families()))
@@ -49,7 +49,7 @@ def _list_json(families: Mapping[str, tuple[Page, ...]]) -> str:
 
 
 def _list_markdown(_: Mapping[str, tuple[Page, ...]]) -> str:
-    from grpodoctor.trainer.algorithms.recipes import markdown
+    from grpodoctor.trainer.recipes import markdown
 
     return markdown().rstrip("\n")
 
@@ -68,7 +68,7 @@ def _page_text(page: Page) -> str:
 
 
 def _page_markdown(page: Page) -> str:
-    from grpodoctor.trainer.algorithms.recipes import page_markdown
+    from grpodoctor.trainer.recipes import page_markdown
 
     return page_markdown(page).rstrip("\n")
 

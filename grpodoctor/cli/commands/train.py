@@ -127,8 +127,8 @@ def _run(
 ) -> None:
     from grpodoctor.support.safe_text import plain
 
-    for doubt in config.doubts():
-        console.print(f"note: {doubt}", markup=False, highlight=False)
+    for warning in config.warnings():
+        console.print(f"note: {warning}", markup=False, highlight=False)
     console.print("loading the model", highlight=False)
     from grpodoctor.trainer.distributed.ranks import exit_rank, process_group
     from grpodoctor.trainer.loop import Trainer

@@ -1,38 +1,37 @@
-"""The adaptive entropy coefficient from step to step."""
+"""The adaptive entropy coefficient across training steps."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from grpodoctor.trainer.algorithms.entropy.adaptive import adaptive
-from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
 
 class EntropyController:
-    """Remembers the coefficient between two steps; with a fixed one there is nothing to remember.
+    """Keeps the adaptive coefficient between steps; unused if the coefficient is fixed.
 
-    It begins at the least that the settings allow.
+    The coefficient starts at `loss.entropy_coefficient_min`.
     """
 
     def __init__(self) -> None:
         self._coefficient = 0.0
 
-    def in_force(self, config: TrainConfig, entropy: float) -> TrainConfig:
-        """The configuration with the entropy coefficient of a batch.
+    def adapted(self, loss: LossConfig, entropy: float) -> LossConfig:
+        """The loss settings with the entropy coefficient of this batch.
 
         Args:
-            config: as it was set.
+            loss: as configured.
             entropy: mean over the batch's generated tokens, in nats.
         """
-        adapted = adaptive(self._coefficient, entropy, config.loss)
-        self._coefficient = adapted.state
-        if config.loss.entropy_target is None:
-            return config
-        loss = config.loss.model_copy(update={"entropy_coefficient": adapted.in_force})
-        return config.model_copy(update={"loss": loss})
+        step = adaptive(self._coefficient, entropy, loss)
+        self._coefficient = step.next_coefficient
+        if loss.entropy_target is None:
+            return loss
+        return loss.model_copy(update={"entropy_coefficient": step.coefficient})
 
     def state(self) -> dict[str, Any]:
-        """What an exact resume needs, as JSON."""
+        """The state for an exact resume, as JSON."""
         return {"coefficient": self._coefficient}
 
     def restore(self, state: dict[str, Any]) -> None:

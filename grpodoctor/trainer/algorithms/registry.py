@@ -1,18 +1,16 @@
 """Algorithm variants, found by file name: `losses/token_level/ppo_clip.py` holds `ppo_clip`.
 
-Names come from the file system, so checking a name imports neither torch nor the variant.
+A variant is imported when it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from grpodoctor.support.discovery import module_paths
-from grpodoctor.support.suggestions import check_name
+from grpodoctor.trainer.algorithms.names import Family, check_variant, variant_modules
 
 if TYPE_CHECKING:
     from grpodoctor.trainer.algorithms.advantages.base import Advantage
@@ -23,44 +21,10 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.algorithms.replays.base import Replay
     from grpodoctor.trainer.algorithms.reweightings.base import Reweighting
 
-Family = Literal["advantages", "corrections", "kl", "losses", "replays", "reweightings"]
-
-_SINGULAR: dict[Family, str] = {
-    "advantages": "advantage",
-    "corrections": "correction",
-    "kl": "KL estimator",
-    "losses": "loss",
-    "replays": "routing replay",
-    "reweightings": "reweighting",
-}
-_SHARED = ("base", "settings")
-_PACKAGE = "grpodoctor.trainer.algorithms"
-
-
-@lru_cache
-def _modules(family: Family) -> Mapping[str, str]:
-    """Dotted paths of a family's modules by variant name."""
-    paths = module_paths(f"{_PACKAGE}.{family}", Path(__file__).parent / family)
-    return {name: path for name, path in sorted(paths.items()) if name not in _SHARED}
-
-
-def names(family: Family) -> tuple[str, ...]:
-    """The variants of a family, sorted."""
-    return tuple(_modules(family))
-
-
-def check_variant(family: Family, name: str) -> None:
-    """Check that a family has a variant of that name.
-
-    Raises:
-        ConfigError: if not; the message suggests the nearest names.
-    """
-    check_name(name, names(family), _SINGULAR[family])
-
 
 def _module(family: Family, name: str) -> Any:
     check_variant(family, name)
-    return import_module(_modules(family)[name])
+    return import_module(variant_modules(family)[name])
 
 
 def _function(family: Family, name: str) -> Callable[..., Any]:

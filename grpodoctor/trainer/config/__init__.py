@@ -1,1 +1,1 @@
-"""The trainer's configuration: sections, presets, knobs, validation."""
+"""The trainer's configuration: sections, presets, knobs and validation."""

@@ -1,4 +1,4 @@
-"""The canonical knobs of a configuration, and changing them in flight."""
+"""The canonical knobs of a configuration, and changing them during a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpodoctor.vocabulary.knobs import Setting, check_change
 
 
 def knobs_of(config: TrainConfig) -> dict[str, Setting]:
-    """The canonical knobs as this configuration sets them; those its loss lacks are left out."""
+    """The canonical knobs of a configuration, without those that its loss does not have."""
     settings: dict[str, Setting] = {}
     for knob, key in KEYS.items():
         name, _, field = key.partition(".")
@@ -21,11 +21,11 @@ def knobs_of(config: TrainConfig) -> dict[str, Setting]:
 
 
 def apply_change(config: TrainConfig, changes: Mapping[str, Setting]) -> TrainConfig:
-    """The configuration with some knobs set anew, as a live run may take it.
+    """The configuration with some knobs changed.
 
     Raises:
-        ConfigError: if a knob is unknown, cannot change in flight, is out of bounds or contradicts
-            another setting.
+        ConfigError: if a knob is unknown, cannot change during a run, is out of bounds or conflicts
+            with another setting.
     """
     settings: dict[str, dict[str, Setting]] = {}
     for knob, setting in changes.items():

@@ -8,7 +8,9 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
-from grpodoctor.trainer.algorithms.registry import check_variant, loss_settings_of, names
+from grpodoctor.trainer.algorithms.names import check_variant, names
+from grpodoctor.trainer.algorithms.registry import loss_settings_of
+from grpodoctor.trainer.config.presets import preset_names
 
 _DEFAULT = "ppo_clip"
 
@@ -34,6 +36,10 @@ def loss_config(fields: Mapping[str, Any]) -> LossConfig:
         ValidationError: (pydantic) if a setting is unknown or out of bounds.
     """
     kind = str(fields.get("kind", _DEFAULT))
+    if kind not in names("losses") and kind in preset_names():
+        raise ConfigError(
+            f"{kind} is a preset, not a loss", where="loss.kind", remedy=f"use --preset {kind}"
+        )
     check_variant("losses", kind)
     for field in fields:
         owners = [name for name, loss in loss_settings().items() if field in loss.model_fields]

@@ -1,77 +1,39 @@
-"""The bundled trainer's configuration: one section per concern, every field bounded and explained.
+"""The bundled trainer's configuration: one section per concern, every field bounded and documented.
 
-A TOML file holds the same sections; `--set section.key=value` changes one field.
+A TOML file has the same sections; `--set section.key=value` changes one field.
 """
 
 from __future__ import annotations
 
-import difflib
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import (
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
-from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
-from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
-from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
-from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
-from grpodoctor.trainer.algorithms.shaping.repetition import RepetitionConfig
-from grpodoctor.trainer.algorithms.shaping.soft_overlong import OverlongConfig
-from grpodoctor.trainer.config.loss import kept_under_another_loss, loss_config, loss_fields
-from grpodoctor.trainer.config.sections import (
-    CheckpointConfig,
-    CriticConfig,
-    EngineConfig,
-    EvaluationConfig,
-    ModelConfig,
-    OptimizerConfig,
-    RanksConfig,
-    RecordConfig,
-    RolloutConfig,
-    TaskConfig,
+from grpodoctor.trainer.config.key_names import (
+    RENAMED_SECTIONS,
+    rename_sections,
+    suggested_keys,
 )
-from grpodoctor.trainer.config.validation import contradictions, doubts
+from grpodoctor.trainer.config.loss import kept_under_another_loss, loss_config, loss_fields
+from grpodoctor.trainer.config.sections import AllSections
+from grpodoctor.trainer.config.validation import conflicts, warnings
 from grpodoctor.trainer.section import Section
 
 
-class TrainConfig(Section):
-    """Everything that decides the numbers of a run."""
+class TrainConfig(AllSections):
+    """The whole configuration, validated."""
 
-    steps: int = Field(100, ge=1)
-    """Training steps: rollout batches."""
-    seed: int = Field(0, ge=0)
-    """Seeds prompts, sampling and initialisation."""
-    threads: int = Field(0, ge=0)
-    """Torch threads; 0 leaves torch's choice."""
-    model: ModelConfig = ModelConfig()
-    task: TaskConfig = TaskConfig()
-    rollout: RolloutConfig = RolloutConfig()
-    engine: EngineConfig = EngineConfig()
-    overlong: OverlongConfig = OverlongConfig()
-    repetition: RepetitionConfig = RepetitionConfig()
-    difficulty: DifficultyConfig = DifficultyConfig()
-    advantage: AdvantageConfig = AdvantageConfig()
-    critic: CriticConfig = CriticConfig()
-    reweighting: ReweightingConfig = ReweightingConfig()
-    correction: CorrectionConfig = CorrectionConfig()
-    loss: SerializeAsAny[LossConfig] = PpoClip()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    record: RecordConfig = RecordConfig()
-    ranks: RanksConfig = RanksConfig()
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_former_sections(cls, settings: object) -> object:
+        return rename_sections(settings) if isinstance(settings, Mapping) else settings
 
     @field_validator("loss", mode="before")
     @classmethod
@@ -80,13 +42,13 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for each in contradictions(self):
-            raise ConfigError(each.what, where=each.keys, remedy=each.remedy)
+        for conflict in conflicts(self):
+            raise ConfigError(conflict.what, where=conflict.keys, remedy=conflict.remedy)
         return self
 
-    def doubts(self) -> list[str]:
-        """What is allowed and hardly meant, a line each."""
-        return doubts(self)
+    def warnings(self) -> list[str]:
+        """Settings that are allowed but rarely intended, one line each."""
+        return warnings(self)
 
 
 def load_config(
@@ -94,26 +56,36 @@ def load_config(
 ) -> TrainConfig:
     """Build a configuration: defaults, then `layers` (a preset), then the file, then assignments.
 
+    A former section name in the file or in an assignment is accepted, with a note on stderr.
+
     Args:
-        layers: nested dictionaries, later ones winning.
-        file: a TOML file with the sections of `TrainConfig`.
-        assignments: `section.key=value` texts, the value in TOML syntax or bare text.
+        layers: nested dictionaries; later ones win.
+        file: TOML file with the sections of `TrainConfig`.
+        assignments: texts `section.key=value`, the value in TOML syntax or as bare text.
 
     Raises:
-        ConfigError: if the file is not TOML, a key is unknown or a value out of bounds.
+        ConfigError: if the file is not TOML, a key is unknown, a value is out of bounds or two
+            settings conflict.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _overlay(merged, layer)
-    from_file = {} if file is None else _read_toml(file)
-    merged = _overlay(merged, from_file)
+        merged = _overlay(merged, rename_sections(layer))
+    from_file = {} if file is None else _renamed_by_user(_read_toml(file))
     assigned: dict[str, Any] = {}
     for text in assignments:
         assigned = _overlay(assigned, _parse_assignment(text))
+    assigned = _renamed_by_user(assigned)
     try:
-        return TrainConfig.model_validate(_overlay(merged, assigned))
+        return TrainConfig.model_validate(_overlay(_overlay(merged, from_file), assigned))
     except ValidationError as error:
         raise _explain(error.errors()[0], file, from_file, assigned) from None
+
+
+def _renamed_by_user(settings: Mapping[str, Any]) -> dict[str, Any]:
+    for former in RENAMED_SECTIONS.keys() & settings.keys():
+        name = RENAMED_SECTIONS[former]
+        print(f"note: the section {former} is now spelled {name}", file=sys.stderr)
+    return rename_sections(settings)
 
 
 def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,10 +106,10 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise ConfigError(
-            f"the configuration file cannot be read: {reason}", where=str(file)
+            f"cannot read the configuration file: {reason}", where=str(file)
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not TOML: {error}", where=str(file)) from None
+        raise ConfigError(f"not valid TOML: {error}", where=str(file)) from None
 
 
 def _parse_assignment(text: str) -> dict[str, Any]:
@@ -167,14 +139,15 @@ def _explain(
     from_file: Mapping[str, Any],
     assigned: Mapping[str, Any],
 ) -> ConfigError:
-    """Say what pydantic found, with the file where the setting comes from there."""
+    """Pydantic's error as ours, with the file's name if the setting comes from the file."""
     path = problem["loc"]
     key = ".".join(map(str, path))
     where = str(file) if _holds(from_file, path) and not _holds(assigned, path) else ""
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, known_keys(), n=3, cutoff=0.5)
-        remedy = f"did you mean {' or '.join(near)}?" if near else f"sections: {_sections()}"
-        return ConfigError(f"there is no setting {key[:80]}", where=where, remedy=remedy)
+        key = _first_leaf(key, problem["input"])
+        suggested = suggested_keys(key, known_keys())
+        remedy = f"did you mean {' or '.join(suggested)}?" if suggested else _sections()
+        return ConfigError(f"unknown setting {key[:80]}", where=where, remedy=remedy)
     if problem["type"] == "model_type":
         example = next(name for name in known_keys() if name.startswith(f"{key}."))
         return ConfigError(
@@ -182,6 +155,14 @@ def _explain(
         )
     reason = problem["msg"][:1].lower() + problem["msg"][1:]
     return ConfigError(f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}", where=where)
+
+
+def _first_leaf(key: str, value: object) -> str:
+    """The first full key below an unknown section."""
+    while isinstance(value, Mapping) and value:
+        name, value = next(iter(value.items()))
+        key = f"{key}.{name}"
+    return key
 
 
 def _holds(layer: Any, path: Iterable[int | str]) -> bool:
@@ -193,7 +174,8 @@ def _holds(layer: Any, path: Iterable[int | str]) -> bool:
 
 
 def _sections() -> str:
-    return ", ".join(sorted({key.partition(".")[0] for key in known_keys() if "." in key}))
+    sections = sorted({key.partition(".")[0] for key in known_keys() if "." in key})
+    return f"sections: {', '.join(sections)}"
 
 
 def known_keys() -> list[str]:

@@ -1,451 +1,456 @@
-"""What a configuration may not say at once, and what it hardly means."""
+"""Checks across sections: settings that conflict, and settings that are rarely intended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from grpodoctor.trainer.algorithms.losses.covariance.clip_cov import ClipCov
-from grpodoctor.trainer.algorithms.losses.covariance.kl_cov import KlCov
-from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import Gspo
-from grpodoctor.trainer.algorithms.losses.sequence_level.gspo_token import GspoToken
-from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
+from grpodoctor.trainer.config.sections import AllSections
+from grpodoctor.trainer.section import Section
+from grpodoctor.vocabulary.losses import traits_of
 
-if TYPE_CHECKING:
-    from grpodoctor.trainer.config.train_config import TrainConfig
-    from grpodoctor.trainer.section import Section
+_WIDE_RESPONSE_CLIP = 0.05
+"""Clip width above which a response-level clip has no effect: ten times the widest one known to
+work."""
 
-_WIDE = 0.05
-"""A clip beyond it does not bind on responses: ten times the widest that is known to work there."""
+_FEW_TOKENS = 2.0
+"""GAE horizon 1 / (1 - lambda), in tokens, below which the advantage is almost only the critic."""
 
-_FAR = 2.0
-"""Tokens that generalised advantage estimation looks ahead, below which the critic is nearly all:
-1 / (1 - lambda)."""
+_COVARIANCE_LOSSES = ("clip_cov", "kl_cov")
 
 
-class Contradiction(NamedTuple):
+class Conflict(NamedTuple):
     """Settings that exclude each other."""
 
-    holds: bool
-    """Whether the configuration has it."""
+    present: bool
+    """Whether the configuration has the conflict."""
     what: str
     keys: str
     remedy: str
 
 
-def contradictions(config: TrainConfig) -> Iterator[Contradiction]:
-    """All that hold in a configuration."""
-    families = (
-        _corrected_twice,
-        _drawn_twice,
-        _misplaced_kl,
-        _clashing_sizes,
-        _engine_of_another_kind,
-        _judged_twice,
-        _explored_twice,
-        _weighed_in_vain,
-        _imitated,
-        _with_a_critic,
-        _without_a_critic,
-        _of_experts,
+def conflicts(config: AllSections) -> Iterator[Conflict]:
+    """The conflicts that a configuration has."""
+    checks = (
+        _redundant_corrections,
+        _redundant_group_filters,
+        _kl_in_reward,
+        _batch_sizes,
+        _bounds,
+        _engine,
+        _rewards,
+        _redundant_entropy_remedies,
+        _ineffective_reweightings,
+        _positive_nll,
+        _with_critic,
+        _without_critic,
+        _mixture_of_experts,
     )
-    for family in families:
-        yield from (each for each in family(config) if each.holds)
+    for check in checks:
+        yield from (conflict for conflict in check(config) if conflict.present)
 
 
-def doubts(config: TrainConfig) -> list[str]:
-    """What is allowed and hardly meant, a line each."""
-    every = (
-        *(_wide_clip(config), _short_sighted(config), _rounded_away(config), _unweighed(config)),
-        *(*_mixed_exploration(config), *_without_effect(config)),
+def warnings(config: AllSections) -> list[str]:
+    """Settings that are allowed but rarely intended, one line each."""
+    checks = (
+        _wide_response_clip(config),
+        _short_gae_horizon(config),
+        _bfloat16_weights(config),
+        _unused_reward_weights(config),
+        *_combined_exploration(config),
+        *_without_effect(config),
     )
-    return [line for holds, line in every if holds]
+    return [line for present, line in checks if present]
 
 
-def _without_effect(config: TrainConfig) -> Iterator[tuple[bool, str]]:
-    """Settings that wait for another one."""
+def _without_effect(config: AllSections) -> Iterator[tuple[bool, str]]:
     yield (
         config.rollout.refill == "missing" and not config.rollout.dynamic_sampling,
-        "rollout.refill is how dynamic sampling refills, and rollout.dynamic_sampling is off",
+        "rollout.refill has no effect: rollout.dynamic_sampling is off",
     )
     yield (
         config.overlong.only_correct and config.overlong.kind != "soft-punishment",
-        "overlong.only_correct is about the soft punishment, and overlong.kind is not that",
+        "overlong.only_correct has no effect: overlong.kind is not soft-punishment",
     )
 
 
-def _rounded_away(config: TrainConfig) -> tuple[bool, str]:
+def _bfloat16_weights(config: AllSections) -> tuple[bool, str]:
     model = config.model
     return model.dtype == "bfloat16" and model.name != "builtin" and not model.lora_rank, (
         "updates smaller than about 1/256 of a weight are rounded away in bfloat16 weights: "
-        "model.dtype=float32 with model.compute=bfloat16 keeps them, and so do low-rank adapters"
+        "use model.dtype=float32 with model.compute=bfloat16, or LoRA adapters"
     )
 
 
-def _unweighed(config: TrainConfig) -> tuple[bool, str]:
-    weighed = any(term.weight != 1 for term in config.task.rewards.values())
-    return config.advantage.kind == "gdpo" and weighed, (
-        "gdpo weighs the components of the reward by advantage.component_weights alone: the "
-        "weights of task.rewards have no part in it"
+def _unused_reward_weights(config: AllSections) -> tuple[bool, str]:
+    weighted = any(term.weight != 1 for term in config.task.rewards.values())
+    return config.advantage.kind == "gdpo" and weighted, (
+        "gdpo weights the reward components only by advantage.component_weights: the weights of "
+        "task.rewards have no effect on it"
     )
 
 
-def _wide_clip(config: TrainConfig) -> tuple[bool, str]:
+def _wide_response_clip(config: AllSections) -> tuple[bool, str]:
     loss = config.loss
-    wide = isinstance(loss, Gspo | GspoToken) and max(loss.clip_low, loss.clip_high) > _WIDE
+    widths = (getattr(loss, "clip_low", 0.0), getattr(loss, "clip_high", 0.0))
+    wide = loss.kind in ("gspo", "gspo_token") and max(widths) > _WIDE_RESPONSE_CLIP
     return wide, (
         f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
-        "the ratio of whole responses, whose paper uses 0.0003 and 0.0004"
+        "the ratio of whole responses, and its paper uses 0.0003 and 0.0004"
     )
 
 
-def _short_sighted(config: TrainConfig) -> tuple[bool, str]:
-    advantage, longest = config.advantage, config.rollout.max_length
+def _short_gae_horizon(config: AllSections) -> tuple[bool, str]:
+    advantage, max_length = config.advantage, config.rollout.max_length
     if advantage.kind != "gae" or advantage.gae_alpha is None:
         return False, ""
-    reach = advantage.gae_alpha * longest
-    return reach < _FAR, (
-        f"advantage.gae_alpha={advantage.gae_alpha:g} is meant for longer responses: with the "
-        f"longest, {longest} tokens, lambda is {max(0.0, 1 - 1 / reach):.2g}, and the critic is "
-        "believed a token or two ahead"
+    horizon = advantage.gae_alpha * max_length
+    return horizon < _FEW_TOKENS, (
+        f"advantage.gae_alpha={advantage.gae_alpha:g} is meant for longer responses: at the "
+        f"maximum length of {max_length} tokens lambda is {max(0.0, 1 - 1 / horizon):.2g}, so "
+        "advantages look only a token or two ahead of the critic"
     )
 
 
-def _mixed_exploration(config: TrainConfig) -> Iterator[tuple[bool, str]]:
-    """What is published side by side, or judged nowhere, and pulls on the same entropy."""
+def _combined_exploration(config: AllSections) -> Iterator[tuple[bool, str]]:
+    """Combinations that act on the same entropy and have not been evaluated together."""
     loss, rare = config.loss, config.reweighting.alpha or config.reweighting.lopti_threshold
-    higher = isinstance(loss, PpoClip | ClipCov) and loss.clip_high > loss.clip_low
+    higher = loss.kind in ("ppo_clip", "clip_cov") and (
+        getattr(loss, "clip_high", 0.0) > getattr(loss, "clip_low", 0.0)
+    )
     bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None
     yield (
-        higher and (bonus or isinstance(loss, ClipCov)),
-        "loss.clip_high above loss.clip_low keeps entropy up, and so does "
+        higher and (bonus or loss.kind == "clip_cov"),
+        "loss.clip_high above loss.clip_low raises entropy, and so does "
         f"{'an entropy bonus' if bonus else loss.kind}: "
-        "if the entropy runs away, take one of them back",
+        "if the entropy explodes, remove one of them",
     )
     yield (
-        rare is not None and (higher or isinstance(loss, ClipCov | KlCov)),
-        "reweighting.alpha and reweighting.lopti_threshold favour likely tokens, "
-        f"{loss.kind} here the unlikely ones: nobody has shown what both do together",
+        rare is not None and (higher or loss.kind in _COVARIANCE_LOSSES),
+        "reweighting.alpha and reweighting.lopti_threshold favor likely tokens, "
+        f"{loss.kind} here favors unlikely ones: the combination has not been evaluated",
     )
 
 
-def _corrected_twice(config: TrainConfig) -> Iterator[Contradiction]:
-    """Corrections that another setting makes pointless or repeats."""
-    yield Contradiction(
-        config.correction.kind != "none" and config.engine.old_logprobs == "sampler",
-        f"{config.correction.kind} corrects from the sampler to the learner, which a ratio "
-        "against the sampler's own log-probabilities does already",
-        "correction.kind and engine.old_logprobs",
-        "set engine.old_logprobs=recompute",
+def _redundant_corrections(config: AllSections) -> Iterator[Conflict]:
+    """Corrections that another setting repeats or makes useless."""
+    correction, loss = config.correction, config.loss
+    yield Conflict(
+        correction.kind != "none" and config.engine.old_logprobs == "sampler",
+        f"{correction.kind} corrects the gap between sampler and learner, which a ratio to the "
+        "sampler's own log-probabilities already includes",
+        keys="correction.kind and engine.old_logprobs",
+        remedy="set engine.old_logprobs=recompute",
     )
-    yield Contradiction(
-        config.correction.kind != "none" and config.loss.anchored_on_sampler,
-        f"the ratio of {config.loss.kind} goes to the sampler: {config.correction.kind} would "
-        "correct the same gap twice",
-        "correction.kind and loss.kind",
-        "set correction.kind=none",
+    yield Conflict(
+        correction.kind != "none" and loss.anchored_on_sampler,
+        f"the ratio of {loss.kind} is relative to the sampler: {correction.kind} would correct the "
+        "same gap twice",
+        keys="correction.kind and loss.kind",
+        remedy="set correction.kind=none",
     )
-    yield Contradiction(
-        config.correction.kind in ("tis_token", "mis_token", "icepop", "geo_mask")
-        and config.loss.one_term_per_response,
-        f"{config.loss.kind} has one term a response, which the weights of single tokens in "
-        f"{config.correction.kind} would only average out",
-        "correction.kind and loss.kind",
-        "use tis_sequence or mis_sequence, or the loss gspo_token",
+    yield Conflict(
+        correction.kind in ("tis_token", "mis_token", "icepop", "geo_mask")
+        and loss.one_term_per_response,
+        f"{loss.kind} has one term per response, which averages out the token weights of "
+        f"{correction.kind}",
+        keys="correction.kind and loss.kind",
+        remedy="use tis_sequence or mis_sequence, or the loss gspo_token",
     )
-    yield Contradiction(
-        config.correction.kind in ("mis_sequence", "geo_mask")
-        and config.loss.off_policy_limit is not None,
-        f"{config.correction.kind} and loss.off_policy_limit both leave out whole responses",
-        "correction.kind and loss.off_policy_limit",
-        "use one of them",
+    yield Conflict(
+        correction.kind in ("mis_sequence", "geo_mask") and loss.off_policy_limit is not None,
+        f"{correction.kind} and loss.off_policy_limit both mask whole responses",
+        keys="correction.kind and loss.off_policy_limit",
+        remedy="use one of them",
     )
-    yield Contradiction(
-        config.correction.kind == "icepop" and config.correction.floor == 0,
-        "without a floor icepop is mis_token",
-        "correction.kind and correction.floor",
-        "set correction.floor=0.5 and correction.cap=5, as its paper does",
+    yield Conflict(
+        correction.kind == "icepop" and correction.floor == 0,
+        "without a floor icepop equals mis_token",
+        keys="correction.kind and correction.floor",
+        remedy="set correction.floor=0.5 and correction.cap=5, as in its paper",
     )
 
 
-def _explored_twice(config: TrainConfig) -> Iterator[Contradiction]:
-    """Remedies for the entropy: one is enough, and two cannot be told apart."""
+def _redundant_entropy_remedies(config: AllSections) -> Iterator[Conflict]:
+    """Several remedies for falling entropy, whose effects cannot be told apart."""
     loss, share = config.loss, config.reweighting.forking_share
-    by_covariance = isinstance(loss, ClipCov | KlCov)
+    by_covariance = loss.kind in _COVARIANCE_LOSSES
     bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None
-    yield Contradiction(
+    yield Conflict(
         loss.entropy_target is not None and loss.entropy_coefficient != 0,
-        "the entropy coefficient cannot both be fixed and follow the entropy",
-        "loss.entropy_target and loss.entropy_coefficient",
-        "set loss.entropy_coefficient=0, and loss.entropy_coefficient_min for where it begins",
+        "the entropy coefficient is either fixed or adaptive",
+        keys="loss.entropy_target and loss.entropy_coefficient",
+        remedy="set loss.entropy_coefficient=0; loss.entropy_coefficient_min is the starting value",
     )
-    yield Contradiction(
+    yield Conflict(
         by_covariance and bonus,
-        f"{loss.kind} and an entropy bonus both hold the entropy up",
-        "loss.kind and loss.entropy_coefficient",
-        "set loss.entropy_coefficient=0, without loss.entropy_target",
+        f"{loss.kind} and an entropy bonus both raise the entropy",
+        keys="loss.kind and loss.entropy_coefficient",
+        remedy="set loss.entropy_coefficient=0 and remove loss.entropy_target",
     )
-    yield Contradiction(
+    yield Conflict(
         share is not None and (by_covariance or bonus),
-        f"{loss.kind if by_covariance else 'an entropy bonus'} and forking tokens both choose "
+        f"{loss.kind if by_covariance else 'an entropy bonus'} and forking tokens both decide "
         "where the policy explores",
-        "reweighting.forking_share and the loss",
-        "leave reweighting.forking_share out",
+        keys="reweighting.forking_share and the loss",
+        remedy="remove reweighting.forking_share",
     )
 
 
-def _weighed_in_vain(config: TrainConfig) -> Iterator[Contradiction]:
-    """Reweightings that have nothing to weigh, or that undo each other."""
+def _ineffective_reweightings(config: AllSections) -> Iterator[Conflict]:
+    """Reweightings that have no effect, or that cancel each other."""
     active, share = config.reweighting.active, config.reweighting.forking_share
-    yield Contradiction(
+    yield Conflict(
         bool(active) and config.loss.one_term_per_response,
-        f"{config.loss.kind} has one term a response, so that {' and '.join(active)} would find no "
-        "single tokens to weigh",
-        "reweighting and loss.kind",
-        "use a loss of single tokens, such as ppo_clip or gspo_token",
+        f"{config.loss.kind} has one term per response, so {' and '.join(active)} cannot weight "
+        "single tokens",
+        keys="reweighting and loss.kind",
+        remedy="use a token-level loss, such as ppo_clip or gspo_token",
     )
-    yield Contradiction(
+    yield Conflict(
         share is not None and len(active) > 1,
-        "forking tokens leave out the likely tokens, which the other reweightings favour",
-        "reweighting.forking_share and reweighting.alpha or reweighting.lopti_threshold",
-        "use one of them",
+        "forking tokens mask the likely tokens, which the other reweightings favor",
+        keys="reweighting.forking_share and reweighting.alpha or reweighting.lopti_threshold",
+        remedy="use one of them",
     )
-    yield Contradiction(
+    yield Conflict(
         config.advantage.kind == "dcpo_sas" and config.rollout.dynamic_sampling,
-        "dcpo_sas learns from groups without variance, which dynamic sampling throws away",
-        "advantage.kind and rollout.dynamic_sampling",
-        "set rollout.dynamic_sampling=false",
+        "dcpo_sas learns from groups without variance, which dynamic sampling discards",
+        keys="advantage.kind and rollout.dynamic_sampling",
+        remedy="set rollout.dynamic_sampling=false",
     )
 
 
-def _drawn_twice(config: TrainConfig) -> Iterator[Contradiction]:
-    """What is done about groups without variance: one thing is enough."""
+def _redundant_group_filters(config: AllSections) -> Iterator[Conflict]:
+    """Two ways to handle groups without variance."""
     rollout = config.rollout
-    yield Contradiction(
+    yield Conflict(
         rollout.filter_groups and rollout.dynamic_sampling,
-        "filtering leaves groups without variance out, and dynamic sampling replaces them: they "
-        "serve the same purpose",
-        "rollout.filter_groups and rollout.dynamic_sampling",
-        "use one of them",
+        "filtering drops groups without variance, and dynamic sampling replaces them: both solve "
+        "the same problem",
+        keys="rollout.filter_groups and rollout.dynamic_sampling",
+        remedy="use one of them",
     )
-    yield Contradiction(
+    yield Conflict(
         rollout.filter_groups and config.advantage.kind == "dcpo_sas",
-        "dcpo_sas learns from groups without variance, which filtering leaves out",
-        "advantage.kind and rollout.filter_groups",
-        "set rollout.filter_groups=false",
+        "dcpo_sas learns from groups without variance, which filtering drops",
+        keys="advantage.kind and rollout.filter_groups",
+        remedy="set rollout.filter_groups=false",
     )
 
 
-def _misplaced_kl(config: TrainConfig) -> Iterator[Contradiction]:
-    """What a KL penalty in the reward does not go with."""
+def _kl_in_reward(config: AllSections) -> Iterator[Conflict]:
+    """Settings that exclude a KL penalty in the reward."""
     loss = config.loss
     in_reward = loss.kl_placement == "reward"
-    yield Contradiction(
+    yield Conflict(
         in_reward and loss.kl_estimator != "k1",
-        f"{loss.kl_estimator} is no estimator for the reward: it is never negative, so that it "
-        "would punish a response for tokens that became less likely, too",
-        "loss.kl_placement and loss.kl_estimator",
-        "set loss.kl_estimator=k1, or loss.kl_placement=loss",
+        f"{loss.kl_estimator} is never negative, so in the reward it would also punish tokens that "
+        "became less likely",
+        keys="loss.kl_placement and loss.kl_estimator",
+        remedy="set loss.kl_estimator=k1, or loss.kl_placement=loss",
     )
-    yield Contradiction(
+    yield Conflict(
         in_reward and loss.kl_coefficient > 0 and config.advantage.kind == "gdpo",
-        "gdpo standardises the components of the reward, and a penalty in the reward is none",
-        "loss.kl_placement and advantage.kind",
-        "set loss.kl_placement=loss",
+        "gdpo standardizes the components of the reward, and a KL penalty is not a component",
+        keys="loss.kl_placement and advantage.kind",
+        remedy="set loss.kl_placement=loss",
     )
-    yield Contradiction(
+    yield Conflict(
         in_reward and loss.kl_coefficient > 0 and config.advantage.kind == "dcpo_sas",
-        "dcpo_sas compares with earlier rewards, and a KL penalty in those is that of another "
-        "policy",
-        "loss.kl_placement and advantage.kind",
-        "set loss.kl_placement=loss",
+        "dcpo_sas compares with earlier rewards, whose KL penalty belongs to an earlier policy",
+        keys="loss.kl_placement and advantage.kind",
+        remedy="set loss.kl_placement=loss",
     )
 
 
-def _clashing_sizes(config: TrainConfig) -> Iterator[Contradiction]:
-    """Numbers that do not fit each other."""
-    batches, left_over = divmod(config.optimizer.updates_per_batch, config.optimizer.epochs)
-    yield Contradiction(
-        left_over != 0,
-        f"{config.optimizer.updates_per_batch} updates do not divide into "
-        f"{config.optimizer.epochs} epochs",
-        "optimizer.updates_per_batch and optimizer.epochs",
-        "make the first a multiple of the second",
+def _batch_sizes(config: AllSections) -> Iterator[Conflict]:
+    """Sizes of batches and models that do not divide."""
+    optimizer, rollout, model = config.optimizer, config.rollout, config.model
+    batches, remainder = divmod(optimizer.updates_per_batch, optimizer.epochs)
+    yield Conflict(
+        remainder != 0,
+        f"{optimizer.updates_per_batch} updates do not divide into {optimizer.epochs} epochs",
+        keys="optimizer.updates_per_batch and optimizer.epochs",
+        remedy="make the first a multiple of the second",
     )
-    yield Contradiction(
-        batches > config.rollout.prompts_per_batch,
-        f"{batches} updates per epoch want more prompts than "
-        f"the {config.rollout.prompts_per_batch} of a batch: a prompt's responses stay together",
-        "optimizer.updates_per_batch and rollout.prompts_per_batch",
-        "use fewer updates, more epochs or more prompts",
+    yield Conflict(
+        batches > rollout.prompts_per_batch,
+        f"{batches} updates per epoch need more than the {rollout.prompts_per_batch} prompts of a "
+        "batch: a prompt's responses stay together",
+        keys="optimizer.updates_per_batch and rollout.prompts_per_batch",
+        remedy="use fewer updates, more epochs or more prompts",
     )
-    yield Contradiction(
-        config.overlong.kind == "soft-punishment"
-        and config.overlong.buffer > config.rollout.max_length,
-        f"a buffer of {config.overlong.buffer} tokens is longer than the responses",
-        "overlong.buffer and rollout.max_length",
-        f"use at most {config.rollout.max_length}",
+    yield Conflict(
+        model.width % (2 * model.heads) != 0,
+        f"{model.heads} heads of even size do not fit a width of {model.width}",
+        keys="model.heads and model.width",
+        remedy="make the width a multiple of twice the number of heads",
     )
-    yield Contradiction(
+
+
+def _bounds(config: AllSections) -> Iterator[Conflict]:
+    """Bounds in the wrong order, or larger than what they bound."""
+    overlong, max_length = config.overlong, config.rollout.max_length
+    yield Conflict(
+        overlong.kind == "soft-punishment" and overlong.buffer > max_length,
+        f"a buffer of {overlong.buffer} tokens is longer than the responses",
+        keys="overlong.buffer and rollout.max_length",
+        remedy=f"use at most {max_length}",
+    )
+    yield Conflict(
         config.difficulty.low > config.difficulty.high,
         f"no pass rate lies between {config.difficulty.low} and {config.difficulty.high}",
-        "difficulty.low and difficulty.high",
-        "set the first below the second",
+        keys="difficulty.low and difficulty.high",
+        remedy="set the first below the second",
     )
-    yield Contradiction(
+    yield Conflict(
         config.loss.entropy_coefficient_min > config.loss.entropy_coefficient_max,
-        "the least entropy coefficient is above the largest",
-        "loss.entropy_coefficient_min and loss.entropy_coefficient_max",
-        "set the first below the second",
-    )
-    yield Contradiction(
-        config.model.width % (2 * config.model.heads) != 0,
-        f"{config.model.heads} heads of even size do not fit a width of {config.model.width}",
-        "model.heads and model.width",
-        "make the width a multiple of twice the heads",
+        "the smallest entropy coefficient is above the largest",
+        keys="loss.entropy_coefficient_min and loss.entropy_coefficient_max",
+        remedy="set the first below the second",
     )
 
 
-def _engine_of_another_kind(config: TrainConfig) -> Iterator[Contradiction]:
-    """What only one kind of engine has."""
+def _engine(config: AllSections) -> Iterator[Conflict]:
+    """Settings of one kind of engine."""
     engine = config.engine
-    yield Contradiction(
+    yield Conflict(
         (engine.kind == "server") != bool(engine.url),
-        "a server and its address go together",
-        "engine.kind and engine.url",
-        "set engine.kind=server and engine.url=http://HOST:PORT, or neither",
+        "engine.kind=server and engine.url require each other",
+        keys="engine.kind and engine.url",
+        remedy="set engine.kind=server and engine.url=http://HOST:PORT, or neither",
     )
-    yield Contradiction(
+    yield Conflict(
         engine.kind == "server" and engine.precision != "learner",
-        "the precision of a server is its own",
-        "engine.kind and engine.precision",
-        "start the server with the --dtype that you want",
+        "a server has its own precision",
+        keys="engine.kind and engine.precision",
+        remedy="start the server with the --dtype that you want",
     )
-    yield Contradiction(
+    yield Conflict(
         engine.kind == "vllm" and engine.precision in ("int8", "int4"),
-        f"{engine.precision} is the built-in engine's imitation, which vLLM has no use for",
-        "engine.kind and engine.precision",
-        "use learner or bf16",
+        f"{engine.precision} is simulated by the built-in engine only",
+        keys="engine.kind and engine.precision",
+        remedy="use learner or bf16",
     )
 
 
-def _of_experts(config: TrainConfig) -> Iterator[Contradiction]:
-    """What is asked of a mixture of experts, and answers to the same disease."""
+def _mixture_of_experts(config: AllSections) -> Iterator[Conflict]:
     replay, loss, model = config.engine.routing_replay, config.loss, config.model
-    asked = "loss.kind" if loss.needs_router_shift else "engine.routing_replay"
-    yield Contradiction(
-        replay != "none" and loss.kind in ("gspo", "gspo_token", "rspo"),
-        f"{replay} fixes the experts of each token, and {loss.kind} is the answer to experts that "
-        "change: one of them is enough",
-        "engine.routing_replay and loss.kind",
-        "set engine.routing_replay=none, or another loss",
+    requested_by = "loss.kind" if loss.needs_router_shift else "engine.routing_replay"
+    yield Conflict(
+        replay != "none" and traits_of(loss.kind).handles_router_shift,
+        f"{replay} fixes the experts of each token, and {loss.kind} handles experts that change: "
+        "one of them is enough",
+        keys="engine.routing_replay and loss.kind",
+        remedy="set engine.routing_replay=none, or another loss",
     )
-    yield Contradiction(
+    yield Conflict(
         replay == "R3" and config.engine.kind != "builtin",
-        "R3 replays the experts of the engine that samples, and vLLM's are not read",
-        "engine.routing_replay and engine.kind",
-        "use R2, which takes the learner's own",
+        "R3 replays the experts of the sampling engine, and those of vLLM are not read",
+        keys="engine.routing_replay and engine.kind",
+        remedy="use R2, which replays the learner's own",
     )
-    yield Contradiction(
+    yield Conflict(
         (replay != "none" or loss.needs_router_shift)
         and model.name == "builtin"
         and model.experts == 0,
         "the built-in model is dense and has no routers",
-        f"{asked} and model.experts",
-        "set model.experts=8",
+        keys=f"{requested_by} and model.experts",
+        remedy="set model.experts=8",
     )
-    yield Contradiction(
+    yield Conflict(
         0 < model.experts <= model.experts_per_token,
-        f"with {model.experts_per_token} of {model.experts} experts a token there is no choice",
-        "model.experts and model.experts_per_token",
-        "have more experts than a token activates",
+        f"with {model.experts_per_token} of {model.experts} experts per token the router has no "
+        "choice",
+        keys="model.experts and model.experts_per_token",
+        remedy="set more experts than a token activates",
     )
 
 
-def _judged_twice(config: TrainConfig) -> Iterator[Contradiction]:
-    """Verifiers, rewards and tasks that do not go together."""
+def _rewards(config: AllSections) -> Iterator[Conflict]:
+    """Verifiers, rewards and tasks that exclude each other."""
     task = config.task
-    yield Contradiction(
+    yield Conflict(
         task.reward is not None and bool(task.rewards),
-        "a reward of its own and several with weights are both the whole reward",
-        "task.reward and task.rewards",
-        "make the first one of the second",
+        "task.reward and task.rewards each define the whole reward",
+        keys="task.reward and task.rewards",
+        remedy="add task.reward to task.rewards",
     )
-    yield Contradiction(
+    yield Conflict(
         task.verifier == "math" and task.data is None,
-        "the built-in tasks have a verifier of their own, which reads digits",
-        "task.verifier and task.name",
-        "give task.data, or leave task.verifier=last",
+        "the built-in tasks have their own verifier, which reads digits",
+        keys="task.verifier and task.name",
+        remedy="set task.data, or task.verifier=last",
     )
-    yield Contradiction(
+    yield Conflict(
         task.verifier == "any" and task.data is not None,
-        "a file's responses have one final answer, and no list to look for another in",
-        "task.verifier and task.data",
-        "set task.verifier=last or task.verifier=math",
+        "with a data file, a response has one final answer and no list of answers",
+        keys="task.verifier and task.data",
+        remedy="set task.verifier=last or task.verifier=math",
     )
 
 
-def _with_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
-    """What belongs to baselines of groups, or leaves the critic no use."""
+def _with_critic(config: AllSections) -> Iterator[Conflict]:
+    """Settings for group baselines, or that leave the critic unused."""
     if config.advantage.kind != "gae":
         return
-    rollout = config.rollout
-    yield Contradiction(
+    rollout, critic = config.rollout, config.critic
+    yield Conflict(
         rollout.dynamic_sampling or rollout.filter_groups,
-        "a group without variance teaches nothing to a group's baseline, but a policy with a "
+        "a group without variance contributes nothing to a group baseline, but a policy with a "
         "critic learns from it",
-        "advantage.kind and rollout.dynamic_sampling or rollout.filter_groups",
-        "set both of rollout.dynamic_sampling and rollout.filter_groups to false",
+        keys="advantage.kind and rollout.dynamic_sampling or rollout.filter_groups",
+        remedy="set both rollout.dynamic_sampling and rollout.filter_groups to false",
     )
-    yield Contradiction(
+    yield Conflict(
         bool(config.advantage.component_weights),
-        "gae takes the total reward: it standardises no components",
-        "advantage.kind and advantage.component_weights",
-        "leave the weights out, or set advantage.kind=gdpo",
+        "gae uses the total reward and does not standardize components",
+        keys="advantage.kind and advantage.component_weights",
+        remedy="remove the weights, or set advantage.kind=gdpo",
     )
-    yield Contradiction(
+    yield Conflict(
         config.loss.one_term_per_response,
-        f"{config.loss.kind} has one term a response, which would average out what the critic "
-        "says of single tokens",
-        "advantage.kind and loss.kind",
-        "use ppo_clip or another loss of single tokens",
+        f"{config.loss.kind} has one term per response, which averages out the critic's token "
+        "advantages",
+        keys="advantage.kind and loss.kind",
+        remedy="use ppo_clip or another token-level loss",
     )
-    yield Contradiction(
-        config.critic.pretrain_steps >= config.steps,
-        f"{config.critic.pretrain_steps} steps for the critic alone leave the policy none of "
-        f"{config.steps}",
-        "critic.pretrain_steps and steps",
-        "take more steps, or pretrain for fewer",
+    yield Conflict(
+        critic.pretrain_steps >= config.steps,
+        f"{critic.pretrain_steps} critic-only steps leave none of the {config.steps} steps to the "
+        "policy",
+        keys="critic.pretrain_steps and steps",
+        remedy="use more steps, or pretrain for fewer",
     )
 
 
-def _imitated(config: TrainConfig) -> Iterator[Contradiction]:
-    """What the likelihood of correct responses does not go with."""
-    yield Contradiction(
+def _positive_nll(config: AllSections) -> Iterator[Conflict]:
+    yield Conflict(
         config.loss.positive_nll > 0 and config.loss.one_term_per_response,
-        f"{config.loss.kind} has one term a response and the likelihood of correct responses one "
-        "a token: there is no common measure",
-        "loss.positive_nll and loss.kind",
-        "use ppo_clip or another loss of single tokens",
+        f"{config.loss.kind} has one term per response, and loss.positive_nll one per token: they "
+        "share no denominator",
+        keys="loss.positive_nll and loss.kind",
+        remedy="use ppo_clip or another token-level loss",
     )
 
 
-def _without_a_critic(config: TrainConfig) -> Iterator[Contradiction]:
-    """What only a critic makes use of."""
+def _without_critic(config: AllSections) -> Iterator[Conflict]:
+    """Settings that only the critic uses."""
     own = ("gae_lambda", "gae_alpha", "discount", "whiten")
     changed = [f"advantage.{name}" for name in _changed(config.advantage) if name in own]
     changed += [f"critic.{name}" for name in _changed(config.critic)]
-    yield Contradiction(
+    yield Conflict(
         config.advantage.kind != "gae" and bool(changed),
-        f"the advantage {config.advantage.kind} has no critic, to which {', '.join(changed)} "
-        f"{'belongs' if len(changed) == 1 else 'belong'}",
-        f"advantage.kind and {' and '.join(changed)}",
-        "set advantage.kind=gae, or leave out what belongs to the critic",
+        f"the advantage {config.advantage.kind} has no critic, so {', '.join(changed)} "
+        f"{'has' if len(changed) == 1 else 'have'} no effect",
+        keys=f"advantage.kind and {' and '.join(changed)}",
+        remedy="set advantage.kind=gae, or remove the critic's settings",
     )
 
 
 def _changed(section: Section) -> list[str]:
-    """The settings of a section that are not the default ones."""
+    """The settings of a section that differ from the defaults."""
     default = type(section)()
     names = type(section).model_fields
     return [name for name in names if getattr(section, name) != getattr(default, name)]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
-    from grpodoctor.trainer.data.prompt_history import PromptHistory
+    from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
     from grpodoctor.trainer.data.tasks.base import Task
     from grpodoctor.trainer.model.critic import Critic
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, varied_groups
 from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
-from grpodoctor.trainer.algorithms.registry import advantage_of, names
+from grpodoctor.trainer.algorithms.names import names
+from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())

@@ -66,9 +66,9 @@ def test_the_coefficient_rises_below_the_target_and_falls_above_it() -> None:
     loss = PpoClip(entropy_target=0.5, entropy_step=0.1, entropy_coefficient_max=0.25)
     state, seen = 0.0, []
     for entropy in (0.4, 0.5, 0.1, 0.1, 0.6, 0.6, 0.4, 0.9, 0.9, 0.9):
-        adapted = adaptive(state, entropy, loss)
-        state = adapted.state
-        seen.append((round(adapted.in_force, 9), round(state, 9)))
+        step = adaptive(state, entropy, loss)
+        state = step.next_coefficient
+        seen.append((round(step.coefficient, 9), round(state, 9)))
     assert seen == [
         *((0.0, 0.1), (0.1, 0.2), (0.2, 0.25), (0.25, 0.25)),  # up to the largest
         *((0.0, 0.15), (0.0, 0.05), (0.05, 0.15)),  # nothing in force while above
@@ -78,9 +78,9 @@ def test_the_coefficient_rises_below_the_target_and_falls_above_it() -> None:
 
 def test_it_begins_at_the_least_and_stays_where_the_entropy_is_no_number() -> None:
     loss = PpoClip(entropy_target=0.5, entropy_coefficient_min=0.02)
-    assert adaptive(0.0, 0.1, loss).in_force == 0.02
+    assert adaptive(0.0, 0.1, loss).coefficient == 0.02
     unknown = adaptive(0.3, float("nan"), loss)
-    assert (unknown.in_force, unknown.state) == (0.0, 0.3)
+    assert (unknown.coefficient, unknown.next_coefficient) == (0.0, 0.3)
 
 
 def test_the_coefficient_in_force_is_recorded_and_learnt_with(tmp_path: Path) -> None:
@@ -151,5 +151,5 @@ def test_two_rulers_of_one_entropy_are_refused(settings: tuple[str, ...], reason
 
 
 def test_an_adaptive_bonus_beside_a_wider_clip_is_noted() -> None:
-    assert small(ALWAYS_BELOW, "loss.clip_high=0.28").doubts()
-    assert small(ALWAYS_BELOW).doubts() == []
+    assert small(ALWAYS_BELOW, "loss.clip_high=0.28").warnings()
+    assert small(ALWAYS_BELOW).warnings() == []

@@ -23,8 +23,9 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.aggregation import AGGREGATIONS
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.names import names
 from grpodoctor.trainer.algorithms.passes import passes_over
-from grpodoctor.trainer.algorithms.registry import correction_of, names
+from grpodoctor.trainer.algorithms.registry import correction_of
 from grpodoctor.trainer.config.loss import loss_settings
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import Ranks

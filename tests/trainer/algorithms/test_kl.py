@@ -15,7 +15,8 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import centre
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
-from grpodoctor.trainer.algorithms.registry import kl_of, names
+from grpodoctor.trainer.algorithms.names import names
+from grpodoctor.trainer.algorithms.registry import kl_of
 from grpodoctor.trainer.algorithms.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner

@@ -25,14 +25,8 @@ from grpodoctor.trainer.algorithms.losses.base import (
     coarsened,
     covariances,
 )
-from grpodoctor.trainer.algorithms.registry import (
-    Family,
-    choice_of,
-    correction_of,
-    kl_of,
-    loss_of,
-    names,
-)
+from grpodoctor.trainer.algorithms.names import Family, names
+from grpodoctor.trainer.algorithms.registry import choice_of, correction_of, kl_of, loss_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.config.loss import loss_config, loss_settings
 from grpodoctor.vocabulary.knobs import KNOBS

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from grpodoctor.cli.main import app
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.algorithms.recipes import Page, families, markdown, page_of
-from grpodoctor.trainer.algorithms.registry import Family, names
+from grpodoctor.trainer.algorithms.names import Family, names
 from grpodoctor.trainer.config.presets import preset_names
+from grpodoctor.trainer.recipes import Page, families, markdown, page_of
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "formulary.md"
 EVERY = [page for pages in families().values() for page in pages]
@@ -68,7 +68,7 @@ def test_a_page_is_found_by_its_name_and_family() -> None:
 
 def test_it_prints_without_torch() -> None:
     program = (
-        "import sys; from grpodoctor.trainer.algorithms.recipes import markdown; markdown()\n"
+        "import sys; from grpodoctor.trainer.recipes import markdown; markdown()\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

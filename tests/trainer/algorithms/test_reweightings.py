@@ -14,11 +14,11 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
-from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
+from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
-from grpodoctor.trainer.algorithms.passes import passes_over
+from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
 from grpodoctor.trainer.algorithms.registry import (
     advantage_of,
     correction_of,
@@ -28,7 +28,6 @@ from grpodoctor.trainer.algorithms.registry import (
 from grpodoctor.trainer.algorithms.reweightings.base import ReweightingInputs
 from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
-from grpodoctor.trainer.data.prompt_history import PromptHistory
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.samples import Samples
@@ -211,7 +210,7 @@ def test_what_excludes_each_other_is_refused(assignments: tuple[str, ...], match
 def test_what_pulls_on_one_entropy_is_doubted(
     assignments: tuple[str, ...], words: str | None
 ) -> None:
-    doubts = load_config(assignments=assignments).doubts()
+    doubts = load_config(assignments=assignments).warnings()
     assert [words in each for each in doubts if words] == ([True] if words else [])
     assert bool(doubts) == bool(words)
 

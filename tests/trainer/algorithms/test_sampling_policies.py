@@ -361,9 +361,9 @@ def test_two_policies_of_one_purpose_are_refused(settings: tuple[str, ...], reas
 
 
 def test_a_setting_that_waits_for_another_is_noted() -> None:
-    assert "dynamic_sampling is off" in small("rollout.refill=missing").doubts()[0]
-    assert "only_correct" in small("overlong.only_correct=true").doubts()[0]
-    assert small("rollout.refill=missing", DYNAMIC).doubts() == []
+    assert "dynamic_sampling is off" in small("rollout.refill=missing").warnings()[0]
+    assert "only_correct" in small("overlong.only_correct=true").warnings()[0]
+    assert small("rollout.refill=missing", DYNAMIC).warnings() == []
 
 
 @pytest.mark.parametrize(

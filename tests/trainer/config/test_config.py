@@ -109,9 +109,9 @@ def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> N
 
 def test_a_clip_of_tokens_on_responses_is_doubted_and_not_refused() -> None:
     wide = load_config(assignments=["loss.kind=gspo", "loss.clip_high=0.2"])
-    assert "whole responses" in wide.doubts()[0]
-    assert not load_config(assignments=["loss.kind=gspo"]).doubts()
-    assert not load_config(assignments=["loss.clip_high=0.2"]).doubts()
+    assert "whole responses" in wide.warnings()[0]
+    assert not load_config(assignments=["loss.kind=gspo"]).warnings()
+    assert not load_config(assignments=["loss.clip_high=0.2"]).warnings()
 
 
 def test_a_loss_with_its_own_denominator_takes_no_other() -> None:

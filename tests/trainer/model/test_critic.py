@@ -16,7 +16,6 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.batches import LearnBatch, ValueBatch
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
-from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import loss_of
 from grpodoctor.trainer.config.loss import loss_config
 from grpodoctor.trainer.config.presets import preset_of
@@ -389,10 +388,10 @@ def test_what_a_critic_does_not_go_with_is_refused(
 
 
 def test_a_lambda_for_long_responses_is_doubted_where_they_are_short() -> None:
-    (doubt,) = small("steps=20", preset="vapo").doubts()
+    (doubt,) = small("steps=20", preset="vapo").warnings()
     assert "28 tokens, lambda is 0.29" in doubt
-    assert small("rollout.max_length=40", "steps=20", preset="vapo").doubts() == []
-    assert small(preset="ppo").doubts() == []
+    assert small("rollout.max_length=40", "steps=20", preset="vapo").warnings() == []
+    assert small(preset="ppo").warnings() == []
 
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
-from grpodoctor.trainer.data.prompt_history import Visits
+from grpodoctor.trainer.algorithms.prompt_history import Visits
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, divide, standardise
-from grpodoctor.trainer.data.prompt_history import pooled
+from grpodoctor.trainer.algorithms.prompt_history import pooled
 
 REMEMBERS_PROMPTS = True
 

@@ -1,1 +1,1 @@
-"""The entropy bonus and what sets its coefficient, one file each."""
+"""The entropy bonus and its adaptive coefficient, one file each."""

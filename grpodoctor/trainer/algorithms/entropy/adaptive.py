@@ -1,27 +1,27 @@
-"""An entropy bonus whose coefficient follows the entropy: up while it is below a target, else down.
+"""Adaptive entropy bonus: the coefficient rises while the entropy is below a target, else falls.
 
 Formula
-    c <- min(c + step, max) after a batch with H <= target, else max(c - step, min). A batch uses
-    the c that those before it left behind, and none at all while its own H is above the target.
-    H is the mean entropy over the batch's generated tokens, taken when the batch begins.
+    After a batch with H <= target, c <- min(c + step, max), otherwise c <- max(c - step, min). A
+    batch uses the c from the previous batch, or 0 if its own H is above the target. H is the mean
+    entropy over the batch's generated tokens, measured at the start of the batch.
 
 Denominator
-    Of H: generated tokens, all of them alike. Of the bonus: that of the loss.
+    Of H: all generated tokens. Of the bonus: that of the loss.
 
 Settings
     loss.entropy_target, off by default; Skywork-OR1 uses 0.2. loss.entropy_step 0.005,
-    loss.entropy_coefficient_min 0, where it also begins, loss.entropy_coefficient_max 1.
+    loss.entropy_coefficient_min 0 (also the starting value), loss.entropy_coefficient_max 1.
 
-Moves
-    entropy/mean stays at or above the target; optimizer/entropy_coefficient is what is in force,
-    0 while the entropy is above.
+Effect on metrics
+    entropy/mean stays at or above the target. optimizer/entropy_coefficient is the coefficient in
+    use, 0 while the entropy is above the target.
 
-Elsewhere
+Other implementations
     TRL's use_adaptive_entropy with entropy_coef_min, _max and _delta: it measures and adapts at
-    every optimizer step, and gates by the entropy of the step before.
+    every optimizer step, and compares the entropy of the previous step.
 
-Not with
-    A fixed loss.entropy_coefficient, which it would overwrite, and other cures for a falling
+Do not combine with
+    A fixed loss.entropy_coefficient, which would be overwritten, and other remedies for falling
     entropy.
 
 Source
@@ -30,35 +30,34 @@ Source
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Adapted:
+class AdaptiveStep(NamedTuple):
     """One step of the controller."""
 
-    in_force: float
-    """The coefficient of this batch's updates."""
-    state: float
-    """What the next batch begins with."""
+    coefficient: float
+    """For this batch's updates."""
+    next_coefficient: float
+    """For the next batch."""
 
 
-def adaptive(state: float, entropy: float, loss: LossConfig) -> Adapted:
-    """What a batch's mean entropy makes of the coefficient.
+def adaptive(coefficient: float, entropy: float, loss: LossConfig) -> AdaptiveStep:
+    """The coefficient for a batch with this mean entropy, and for the next batch.
 
     Args:
-        state: what the batch before left behind.
-        entropy: of this batch, in nats a token; one that is not a number changes nothing.
-        loss: with an `entropy_target`; without one the fixed coefficient is in force.
+        coefficient: from the previous batch.
+        entropy: of this batch, in nats per token; NaN leaves the coefficient unchanged.
+        loss: its `entropy_target`; without one the fixed coefficient is used.
     """
     if loss.entropy_target is None:
-        return Adapted(loss.entropy_coefficient, state)
+        return AdaptiveStep(loss.entropy_coefficient, coefficient)
     low, high = loss.entropy_coefficient_min, loss.entropy_coefficient_max
-    now = min(max(state, low), high)
+    now = min(max(coefficient, low), high)
     if entropy <= loss.entropy_target:
-        return Adapted(now, min(now + loss.entropy_step, high))
+        return AdaptiveStep(now, min(now + loss.entropy_step, high))
     if entropy > loss.entropy_target:
-        return Adapted(0.0, max(now - loss.entropy_step, low))
-    return Adapted(0.0, now)
+        return AdaptiveStep(0.0, max(now - loss.entropy_step, low))
+    return AdaptiveStep(0.0, now)

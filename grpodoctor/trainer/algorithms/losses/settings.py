@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from grpodoctor.trainer.algorithms.registry import check_variant
+from grpodoctor.trainer.algorithms.names import check_variant
 from grpodoctor.trainer.section import Section
 
 Aggregation = Literal[

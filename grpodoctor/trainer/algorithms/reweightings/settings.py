@@ -1,4 +1,4 @@
-"""The settings of token reweightings."""
+"""The `reweighting` section, shared by all token reweightings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from grpodoctor.trainer.section import Section
 
 
 class ReweightingConfig(Section):
-    """What single tokens weigh in their response's advantage; all alike by default."""
+    """Weights of single tokens within their response's advantage; all equal by default."""
 
     alpha: float | None = Field(None, ge=0, le=1)
     """Advantage reweighting: how much less the rarest tokens count; 0.2 alone, 0.3 with Lopti."""
     lopti_threshold: float | None = Field(None, gt=0, lt=1)
-    """Lopti: tokens less likely than that learn in a pass of their own before the others."""
+    """Lopti: tokens with a lower probability are trained in a separate, first pass."""
     forking_share: float | None = Field(None, gt=0, le=1)
-    """Only that share of a batch's tokens learns, those of highest entropy; 0.2 in the paper."""
+    """Train only this fraction of a batch's tokens, those of highest entropy; 0.2 in the paper."""
 
     @property
     def active(self) -> tuple[str, ...]:

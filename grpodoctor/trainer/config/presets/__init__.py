@@ -1,4 +1,4 @@
-"""Presets: one small TOML file each, layers over the default configuration."""
+"""Presets: published recipes as one small TOML file each, applied over the defaults."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.trainer.algorithms.registry import check_name
-
-_HERE = Path(__file__).parent
+from grpodoctor.support.suggestions import check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,26 +18,27 @@ class Preset:
     name: str
     summary: str
     settings: Mapping[str, Any]
-    """Nested by section, a layer for `load_config`."""
+    """Nested by section; a layer for `load_config`."""
 
     def assignments(self) -> list[str]:
-        """What it sets, each as `section.key=value`."""
+        """Its settings, each as `section.key=value`."""
         return list(_flatten(self.settings))
 
 
 def preset_names() -> tuple[str, ...]:
     """All presets, sorted."""
-    return tuple(sorted(path.stem for path in _HERE.glob("*.toml")))
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.toml")))
 
 
 def preset_of(name: str) -> Preset:
     """The preset of that name.
 
     Raises:
-        ConfigError: if there is none; the error names the nearest.
+        ConfigError: if the name is unknown; the message suggests the nearest names.
     """
     check_name(name, preset_names(), "preset")
-    settings = tomllib.loads((_HERE / f"{name}.toml").read_text(encoding="utf-8"))
+    file = Path(__file__).with_name(f"{name}.toml")
+    settings = tomllib.loads(file.read_text(encoding="utf-8"))
     return Preset(name, settings.pop("summary"), settings)
 
 

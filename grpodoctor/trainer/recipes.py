@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.algorithms.registry import check_name
+from grpodoctor.support.suggestions import check_name
 from grpodoctor.trainer.config.presets import Preset, preset_names, preset_of
 
 _HERE = Path(__file__).parent
