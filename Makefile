@@ -55,8 +55,8 @@ pictures: venv  ## capture the terminal pictures of the README; needs tmux and c
 probe-grid: venv venv-vllm  ## run the grid of docs/probe.md: vLLM against real learners, half an hour
 	$(BIN)/python -m tests.benchmarks.probe_grid
 
-docs: venv  ## regenerate docs/formulary.md from the variants' docstrings
-	$(BIN)/grpodoctor formulary --output-format markdown > docs/formulary.md
+docs: venv  ## regenerate docs/recipes.md from the docstrings of the algorithm variants
+	$(BIN)/grpodoctor recipe --output-format markdown > docs/recipes.md
 
 large-dump: venv  ## read a rollout dump of 5 GB; print steps, responses and peak memory in MB
 	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \

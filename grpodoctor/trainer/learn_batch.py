@@ -7,11 +7,11 @@ from torch import Tensor
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, TokenInputs, of_kept
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.prompt_history import Visits
 from grpodoctor.trainer.algorithms.registry import advantage_of, correction_of, replay_of
 from grpodoctor.trainer.algorithms.replays.base import KnownExperts
 from grpodoctor.trainer.algorithms.shaping.kl_in_reward import kl_in_reward
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.data.prompt_history import Visits
 from grpodoctor.trainer.model.critic import value_batch
 from grpodoctor.trainer.model.scoring import Scores
 from grpodoctor.trainer.moe.routes import Gates
@@ -91,7 +91,7 @@ def experts_to_replay(
 
 def _old_gates(config: TrainConfig, scores: Scores) -> Gates | None:
     """The old policy's routing, if the loss compares the new routing with it."""
-    if scores.routes is None or not config.loss.wants_router_shift:
+    if scores.routes is None or not config.loss.needs_router_shift:
         return None
     return scores.routes.gates
 

@@ -15,6 +15,8 @@ from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update, chunks
 from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, TopTokens
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
+from grpodoctor.trainer.algorithms.penalties import penalties
+from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.config.sections import OptimizerConfig

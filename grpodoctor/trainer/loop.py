@@ -35,6 +35,7 @@ from grpodoctor.trainer.algorithms.batches import LearnBatch, Update, mini_batch
 from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
 from grpodoctor.trainer.algorithms.passes import Passes, passes_over
 from grpodoctor.trainer.algorithms.positive_nll import refuse_unjudged
+from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
 from grpodoctor.trainer.algorithms.registry import remembers_prompts
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.loading import build_task

@@ -1,43 +1,46 @@
-"""The formulary: the pages of all variants and presets, as one Markdown document.
+"""The trainer's recipes: pages of all algorithm variants and presets.
 
-A page is the docstring of the variant's module, read from its source: nothing is imported, so that
-the formulary prints without torch.
+A variant's page is the docstring of its module. It is read from the source file without importing
+it, so recipes print without torch.
 """
 
 from __future__ import annotations
 
 import ast
-import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.support.suggestions import check_name
-from grpodoctor.trainer.config.presets import Preset, preset_names, preset_of
+from grpodoctor.trainer.config.presets import preset_names, preset_of
 
-_HERE = Path(__file__).parent
+_TRAINER = Path(__file__).parent
+_ALGORITHMS = _TRAINER / "algorithms"
 _TITLE = re.compile(r"^[A-Z][\w ]*$")
 _SOURCE = "Source"
-_INTRODUCTION = """# Formulary
+_PRESETS = "presets"
+_INTRODUCTION = """# Recipes
 
-What the bundled trainer can switch on: one page for each variant, which is the docstring of its own
-file, and the presets that compose them. `make docs` writes this document anew.
+Everything that the bundled trainer can switch on: one page per variant, which is the docstring of
+its file, and the presets that combine them. `make docs` regenerates this document.
 
-Notation: the policies are `new` (the learner, the only one with a gradient), `old` (the learner
-when the batch began), `sampler` (the engine that generated the tokens) and `reference` (the frozen
-model of a KL penalty). A is an advantage, r a ratio, losses are minimised, logarithms are natural.
+Notation: the policies are `new` (the learner, the only one with a gradient), `old` (the learner at
+the start of the batch), `sampler` (the engine that generated the tokens) and `reference` (the
+frozen model of a KL penalty). A is an advantage, r an importance ratio. Losses are minimized.
+Logarithms are natural.
 """
 
 
 class Page(NamedTuple):
-    """One variant's manual."""
+    """The page of a variant or preset."""
 
     name: str
-    """As the configuration spells it, or what the module is called."""
+    """As in the configuration, or the module's name."""
     family: str
-    """The folder it stands in; empty for what goes beside any variant."""
+    """`losses`, `advantages`, ..., `presets`; empty for pages outside a family."""
     docstring: str
 
     @property
@@ -45,8 +48,13 @@ class Page(NamedTuple):
         """The first paragraph on one line."""
         return " ".join(self.docstring.split("\n\n", 1)[0].split())
 
+    @property
+    def full_name(self) -> str:
+        """The name with its family, such as `losses/dcpo`."""
+        return f"{self.family}/{self.name}" if self.family else self.name
+
     def sections(self) -> Iterator[tuple[str, str]]:
-        """Title and text of each section, paragraphs and lines as they stand."""
+        """Title and text of each section, with the original line breaks."""
         title, lines = "", list[str]()
         for line in self.docstring.splitlines():
             if _TITLE.match(line):
@@ -59,76 +67,88 @@ class Page(NamedTuple):
             yield title, _dedented(lines)
 
 
-def families() -> dict[str, tuple[Page, ...]]:
-    """The pages by family, both sorted; what stands beside the families comes last, under ""."""
-    found: dict[str, tuple[Page, ...]] = {}
-    for package in sorted(_HERE.iterdir()):
-        if (package / "__init__.py").exists():
-            pages = tuple(_pages(package, package.name))
-            if pages:
-                found[package.name] = pages
-    return found | {"": tuple(_pages(_HERE, ""))}
+@lru_cache
+def families() -> Mapping[str, tuple[Page, ...]]:
+    """The pages by family, both sorted; then pages outside a family, under ""; then presets."""
+    by_family: dict[str, list[Page]] = {}
+    for path in sorted(_TRAINER.rglob("*.py"), key=lambda path: path.stem):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        page = Page(path.stem, _family(path), docstring)
+        if any(title == _SOURCE for title, _ in page.sections()):
+            by_family.setdefault(page.family, []).append(page)
+    ordered = sorted(by_family, key=lambda family: (family == "", family))
+    presets = tuple(_preset_page(name) for name in preset_names())
+    return {**{family: tuple(by_family[family]) for family in ordered}, _PRESETS: presets}
 
 
 def page_of(name: str) -> Page:
-    """The page of that name; a family before it (`losses/dcpo`) tells two of one name apart.
+    """The page of that name; `losses/dcpo` tells equal names of two families apart.
+
+    A bare name that a variant shares with a preset is the variant's.
 
     Raises:
-        ConfigError: if there is none, or there are several.
+        ConfigError: if there is no such page, or several.
     """
-    every = [page for pages in families().values() for page in pages]
-    check_name(name, [form for page in every for form in _spellings(page)], "page")
-    fitting = [page for page in every if name in _spellings(page)]
-    if len(fitting) > 1:
+    pages = [page for pages in families().values() for page in pages]
+    known = dict.fromkeys(each for page in pages for each in (page.name, page.full_name))
+    check_name(name, known, "recipe")
+    matching = [page for page in pages if name in (page.name, page.full_name)]
+    variants = [page for page in matching if page.family != _PRESETS] or matching
+    if len(variants) > 1:
         raise ConfigError(
-            f"there are {len(fitting)} pages {name}",
-            remedy=f"use one of {', '.join(f'{page.family}/{page.name}' for page in fitting)}",
+            f"{name} is the name of {len(matching)} recipes",
+            remedy=f"use one of {', '.join(page.full_name for page in matching)}",
         )
-    return fitting[0]
+    return variants[0]
+
+
+def same_name(page: Page) -> list[Page]:
+    """The other pages of the same name."""
+    return [
+        other
+        for pages in families().values()
+        for other in pages
+        if other.name == page.name and other.family != page.family
+    ]
 
 
 def markdown() -> str:
-    """The whole formulary."""
+    """All recipes as one Markdown document."""
     parts = [_INTRODUCTION]
     for family, pages in families().items():
-        parts.append(f"## {_heading(family)}\n")
+        parts.append(f"## {heading(family)}\n")
+        if family == _PRESETS:
+            parts.append("Use a preset with `grpodoctor train --preset NAME`.\n")
         parts += [page_markdown(page, "###") for page in pages]
-    parts.append("## Presets\n")
-    parts.append("`grpodoctor train --preset NAME`; what it sets is printed when a run begins.\n")
-    parts += [_preset_markdown(preset_of(name)) for name in preset_names()]
     return "\n".join(parts)
 
 
 def page_markdown(page: Page, level: str = "#") -> str:
-    """One page, its title a heading of that level, its sections bold."""
+    """One page: its name as a heading of that level, its section titles in bold."""
     lines = [f"{level} `{page.name}`", "", _escaped(page.headline), ""]
     for title, text in page.sections():
-        lines += [f"**{title}.** {_escaped(text)}", ""]
+        if page.family == _PRESETS:
+            lines += [*(f"- `{line}`" for line in text.splitlines()), ""]
+        else:
+            lines += [f"**{title}.** {_escaped(text)}", ""]
     return "\n".join(lines)
 
 
-def _pages(folder: Path, family: str) -> Iterator[Page]:
-    """Of all modules whose docstring cites a source: that is what makes it a page."""
-    for module in sorted(each.name for each in pkgutil.iter_modules([str(folder)])):
-        path = folder / f"{module}.py"
-        if path.exists():
-            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            page = Page(module, family, docstring)
-            if any(title == _SOURCE for title, _ in page.sections()):
-                yield page
+def heading(family: str) -> str:
+    """The title of a family."""
+    return {"kl": "KL estimators", "": "Other"}.get(family, family.replace("_", " ").capitalize())
 
 
-def _spellings(page: Page) -> list[str]:
-    return [page.name, f"{page.family}/{page.name}"] if page.family else [page.name]
+def _family(path: Path) -> str:
+    """The folder below `algorithms` that holds a module; empty if there is none."""
+    parts = path.relative_to(_ALGORITHMS).parts if path.is_relative_to(_ALGORITHMS) else ()
+    return parts[0] if len(parts) > 1 else ""
 
 
-def _heading(family: str) -> str:
-    return family.replace("_", " ").capitalize() if family else "Beside any of them"
-
-
-def _preset_markdown(preset: Preset) -> str:
-    settings = "\n".join(f"- `{assignment}`" for assignment in preset.assignments())
-    return f"### `{preset.name}`\n\n{_escaped(preset.summary)}\n\n{settings}\n"
+def _preset_page(name: str) -> Page:
+    preset = preset_of(name)
+    settings = "\n".join(f"    {assignment}" for assignment in preset.assignments())
+    return Page(name, _PRESETS, f"{preset.summary}.\n\nSettings\n{settings}")
 
 
 def _dedented(lines: list[str]) -> str:
@@ -136,5 +156,5 @@ def _dedented(lines: list[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which Markdown would take nothing for markup."""
+    """Text without characters that Markdown would read as markup."""
     return re.sub(r"([*_\[\]<>|])", r"\\\1", text)

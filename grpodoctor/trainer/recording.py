@@ -25,8 +25,8 @@ from grpodoctor.measure.weights import WeightSnapshot
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update
+from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
 from grpodoctor.trainer.config.knobs import knobs_of
-from grpodoctor.trainer.config.loss_settings import PpoClip
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.policy import Policy

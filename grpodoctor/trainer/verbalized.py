@@ -12,15 +12,15 @@ Denominator
 Settings
     Arguments alone, no section of the configuration: k, temperature, length of the reply.
 
-Moves
+Effect on metrics
     More variety than as many independent responses: 1.6 to 2.1 times in the paper's creative tasks.
     The stated probability is a part of the text, not the model's own: `logprob` of each row is that
     of the response's tokens, given the prompt really used and the reply before them.
 
-Elsewhere
+Other implementations
     The authors' package; no trainer has it.
 
-Not with
+Do not combine with
     The group of a GRPO step. Its responses would not come from the prompt they are trained on: a
     log-probability under the bare prompt is that of another policy, so that every ratio is wrong
     from the start. The k responses share one reply, each written with those before it in sight:

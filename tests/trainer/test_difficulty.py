@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 import torch
-from grpodoctor.runs.reading.follower import read_run
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.runs.reading.native_run import read_run

@@ -1,4 +1,4 @@
-"""`grpodoctor formulary`: the variants that the trainer can switch on, and their pages."""
+"""`grpodoctor recipe`: the trainer's algorithm variants and presets, and their pages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 def recipe(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Which variant; none lists them all.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A variant or preset, such as dapo or losses/dcpo. [default: list all]",
+        ),
     ] = None,
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
 ) -> None:
     """List losses, advantages, corrections and presets, or print the page of one.
 
-    As Markdown the list is the whole formulary: every page, and what each preset sets.
+    The Markdown list contains every page.
     """
     output_format = page_format(output_format, as_json)
     from grpodoctor.trainer.recipes import families, page_of
@@ -35,10 +39,9 @@ def recipe(
 
 
 def _list_text(families: Mapping[str, tuple[Page, ...]]) -> str:
-    every = [page for pages in families.values() for page in pages]
-    width = max(len(page.name) for page in every)
+    width = max(len(page.name) for pages in families.values() for page in pages)
     blocks = [
-        "\n".join([family or "beside", *(f"  {p.name:<{width}}  {p.headline}" for p in pages)])
+        "\n".join([family or "other", *(f"  {p.name:<{width}}  {p.headline}" for p in pages)])
         for family, pages in families.items()
     ]
     return "\n\n".join(blocks)
@@ -64,7 +67,12 @@ def _detail(page: Page) -> dict[str, object]:
 
 
 def _page_text(page: Page) -> str:
-    return f"{page.name}\n\n{page.docstring}"
+    from grpodoctor.trainer.recipes import same_name
+
+    text = f"{page.name}\n\n{page.docstring}"
+    if others := same_name(page):
+        text += f"\n\nSee also\n    {', '.join(other.full_name for other in others)}"
+    return text
 
 
 def _page_markdown(page: Page) -> str:

@@ -2,7 +2,7 @@
 
 With w the learner's over the sampler's probability of a token, a correction cuts off or drops what
 is too far from 1. Here is how many tokens or responses each would act on, and which share of the
-weights would be lost by it. The formulas are those of `grpodoctor formulary`, section corrections
+weights would be lost by it. The formulas are those of `grpodoctor recipe`, section corrections
 and losses, at the settings that papers and frameworks use; a test holds both together.
 """
 

@@ -11,15 +11,15 @@ Denominator
 Settings
     loss.positive_nll 0; VAPO 0.1.
 
-Moves
+Effect on metrics
     optimizer/positive_nll and entropy/mean fall: the policy imitates its own successes, whatever
     their advantages.
 
-Elsewhere
+Other implementations
     NeMo RL's positive_example_nll_weight divides by the tokens of the micro-batch, so that its
     value depends on how a step is split.
 
-Not with
+Do not combine with
     Losses of one term per response, whose denominator counts responses. It overlaps rejection
     sampling and supervised fine-tuning on correct responses.
 

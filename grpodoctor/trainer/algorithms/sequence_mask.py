@@ -8,13 +8,13 @@ Formula
 Settings
     loss.off_policy_limit, off by default.
 
-Moves
+Effect on metrics
     correction/stale_rate, the share of responses left out.
 
-Elsewhere
+Other implementations
     TRL's off_policy_mask_threshold, ms-swift and slime agree.
 
-Not with
+Do not combine with
     mis_sequence, which leaves out whole responses too, by another measure.
 
 Source

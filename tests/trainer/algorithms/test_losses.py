@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import re
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from grpodoctor.trainer.algorithms.names import Family, names
 from grpodoctor.trainer.algorithms.registry import choice_of, correction_of, kl_of, loss_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.config.loss import loss_config, loss_settings
+from grpodoctor.trainer.recipes import page_of
 from grpodoctor.vocabulary.knobs import KNOBS
+from grpodoctor.vocabulary.losses import LOSSES
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())
 CORE = VECTORS["core"]
@@ -458,8 +460,21 @@ def test_a_token_that_is_certain_has_a_binary_divergence() -> None:
     assert gradient_of(terms.loss_BT.sum(), new_BT).isfinite().all()
 
 
-def test_every_loss_has_settings_of_its_own_and_every_settings_a_loss() -> None:
-    assert set(loss_settings()) == set(names("losses"))
+def test_every_loss_has_its_own_settings_and_traits() -> None:
+    assert set(loss_settings()) == set(names("losses")) == set(LOSSES) == set(KNOBS["loss"].choices)
+    for name, settings in loss_settings().items():
+        assert settings.model_fields["kind"].default == name
+        assert settings.__module__ == loss_of(name).__module__
+
+
+def test_a_loss_is_imported_without_torch() -> None:
+    program = (
+        "import sys; from grpodoctor.trainer.algorithms.names import names\n"
+        "from grpodoctor.trainer.algorithms.registry import choice_of, loss_of\n"
+        "for name in names('losses'): loss_of(name), choice_of(name)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections", "reweightings")
@@ -468,14 +483,14 @@ FAMILIES: tuple[Family, ...] = ("losses", "advantages", "corrections", "reweight
 @pytest.mark.parametrize(
     ("family", "name"), [(family, name) for family in FAMILIES for name in names(family)]
 )
-def test_the_page_of_a_variant_says_what_one_must_know(family: Family, name: str) -> None:
-    page = importlib.import_module(f"grpodoctor.trainer.algorithms.{family}.{name}").__doc__ or ""
-    titles = re.findall(r"^(\w[\w ]*)$", page, re.MULTILINE)
-    wanted = ["Formula", "Settings", "Moves", "Elsewhere", "Not with", "Source"]
+def test_the_page_of_a_variant_has_every_section(family: Family, name: str) -> None:
+    titles = [title for title, _ in page_of(f"{family}/{name}").sections()]
+    wanted = ["Formula", "Settings", "Effect on metrics", "Other implementations"]
+    wanted += ["Do not combine with", "Source"]
     if family == "losses":
         wanted.insert(1, "Denominator")
-    if family == "advantages" and "Not with" not in titles:
-        wanted.remove("Not with")
+    if family == "advantages" and "Do not combine with" not in titles:
+        wanted.remove("Do not combine with")
     assert titles == wanted
 
 
@@ -593,9 +608,9 @@ def test_a_sampled_token_among_the_likeliest_counts_once() -> None:
     assert torch.equal(loss_of("dppo_topk_tv")(inputs).loss_BT[MASK_BT], binary[MASK_BT])
 
 
-def test_an_engine_that_tells_no_likeliest_tokens_is_refused() -> None:
+def test_an_engine_without_its_most_likely_tokens_is_refused() -> None:
     inputs = replace(coarse(kind="dppo_topk_kl"), top=None)
-    with pytest.raises(ConfigError, match="likeliest tokens"):
+    with pytest.raises(ConfigError, match="most likely tokens"):
         loss_of("dppo_topk_kl")(inputs)
 
 

@@ -1,4 +1,4 @@
-"""The formulary: every variant has its page, and the committed document holds them all."""
+"""Recipes: every variant and preset has a page, and the committed document has them all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from grpodoctor.trainer.algorithms.names import Family, names
 from grpodoctor.trainer.config.presets import preset_names
 from grpodoctor.trainer.recipes import Page, families, markdown, page_of
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "formulary.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "recipes.md"
 EVERY = [page for pages in families().values() for page in pages]
+VARIANTS = [page for page in EVERY if page.family != "presets"]
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["formulary", *arguments])
+    result = CliRunner().invoke(app, ["recipe", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -36,34 +37,56 @@ def test_every_registered_variant_has_a_page(family: Family) -> None:
     assert {page.name for page in families()[family]} == set(names(family))
 
 
-@pytest.mark.parametrize("page", EVERY, ids=lambda page: f"{page.family}/{page.name}")
+@pytest.mark.parametrize("page", VARIANTS, ids=lambda page: page.full_name)
 def test_a_page_says_what_it_is_how_it_computes_and_where_it_is_from(page: Page) -> None:
     assert page.headline.endswith(".")
     sections = dict(page.sections())
     assert list(sections)[-1] == "Source"
-    wanted = {"Formula", "Settings", "Moves", "Elsewhere"} if page.family else {"Formula"}
-    assert wanted <= set(sections)
+    wanted = {"Formula", "Settings", "Effect on metrics", "Other implementations"}
+    assert (wanted if page.family else {"Formula"}) <= set(sections)
     assert all(sections.values())
 
 
 def test_the_document_holds_every_page_and_every_preset() -> None:
     text = markdown()
     headings = [line.strip("# `") for line in text.splitlines() if line.startswith("### ")]
-    assert headings == [*(page.name for page in EVERY), *preset_names()]
+    assert headings == [page.name for page in EVERY]
+    assert [page.name for page in families()["presets"]] == list(preset_names())
     assert "- `loss.clip_high=0.28`" in text
 
 
+def test_no_page_of_an_earlier_release_is_lost() -> None:
+    assert {page.name for page in families()[""]} >= {
+        *("critic", "positive_nll", "sequence_mask", "verbalized")
+    }
+    assert {"entropy", "filters", "shaping"} <= set(families())
+
+
 def test_a_page_is_found_by_its_name_and_family() -> None:
-    assert "Policy Optimization" not in run("losses/dcpo")
     assert run("losses/dcpo").startswith("dcpo\n\nDCPO's dynamic clip")
     detail = json.loads(run("icepop", "--output-format", "json"))
     assert detail["family"] == "corrections"
     assert "2510.18855" in detail["sections"]["Source"]
-    with pytest.raises(ConfigError, match=r"there are . pages none") as error:
+    with pytest.raises(ConfigError, match="none is the name of 3 recipes") as error:
         page_of("none")
     assert "advantages/none" in str(error.value)
     with pytest.raises(ConfigError, match=r"did you mean .*gspo"):
         page_of("gpso")
+
+
+def test_a_preset_is_a_page_with_its_settings() -> None:
+    page = run("dapo")
+    assert "arXiv 2503.14476" in page
+    assert "loss.clip_high=0.28" in page
+    assert "rollout.dynamic_sampling=true" in page
+
+
+def test_a_variant_precedes_the_preset_of_the_same_name_and_mentions_it() -> None:
+    assert page_of("gspo").family == "losses"
+    assert "presets/gspo" in run("gspo")
+    assert "loss.kind=gspo" in run("presets/gspo")
+    with pytest.raises(ConfigError, match="use one of advantages/scalerl, losses/scalerl, presets"):
+        page_of("scalerl")
 
 
 def test_it_prints_without_torch() -> None:

@@ -18,6 +18,7 @@ from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
+from grpodoctor.trainer.algorithms.passes import passes_over
 from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
 from grpodoctor.trainer.algorithms.registry import (
     advantage_of,

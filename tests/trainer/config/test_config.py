@@ -10,9 +10,10 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import Gspo
+from grpodoctor.trainer.config.key_names import _OTHER_TRAINERS
 from grpodoctor.trainer.config.loss import loss_settings
 from grpodoctor.trainer.config.presets import preset_names, preset_of
-from grpodoctor.trainer.config.train_config import TrainConfig, load_config
+from grpodoctor.trainer.config.train_config import TrainConfig, known_keys, load_config
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
@@ -45,7 +46,22 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("optimizer.updates_per_batch=64", "a prompt's responses stay together"),
         ("model.heads=5", "do not fit a width"),
         ("loss=3", "loss is a section, not a setting; set loss.kind"),
-        ("xyzzy=3", "no setting xyzzy; sections: advantage, "),
+        ("xyzzy=3", "unknown setting xyzzy; sections: advantage, "),
+        (
+            "optimizer.lr=1",
+            "unknown setting optimizer.lr; did you mean optimizer.learning_rate.",
+        ),
+        ("loss.beta=0.1", r"did you mean loss\.kl_coefficient\?"),
+        ("num_generations=4", r"did you mean rollout\.group_size\?"),
+        ("max_new_tokens=4", r"did you mean rollout\.max_length\?"),
+        ("optimizer.batch_size=4", "did you mean rollout.prompts_per_batch or optimizer.micro"),
+        ("rollout.epochs=4", "did you mean optimizer.epochs or steps"),
+        ("loss.epsilon=0.2", "did you mean loss.clip_low or loss.clip_high"),
+        ("actor_rollout_ref.actor.clip_ratio_high=0.2", r"did you mean loss\.clip_high\?"),
+        ("algorithm.kl_ctrl.kl_coef=0.1", r"did you mean loss\.kl_coefficient\?"),
+        ("los.clip_high=0.2", r"unknown setting los\.clip_high; did you mean loss\.clip_high\?"),
+        ("learningrate=1", r"did you mean optimizer\.learning_rate\?"),
+        ("loss.kind=grpo", "grpo is a preset, not a loss .loss.kind.; use --preset grpo"),
         ("optimizer.max_grad_norm=inf", "finite number"),
         ("seed=1\nsteps=3", "seed cannot be '1"),
         ("steps=true", "steps cannot be 'True': it does not take true or false"),
@@ -130,6 +146,49 @@ def test_a_preset_says_all_that_it_sets(name: str) -> None:
     preset = preset_of(name)
     assert load_config(preset.settings) == load_config(assignments=preset.assignments())
     assert load_config(preset.settings) != load_config()
+
+
+FORMER = "optimi" + "ser"  # the former spelling of a section
+
+
+def test_the_former_spelling_of_a_section_is_accepted_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f"[{FORMER}]\nlearning_rate = 0.5\nepochs = 2\n")
+    config = load_config(file=file, assignments=["optimizer.updates_per_batch=2"])
+    assert (config.optimizer.learning_rate, config.optimizer.epochs) == (0.5, 2)
+    note = f"note: the section {FORMER} is now spelled optimizer\n"
+    assert capsys.readouterr().err == note
+    assigned = load_config(
+        assignments=[f"{FORMER}.epochs=4", f"{FORMER}.beta1=0.5", "optimizer.epochs=2"]
+    )
+    assert (assigned.optimizer.epochs, assigned.optimizer.beta1) == (2, 0.5)
+    assert capsys.readouterr().err == note
+    with pytest.raises(ConfigError, match=r"optimizer\.epochs cannot be '0'"):
+        load_config(assignments=[f"{FORMER}.epochs=0"])
+
+
+def test_a_stored_configuration_of_the_former_spelling_loads_silently(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stored = load_config(assignments=["optimizer.learning_rate=0.5"]).model_dump(mode="json")
+    stored[FORMER] = stored.pop("optimizer")
+    assert load_config(stored).optimizer.learning_rate == 0.5
+    assert TrainConfig.model_validate(stored).optimizer.learning_rate == 0.5
+    changed = load_config(stored, assignments=["optimizer.learning_rate=0.25"])
+    assert changed.optimizer.learning_rate == 0.25
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("key", sorted({key for keys in _OTHER_TRAINERS.values() for key in keys}))
+def test_every_suggested_key_exists(key: str) -> None:
+    assert key in known_keys()
+
+
+def test_no_key_of_another_trainer_is_a_key_of_ours() -> None:
+    fields = {key.rpartition(".")[2] for key in known_keys()}
+    assert fields & _OTHER_TRAINERS.keys() <= {"epochs", "epsilon"}
 
 
 def test_checking_a_configuration_does_not_import_torch() -> None:

@@ -63,7 +63,10 @@ def test_a_change_sets_its_knob_and_nothing_else(knob: str, setting: Setting) ->
         ({"learning_rate": "fast"}, "learning_rate cannot be"),
         ({"learning_rate": float("nan")}, "learning_rate cannot be"),
         ({"updates_per_batch": 64}, "a prompt's responses stay together"),
-        ({"correction": "tis_token", "old_logprobs": "sampler"}, "corrects from the sampler"),
+        (
+            {"correction": "tis_token", "old_logprobs": "sampler"},
+            "corrects the gap between sampler and learner",
+        ),
     ],
 )
 def test_a_change_that_does_not_fit_is_refused(

@@ -16,6 +16,7 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.batches import LearnBatch, ValueBatch
 from grpodoctor.trainer.algorithms.losses.base import LossInputs
+from grpodoctor.trainer.algorithms.positive_nll import positive_weights
 from grpodoctor.trainer.algorithms.registry import loss_of
 from grpodoctor.trainer.config.loss import loss_config
 from grpodoctor.trainer.config.presets import preset_of

@@ -6,10 +6,10 @@ Formula
 Settings
     std population, epsilon 1e-6.
 
-Moves
+Effect on metrics
     advantage/abs_max: groups of rare success are no longer weighed up against even ones.
 
-Elsewhere
+Other implementations
     TRL's scale_rewards="batch" with the unbiased deviation and 1e-4. verl's nearest,
     reinforce_plus_plus_baseline, weighs the statistics by tokens and centres once more.
 

@@ -6,11 +6,11 @@ Formula
 Settings
     None.
 
-Moves
+Effect on metrics
     advantage/abs_max down against `group`; groups of rare success weigh less. The gradient has
     another scale: tune the learning rate.
 
-Elsewhere
+Other implementations
     TRL's loss_type="dr_grpo" keeps the standard deviation unless scale_rewards is off as well.
     Olmo 3 and MiniRL use it too.
 

@@ -11,15 +11,15 @@ Settings
     every checkpoint. Prompts that hardly ever return gain nothing: this wants data in several
     passes.
 
-Moves
+Effect on metrics
     advantage/zero_rate falls: a group that is all right or all wrong still teaches where the
     prompt's earlier groups were not.
 
-Elsewhere
+Other implementations
     The authors' code has the unbiased deviation; its pooled formula is exact in the population form
     alone.
 
-Not with
+Do not combine with
     Dynamic sampling or filtering of groups, which throw away what this learns from.
 
 Source

@@ -12,16 +12,16 @@ Settings
     tokens the lambda 0); whiten off, as VAPO's equations have it, and on in PPO's common form, with
     `std` and `epsilon`. The critic's own lambda is critic.gae_lambda: the two are decoupled.
 
-Moves
+Effect on metrics
     critic/explained_variance says whether there is anything to stand on; advantage/lambda_mean how
     far ahead it looks. Groups without variance in reward push too.
 
-Elsewhere
+Other implementations
     verl's gae has one lambda for policy and critic, and always whitens. A response cut by the
     length limit ends there here as it does in verl: the limit is part of the task, its reward
     stands at the last token, and no value is put in place of what would have come.
 
-Not with
+Do not combine with
     Dynamic sampling, which throws away groups that a critic learns from. The deviations of groups
     have no part in it, nor have weights of components.
 

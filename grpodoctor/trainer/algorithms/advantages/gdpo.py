@@ -10,10 +10,10 @@ Settings
     components has its reward for the only one. Weights that the task itself gives its components
     have no part in it.
 
-Moves
+Effect on metrics
     reward/component/<name>/mean of every component rises, also of those whose scale is small.
 
-Elsewhere
+Other implementations
     TRL's normalize_then_sum, with the unbiased deviation and 1e-4. verl weighs the statistics of
     the batch by tokens.
 

@@ -9,10 +9,10 @@ Settings
     which equal rewards are ranked as they happen to stand, and even a group without any variance
     is torn apart.
 
-Moves
+Effect on metrics
     advantage/abs_max is 2 in every group; outliers of a reward model have no weight.
 
-Elsewhere
+Other implementations
     In no library.
 
 Source

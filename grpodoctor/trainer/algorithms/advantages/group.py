@@ -7,10 +7,10 @@ Formula
 Settings
     std population and epsilon 1e-6. The paper does not say which standard deviation.
 
-Moves
+Effect on metrics
     advantage/abs_max. It weighs groups of rare success or rare failure up.
 
-Elsewhere
+Other implementations
     verl, TRL and ms-swift divide by the unbiased deviation, plus 1e-6 or 1e-4. For G = 2, the
     2-GRPO of arXiv 2510.00977, the population's gives 1 and -1, theirs 0.707 and -0.707.
 

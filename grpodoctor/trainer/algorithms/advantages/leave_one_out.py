@@ -6,10 +6,10 @@ Formula
 Settings
     None.
 
-Moves
+Effect on metrics
     A gradient of less variance than without a baseline, by optimizer/grad_norm.
 
-Elsewhere
+Other implementations
     verl and ms-swift agree. TRL's RLOOTrainer adds a KL penalty to the reward by default.
 
 Source

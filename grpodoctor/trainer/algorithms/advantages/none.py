@@ -6,11 +6,11 @@ Formula
 Settings
     None.
 
-Moves
+Effect on metrics
     optimizer/grad_norm has the largest variance of all; groups without variance in reward push
     too.
 
-Elsewhere
+Other implementations
     The textbook's REINFORCE.
 
 Source

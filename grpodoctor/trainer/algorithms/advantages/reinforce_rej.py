@@ -8,11 +8,11 @@ Settings
     well: rollout.filter_groups does, and the preset sets it. Without it they stay in the
     denominator, with an advantage of 0.
 
-Moves
+Effect on metrics
     groups/effective_rate says how much is left; with rewards of 0 and 1 wrong answers push nothing
     down.
 
-Elsewhere
+Other implementations
     The authors' code, with PPO's clip and the mean over tokens.
 
 Source

@@ -6,11 +6,11 @@ Formula
 Settings
     std population, epsilon 1e-6; the paper does not say which standard deviation.
 
-Moves
+Effect on metrics
     advantage/abs_max: its scale no longer depends on how far prompts differ in difficulty, which
     enters the deviation of batch_std.
 
-Elsewhere
+Other implementations
     TRL's scale_rewards="batch" is batch_std: it divides by the deviation of the raw rewards.
 
 Source

@@ -7,15 +7,15 @@ Formula
 Settings
     The mean is close to 1: floors and caps as tight as 0.999 and 1.001 are in use.
 
-Moves
+Effect on metrics
     correction/capped_rate is the share of tokens in dropped responses; it does not grow with
     length, as that of mis_sequence does.
 
-Elsewhere
+Other implementations
     OpenRLHF and NeMo-RL, as seq-mask-tis; their comments speak of truncated token weights, which
     their code does not have.
 
-Not with
+Do not combine with
     Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
 
 Source

@@ -7,14 +7,14 @@ Settings
     floor 0.5 and cap 5; they must be given, since the section's own defaults leave the floor
     open, which makes it mis_token.
 
-Moves
+Effect on metrics
     correction/capped_rate; optimizer/grad_norm and the tails of the mismatch stay flat.
 
-Elsewhere
+Other implementations
     slime, OpenRLHF and NeMo-RL agree; verl writes it as a threshold "0.5_5.0" of rollout_is, not
     of rollout_rs. The paper counts dropped tokens in the denominator, as is done here.
 
-Not with
+Do not combine with
     Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
 
 Source

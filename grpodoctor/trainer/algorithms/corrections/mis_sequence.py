@@ -7,14 +7,14 @@ Formula
 Settings
     cap 2 (TRL 3), floor 0; of_response as for tis_sequence.
 
-Moves
+Effect on metrics
     correction/capped_rate is the share of tokens in dropped responses; the product compounds, so
     long responses are dropped first.
 
-Elsewhere
+Other implementations
     TRL's default, sequence_mask. ms-swift takes the geometric mean.
 
-Not with
+Do not combine with
     Another correction, or a loss anchored on the sampler.
 
 Source

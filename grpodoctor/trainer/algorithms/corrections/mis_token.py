@@ -7,15 +7,15 @@ Formula
 Settings
     cap 2 (TRL 3), floor 0. Dropped tokens stay in the denominator.
 
-Moves
+Effect on metrics
     correction/capped_rate is the share dropped; steadier rewards for fewer effective tokens.
 
-Elsewhere
+Other implementations
     TRL's token_mask. verl's rollout_rs compares its k1 statistic the other way round, so that its
     bounds act on sampler / learner; where it decouples the two policies, dropped tokens leave the
     denominator.
 
-Not with
+Do not combine with
     Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
 
 Source

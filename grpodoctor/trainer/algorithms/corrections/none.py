@@ -6,13 +6,13 @@ Formula
 Settings
     None.
 
-Moves
+Effect on metrics
     Nothing; the mismatch/* readings tell whether it is good enough.
 
-Elsewhere
+Other implementations
     TRL corrects by default, with mis_sequence and a cap of 3.
 
-Not with
+Do not combine with
     An engine of another precision, unless the loss is anchored on the sampler.
 
 Source

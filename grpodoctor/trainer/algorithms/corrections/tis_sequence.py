@@ -8,14 +8,14 @@ Settings
     cap 2. of_response = "geometric-mean" takes the geometric mean for the product, as ms-swift
     does: it does not compound, and it is no importance weight of the response.
 
-Moves
+Effect on metrics
     correction/capped_rate and correction/weight_mean; long responses fall to weights near 0 or
     rise to the cap.
 
-Elsewhere
+Other implementations
     verl and TRL (sequence_truncate) agree; ms-swift takes the geometric mean for the product.
 
-Not with
+Do not combine with
     Another correction, or a loss anchored on the sampler.
 
 Source

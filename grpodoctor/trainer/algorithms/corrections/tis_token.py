@@ -7,14 +7,14 @@ Formula
 Settings
     cap 2; the source uses 2 and 8, TRL 3.
 
-Moves
+Effect on metrics
     The mismatch/* readings stay; entropy/mean and length/mean return to what a faithful engine
     gives. correction/capped_rate says how often the cap holds.
 
-Elsewhere
+Other implementations
     verl, TRL (token_truncate), slime and OpenRLHF agree; ms-swift weighs the KL penalty as well.
 
-Not with
+Do not combine with
     Another correction, or a loss anchored on the sampler. A response's one term in gspo and gmpo
     has no place for it.
 

@@ -11,15 +11,15 @@ Settings
     rollout.dynamic_sampling with rollout.refill = "missing"; rollout.resample_limit 4 rounds in
     all. At the limit groups without variance fill the batch up, and it is used as it is.
 
-Moves
+Effect on metrics
     As dynamic sampling, with a lower groups/generated_per_kept: nothing that has variance is thrown
     away. The rounds are smaller and the limit is reached more often.
 
-Elsewhere
+Other implementations
     open-instruct's active_sampling refills while other responses are still being generated; here a
     round is complete before the next one begins.
 
-Not with
+Do not combine with
     rollout.filter_groups, which serves the same purpose without drawing again.
 
 Source

@@ -17,16 +17,16 @@ Settings
     difficulty.retire_at, 0 and thus off by default, 0.9 in ScaleRL. The band from 20 to 80 % is a
     convention: no paper measured it, nor how often to estimate anew.
 
-Moves
+Effect on metrics
     groups/zero_variance_rate falls; accuracy/train goes to the middle of the band, so that held-out
     accuracy is the one to watch. prompts/skipped_rate and prompts/outside_rate say how much is
     left out. A policy that forgets is found out through `explore` alone.
 
-Elsewhere
+Other implementations
     open-instruct's no_resampling_pass_rate retires; most others filter a data set once, by the
     model that training begins with.
 
-Not with
+Do not combine with
     A reward that does not say which responses are correct.
 
 Source

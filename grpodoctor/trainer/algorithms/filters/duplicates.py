@@ -12,15 +12,15 @@ Settings
     rollout.drop_duplicates, off by default. Of identical prompts in a data file the first is kept
     always, and the log says how many were not.
 
-Moves
+Effect on metrics
     optimizer/loss_tokens falls and optimizer/left_out_rate rises by groups/duplicate_rate, which
     goes on counting them.
 
-Elsewhere
+Other implementations
     No library does it. DAPO is said to reject repeated responses (No Repeat): neither its paper nor
     its repository does.
 
-Not with
+Do not combine with
     Nothing. On-policy it biases the gradient against what the policy says most often.
 
 Source

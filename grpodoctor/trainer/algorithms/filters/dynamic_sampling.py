@@ -14,15 +14,15 @@ Settings
     preset dapo "correct"; rollout.resample_limit 4 rounds in all. At the limit groups without
     variance fill the batch up, and it is used as it is.
 
-Moves
+Effect on metrics
     groups/zero_variance_rate falls to 0, for groups/generated_per_kept times the sampling;
     groups/limit_hit_rate says how often the limit came first. Choosing among samples moves
     mismatch/nll_gap a little.
 
-Elsewhere
+Other implementations
     verl's recipe for DAPO (filter_groups); ms-swift's dynamic_sample. TRL has none.
 
-Not with
+Do not combine with
     rollout.filter_groups, which serves the same purpose without drawing again.
 
 Source

@@ -12,15 +12,15 @@ Denominator
 Settings
     rollout.filter_groups, off by default. ScaleRL and Reinforce-Rej filter.
 
-Moves
+Effect on metrics
     The readings of groups, rewards and lengths speak of all that was generated;
     groups/generated_per_kept and optimizer/left_out_rate say how much was not learnt from, and
     updates_per_batch falls to 0 where nothing was.
 
-Elsewhere
+Other implementations
     open-instruct's filter_zero_std_samples; prime-rl and SkyRL (dynamic_sampling.type=filter) too.
 
-Not with
+Do not combine with
     rollout.dynamic_sampling, which serves the same purpose by drawing fresh groups, or an advantage
     that gives groups without variance a signal from elsewhere.
 

@@ -10,15 +10,15 @@ Denominator
 Settings
     overlong.kind = "mask", off by default.
 
-Moves
+Effect on metrics
     optimizer/loss_tokens falls and optimizer/left_out_rate rises by length/truncated_rate. It hides
     length hacking: a policy that runs into the limit is not told.
 
-Elsewhere
+Other implementations
     TRL's mask_truncated_completions, ms-swift's overlong_filter. verl has none, and its notes say
     that the best run of the paper did without.
 
-Not with
+Do not combine with
     overlong.kind = "soft-punishment": it is one setting.
 
 Source

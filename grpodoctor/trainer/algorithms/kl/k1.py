@@ -10,14 +10,14 @@ Settings
     loss.kl_coefficient, 0 by default. As a penalty in the loss it is here for comparison: its home
     is the reward, with loss.kl_placement = "reward".
 
-Moves
+Effect on metrics
     kl/reference/k1, which falls below zero where the samples are few. In the loss its gradient has
     an expectation of zero on-policy: it pushes every token down alike and holds nothing.
 
-Elsewhere
+Other implementations
     verl's kl_penalty kl and k1; TRL's RLOO takes it off the reward.
 
-Not with
+Do not combine with
     Nothing; but see k2 for what it is meant to do.
 
 Source

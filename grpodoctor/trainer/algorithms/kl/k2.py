@@ -9,14 +9,14 @@ Denominator
 Settings
     loss.kl_coefficient, 0 by default.
 
-Moves
+Effect on metrics
     kl/reference/k3 stays bounded. On-policy the expected gradient is that of KL(new, reference),
     though the value itself is biased.
 
-Elsewhere
+Other implementations
     verl's kl_penalty mse and k2.
 
-Not with
+Do not combine with
     Nothing.
 
 Source

@@ -9,15 +9,15 @@ Denominator
 Settings
     loss.kl_coefficient, 0 by default; DeepSeekMath 0.04, DeepSeek-R1 0.001, 0 in DAPO and after.
 
-Moves
+Effect on metrics
     kl/reference/k3 stays bounded; too large a coefficient makes reward/mean level off. On-policy
     its expected gradient is that of the forward divergence, KL(reference, new).
 
-Elsewhere
+Other implementations
     TRL's default multiplies it by the ratio (k3_ratio here); verl's low_var_kl clamps the gap at 20
     and the value at 10.
 
-Not with
+Do not combine with
     Nothing.
 
 Source

@@ -10,14 +10,14 @@ Denominator
 Settings
     loss.kl_coefficient, 0 by default.
 
-Moves
+Effect on metrics
     kl/reference/k3 stays bounded without the large gradients that k3 has where a token became very
     unlikely. With engine.old_logprobs = "sampler" r goes to the sampler.
 
-Elsewhere
+Other implementations
     TRL's use_bias_correction_kl, which is on by default there.
 
-Not with
+Do not combine with
     Nothing; it shares the ratio with the loss, and not its clip.
 
 Source

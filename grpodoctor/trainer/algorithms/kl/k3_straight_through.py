@@ -10,13 +10,13 @@ Denominator
 Settings
     loss.kl_coefficient, 0 by default.
 
-Moves
+Effect on metrics
     As k2; optimizer/loss as k3.
 
-Elsewhere
+Other implementations
     verl's kl_penalty with a plus at its end: k3+, low_var_kl+.
 
-Not with
+Do not combine with
     Nothing.
 
 Source

@@ -9,13 +9,13 @@ Denominator
 Settings
     None.
 
-Moves
+Effect on metrics
     Nothing.
 
-Elsewhere
+Other implementations
     The default of every library.
 
-Not with
+Do not combine with
     Everything goes with it.
 
 Source

@@ -12,17 +12,17 @@ Denominator
 Settings
     engine.routing_replay = "R2". Prompts and responses are replayed alike.
 
-Moves
+Effect on metrics
     experts/replay_coverage and experts/replay_agreement are 1. Ratios move less between the
     updates of a batch: what is left of new / old is how the weights changed, not which experts
     worked. experts/churn_engine and mismatch/* stay, since the sampler is not asked.
     experts/churn_update is what the routers would choose by themselves, replayed or not.
 
-Elsewhere
+Other implementations
     verl's router_replay.mode "R2" and slime's --use-routing-replay do the same, through Megatron.
     Here it is a hook on transformers' routers, for Mixtral, Qwen2-MoE and Qwen3-MoE.
 
-Not with
+Do not combine with
     A dense model. GSPO, which was made to do without it; RSPO, which weighs what it prevents; R3,
     which takes the sampler's experts. With one update a batch there is nothing to replay.
 

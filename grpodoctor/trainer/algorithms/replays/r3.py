@@ -12,17 +12,17 @@ Settings
     engine.routing_replay = "R3". Prompts and responses are replayed alike; the last token of a
     response is never read and has no experts.
 
-Moves
+Effect on metrics
     experts/churn_engine falls to 0, experts/replay_coverage and experts/replay_agreement are 1,
     mismatch/* falls by what routing had added to it, which is little where the weights themselves
     are coarse. A reference model keeps its own routing.
 
-Elsewhere
+Other implementations
     verl's router_replay.mode "R3" with rollout.enable_rollout_routing_replay, slime's
     --use-rollout-routing-replay. vLLM returns routed experts from its GPU workers only; they are
     not read here, so that R3 needs the built-in engine.
 
-Not with
+Do not combine with
     A dense model; vLLM; GSPO, RSPO and R2, as in r2. It is orthogonal to DPPO.
 
 Source

@@ -8,13 +8,13 @@ Formula
 Settings
     reweighting.alpha, off by default; 0.2 alone, 0.3 beside Lopti.
 
-Moves
+Effect on metrics
     advantage/token_weight, its mean, between 1 - alpha and 1; optimizer/grad_norm falls.
 
-Elsewhere
+Other implementations
     The authors' code calls it both_linear. A weight of 1 - p, as some write it, is the opposite.
 
-Not with
+Do not combine with
     Losses with one term a response, which have no single tokens to weigh; forking tokens, which
     leave out what this favours.
 

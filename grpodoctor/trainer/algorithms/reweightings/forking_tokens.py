@@ -8,15 +8,15 @@ Settings
     reweighting.forking_share, off by default; 0.2 in the paper. The entropy is the learner's when
     the batch began, so that every update of a batch has the same tokens.
 
-Moves
+Effect on metrics
     advantage/token_weight, here the share of tokens that learn; entropy/fork_tokens and
     clip/fork_token_rate tell of the same tokens.
 
-Elsewhere
+Other implementations
     TRL's top_entropy_quantile takes the entropy under the current parameters and the quantile over
     what one micro-batch holds on all ranks. Penalties bear on every token there and here.
 
-Not with
+Do not combine with
     Another remedy for the entropy (a bonus, Clip-Cov, KL-Cov); losses with one term a response;
     advantage reweighting and Lopti, which favour the others. The paper runs it with DAPO's
     clip-higher.

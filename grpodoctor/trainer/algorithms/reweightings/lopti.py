@@ -10,13 +10,13 @@ Settings
     tokens of the other pass stay in the denominator, as in the authors' code; penalties bear on the
     pass's own tokens.
 
-Moves
+Effect on metrics
     updates_per_batch is twice optimizer.updates_per_batch; optimizer/loss_tokens is a pass's own.
 
-Elsewhere
+Other implementations
     The authors' code alone has it.
 
-Not with
+Do not combine with
     Losses with one term a response; forking tokens, which leave out what the second pass is for.
 
 Source

@@ -12,15 +12,15 @@ Settings
     k3 are never negative, so that as a reward they would punish a response for tokens that became
     less likely, too. loss.kl_coefficient 0.05 in TRL.
 
-Moves
+Effect on metrics
     kl/reference/k3 stays bounded. reward/kl_penalty is what was taken off; reward/mean and all
     readings of rewards and groups stay those of the task, which the penalty would hide: with it no
     group is without variance.
 
-Elsewhere
+Other implementations
     TRL's RLOO agrees; verl takes k1 off each token's reward instead.
 
-Not with
+Do not combine with
     The penalty in the loss, which would count it twice: the placement is one setting. gdpo, which
     standardises every component of the reward by itself, and dcpo_sas, which remembers rewards.
 

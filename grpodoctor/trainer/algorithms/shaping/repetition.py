@@ -11,15 +11,15 @@ Denominator
 Settings
     repetition.penalty, 0 by default and 1 where it is used; repetition.ngram 3.
 
-Moves
+Effect on metrics
     text/unique_ngram_rate rises and text/repetition_rate falls.
 
-Elsewhere
+Other implementations
     TRL's get_repetition_penalty_reward with max_penalty = -penalty. DAPO is said to have a penalty
     named No Repeat: neither its paper nor its repository has one, nor does either reject responses
     that repeat each other.
 
-Not with
+Do not combine with
     Nothing. Tasks whose right answers repeat themselves are punished for it.
 
 Source

@@ -11,15 +11,15 @@ Settings
     overlong.kind = "soft-punishment"; overlong.buffer is the ramp's width in tokens, 4096 before
     20480 in DAPO; overlong.only_correct is off in DAPO and on in ScaleRL.
 
-Moves
+Effect on metrics
     length/truncated_rate and length/p95 fall. Two wrong responses of different length get different
     rewards, unless only correct ones are punished: so fewer groups lack variance.
 
-Elsewhere
+Other implementations
     TRL's get_soft_overlong_punishment is the same; verl and ms-swift lack the floor of -1, which
     makes no difference where generation ends at the limit.
 
-Not with
+Do not combine with
     overlong.kind = "mask", which answers truncation too: it is one setting.
 
 Source
