@@ -136,13 +136,13 @@ def test_a_step_that_fails_leaves_the_coefficient_as_it_was(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ((ALWAYS_BELOW, "loss.entropy_coefficient=0.1"), "both be fixed and follow the entropy"),
+        ((ALWAYS_BELOW, "loss.entropy_coefficient=0.1"), "either fixed or adaptive"),
         (
             (ALWAYS_BELOW, "loss.entropy_coefficient_min=0.2", "loss.entropy_coefficient_max=0.1"),
-            "least entropy coefficient is above",
+            "smallest entropy coefficient is above",
         ),
-        ((ALWAYS_BELOW, "loss.kind=clip_cov"), "both hold the entropy up"),
-        ((ALWAYS_BELOW, "reweighting.forking_share=0.2"), "choose where the policy explores"),
+        ((ALWAYS_BELOW, "loss.kind=clip_cov"), "both raise the entropy"),
+        ((ALWAYS_BELOW, "reweighting.forking_share=0.2"), "decide where the policy explores"),
     ],
 )
 def test_two_rulers_of_one_entropy_are_refused(settings: tuple[str, ...], reason: str) -> None:

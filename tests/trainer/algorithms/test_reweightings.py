@@ -185,12 +185,15 @@ def test_ties_at_the_threshold_all_learn_and_padding_counts_for_nothing() -> Non
 @pytest.mark.parametrize(
     ("assignments", "match"),
     [
-        (("reweighting.alpha=0.2", "loss.kind=gspo"), "no single tokens"),
-        (("reweighting.forking_share=0.2", "loss.kind=sequence_clip"), "no single tokens"),
+        (("reweighting.alpha=0.2", "loss.kind=gspo"), "cannot weight single tokens"),
+        (
+            ("reweighting.forking_share=0.2", "loss.kind=sequence_clip"),
+            "cannot weight single tokens",
+        ),
         (("reweighting.forking_share=0.2", "reweighting.alpha=0.2"), "likely tokens"),
         (("reweighting.forking_share=0.2", "loss.entropy_coefficient=0.01"), "forking tokens"),
         (("reweighting.forking_share=0.2", "loss.kind=kl_cov"), "forking tokens"),
-        (("loss.kind=clip_cov", "loss.entropy_coefficient=0.01"), "both hold the entropy"),
+        (("loss.kind=clip_cov", "loss.entropy_coefficient=0.01"), "both raise the entropy"),
         (("advantage.kind=dcpo_sas", "rollout.dynamic_sampling=true"), "without variance"),
     ],
 )
@@ -203,7 +206,7 @@ def test_what_excludes_each_other_is_refused(assignments: tuple[str, ...], match
     ("assignments", "words"),
     [
         (("loss.clip_high=0.28", "loss.entropy_coefficient=0.01"), "an entropy bonus"),
-        (("loss.clip_high=0.28", "reweighting.alpha=0.2"), "favour likely tokens"),
+        (("loss.clip_high=0.28", "reweighting.alpha=0.2"), "favor likely tokens"),
         (("loss.clip_high=0.28",), None),
         (("loss.clip_high=0.28", "reweighting.forking_share=0.2"), None),  # as its paper runs it
     ],

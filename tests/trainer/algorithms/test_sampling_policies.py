@@ -350,7 +350,7 @@ def test_the_soft_punishment_of_correct_responses_spares_the_wrong_ones(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ((FILTER, DYNAMIC), "they serve the same purpose"),
+        ((FILTER, DYNAMIC), "both solve the same problem"),
         ((FILTER, "advantage.kind=dcpo_sas"), "learns from groups without variance"),
         ((DYNAMIC, "advantage.kind=dcpo_sas"), "learns from groups without variance"),
     ],

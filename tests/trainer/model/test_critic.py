@@ -374,12 +374,18 @@ def config_error(*assignments: str) -> str:
     [
         (("advantage.kind=gae", "rollout.dynamic_sampling=true"), "a policy with a critic learns"),
         (("advantage.kind=gae", "rollout.filter_groups=true"), "a policy with a critic learns"),
-        (("advantage.kind=gae", "loss.kind=gspo"), "one term a response"),
-        (("advantage.kind=gae", "advantage.component_weights.x=1.0"), "no components"),
-        (("advantage.kind=gae", "critic.pretrain_steps=9", "steps=9"), "leave the policy none"),
-        (("critic.learning_rate=0.5",), "critic.learning_rate belongs"),
-        (("advantage.whiten=true", "critic.passes=2"), "advantage.whiten, critic.passes belong"),
-        (("loss.kind=gmpo", "loss.positive_nll=0.1"), "no common measure"),
+        (("advantage.kind=gae", "loss.kind=gspo"), "one term per response"),
+        (("advantage.kind=gae", "advantage.component_weights.x=1.0"), "not standardize components"),
+        (
+            ("advantage.kind=gae", "critic.pretrain_steps=9", "steps=9"),
+            "leave none of the 9 steps to the policy",
+        ),
+        (("critic.learning_rate=0.5",), "critic.learning_rate has no effect"),
+        (
+            ("advantage.whiten=true", "critic.passes=2"),
+            "advantage.whiten, critic.passes have no effect",
+        ),
+        (("loss.kind=gmpo", "loss.positive_nll=0.1"), "share no denominator"),
     ],
 )
 def test_what_a_critic_does_not_go_with_is_refused(
@@ -390,7 +396,7 @@ def test_what_a_critic_does_not_go_with_is_refused(
 
 def test_a_lambda_for_long_responses_is_doubted_where_they_are_short() -> None:
     (doubt,) = small("steps=20", preset="vapo").warnings()
-    assert "28 tokens, lambda is 0.29" in doubt
+    assert "28 tokens lambda is 0.29" in doubt
     assert small("rollout.max_length=40", "steps=20", preset="vapo").warnings() == []
     assert small(preset="ppo").warnings() == []
 
