@@ -264,7 +264,7 @@ def test_values_that_are_repeated_count_once(logs: Path) -> None:
     report = checked(logs / "dawn_history.json")
     assert "repeats its values, up to 10 rows each" in notes(report)
     assert "not computed" not in notes(report)
-    assert "kl_divergence is not used: against whom" in notes(report)
+    assert "kl_divergence is not used: the other policy is not stated" in notes(report)
 
 
 def test_steps_are_counted_where_all_progress_bars_stand_before_the_rows(logs: Path) -> None:

@@ -1,4 +1,4 @@
-"""`grpodoctor metrics`: the vocabulary, and what each framework's keys mean in it."""
+"""`grpodoctor metrics`: the canonical metrics and each framework's log keys."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from grpodoctor.vocabulary.metrics import Metric
 
 
-_WIDE = 150
-"""Columns from which on a table has room for its words."""
+_TABLE_WIDTH = 150
+"""Narrower terminals get a list instead of a table."""
 
 
 def metrics(
     framework: Annotated[
         str | None,
-        typer.Option("--framework", help="What this framework's keys mean; none: the vocabulary."),
+        typer.Option("--framework", help="Show what this framework's log keys mean."),
     ] = None,
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
@@ -43,8 +43,8 @@ def metrics(
 def _print_vocabulary(output_format: PageFormat) -> None:
     from grpodoctor.vocabulary.metrics import METRICS
 
-    heads = ("metric", "unit", "over", "policies", "meaning")
-    _print(heads, [_vocabulary_row(each) for each in METRICS], output_format)
+    columns = ("metric", "unit", "over", "policies", "meaning")
+    _print(columns, [_vocabulary_row(metric) for metric in METRICS], output_format)
 
 
 def _vocabulary_row(metric: Metric) -> tuple[str, ...]:
@@ -53,8 +53,8 @@ def _vocabulary_row(metric: Metric) -> tuple[str, ...]:
 
 
 def _print_framework(framework: Framework, output_format: PageFormat) -> None:
-    heads = ("key", "metric", "over", "policies", "when", "note")
-    _print(heads, [_meaning_row(each) for each in framework.meanings], output_format)
+    columns = ("key", "metric", "over", "policies", "when", "note")
+    _print(columns, [_meaning_row(meaning) for meaning in framework.meanings], output_format)
 
 
 def _meaning_row(meaning: KeyMeaning) -> tuple[str, ...]:
@@ -80,34 +80,36 @@ def _note(meaning: KeyMeaning) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]], output_format: PageFormat) -> None:
+def _print(
+    columns: tuple[str, ...], rows: list[tuple[str, ...]], output_format: PageFormat
+) -> None:
     if output_format is PageFormat.json:
-        objects: list[dict[str, Any]] = [dict(zip(heads, row, strict=True)) for row in rows]
+        objects: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in rows]
         print(json_text(objects))
     elif output_format is PageFormat.markdown:
-        print(_markdown(heads, rows))
+        print(_markdown(columns, rows))
     else:
         from rich.console import Console
 
-        from grpodoctor.cli.terminal import columns
+        from grpodoctor.cli import terminal
 
-        console = Console(width=columns(), highlight=False)
-        if console.width >= _WIDE:
-            console.print(_table(heads, rows))
+        console = Console(width=terminal.columns(), highlight=False)
+        if console.width >= _TABLE_WIDTH:
+            console.print(_table(columns, rows))
         else:
-            console.print(_entries(heads, rows))
+            console.print(_list(columns, rows))
 
 
-def _markdown(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    rule = tuple("---" for _ in heads)
-    lines = (heads, rule, *rows)
+def _markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    rule = tuple("---" for _ in columns)
+    lines = (columns, rule, *rows)
     return "\n".join(
         f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in lines
     )
 
 
-def _entries(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Group:
-    """Row under row, each cell on a line of its own: six columns of prose need width."""
+def _list(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Group:
+    """The rows as a list with one cell per line, for narrow terminals."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table
@@ -116,23 +118,23 @@ def _entries(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Group:
     blocks: list[RenderableType] = []
     for row in rows:
         grid = Table.grid(padding=(0, 2))
-        grid.add_column(width=max(map(len, heads[1:])), style="dim")
+        grid.add_column(width=max(map(len, columns[1:])), style="dim")
         grid.add_column(overflow="fold")
-        for head, cell in zip(heads[1:], row[1:], strict=True):
+        for column, cell in zip(columns[1:], row[1:], strict=True):
             if cell:
-                grid.add_row(head, Text(cell))
+                grid.add_row(column, Text(cell))
         blocks += [Text(row[0], style="bold"), Padding(grid, (0, 0, 0, 4))]
     return Group(*blocks)
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    for head in heads:
-        table.add_column(head, overflow="fold", ratio=2 if head in ("key", "metric") else None)
+    for column in columns:
+        table.add_column(column, overflow="fold", ratio=2 if column in ("key", "metric") else None)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

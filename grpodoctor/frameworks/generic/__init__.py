@@ -1,1 +1,1 @@
-"""Logs of no known framework, read by their plain names."""
+"""Logs of no known framework, read by generic key names."""

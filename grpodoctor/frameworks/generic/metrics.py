@@ -1,7 +1,7 @@
-"""Plain names, as people call things in scripts of their own.
+"""Key names that people use in their own training scripts.
 
-Nobody says what such a name is a mean over, so that every row here rests on the usual sense of the
-word; the user's `--map` goes before it.
+Such a key does not state what it averages over, so each row assumes the usual meaning of the name.
+The user's `--map` overrides it.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from __future__ import annotations
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning
 
-_UNSAID = "nobody says"
+_UNSTATED = "not stated"
 _REWARD = ("reward", "rewards")
 _ACCURACY = ("accuracy", "accuracies", "acc")
 _TRAINED = ("", "train_", "training_")
 _HELD_OUT = ("eval_", "val_", "test_", "validation_", "heldout_")
 
 
-def _means(of: tuple[str, ...], splits: tuple[str, ...]) -> tuple[str, ...]:
-    """How people call a batch's mean: with the word before, behind or not at all."""
-    forms = (f"{split}{form}" for split in splits for name in of
+def _mean_names(quantities: tuple[str, ...], splits: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of a batch's mean: with a word for mean before it, after it, or without one."""
+    forms = (f"{split}{form}" for split in splits for name in quantities
              for form in (name, *(f"{word}_{name}" for word in ("mean", "avg", "average")),
                           *(f"{name}_{word}" for word in ("mean", "avg"))))
     return tuple(forms)
 
 
-_ALIKE: dict[str, tuple[str, ...]] = {
-    "reward/mean": (*_means(_REWARD, _TRAINED), "reward/mean", "train/reward", "total_reward"),
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    "reward/mean": (*_mean_names(_REWARD, _TRAINED), "reward/mean", "train/reward", "total_reward"),
     "reward/std": ("reward_std_batch",),
-    "reward/heldout": _means(_REWARD, _HELD_OUT),
-    "accuracy/train": (*_means(_ACCURACY, _TRAINED), "correct_rate", "solve_rate",
+    "reward/heldout": _mean_names(_REWARD, _HELD_OUT),
+    "accuracy/train": (*_mean_names(_ACCURACY, _TRAINED), "correct_rate", "solve_rate",
                        "train/accuracy"),
-    "accuracy/heldout": (*_means(_ACCURACY, _HELD_OUT), "eval/accuracy"),
+    "accuracy/heldout": (*_mean_names(_ACCURACY, _HELD_OUT), "eval/accuracy"),
     "entropy/mean": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean", "avg_entropy",
                      "entropy_avg"),
     "length/mean": ("response_length", "mean_length", "avg_length", "completion_length",
@@ -55,26 +55,26 @@ _ALIKE: dict[str, tuple[str, ...]] = {
     "time/step": ("step_time", "time_per_step", "sec_per_step"),
 }
 _REFERENCE = tuple(
-    KeyMeaning(key=key, metric="kl/reference/k1", over=_UNSAID, caveat="by which estimator, nobody says")
+    KeyMeaning(key=key, metric="kl/reference/k1", over=_UNSTATED, caveat="the estimator is not stated")
     for key in ("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref")
 )
-_UNSURE = (
-    KeyMeaning(key="reward_std", caveat="a group's or the batch's standard deviation: nobody says which"),
-    KeyMeaning(key="kl", caveat="against the reference, the old policy or the sampler: nobody says which"),
-    KeyMeaning(key="kl_divergence", caveat="against whom, nobody says"),
-    KeyMeaning(key="approx_kl", caveat="against whom, and with which sign, nobody says"),
+_AMBIGUOUS = (
+    KeyMeaning(key="reward_std", caveat="it may be the standard deviation of a group or of the batch"),
+    KeyMeaning(key="kl", caveat="it may be to the reference, the old policy or the sampler"),
+    KeyMeaning(key="kl_divergence", caveat="the other policy is not stated"),
+    KeyMeaning(key="approx_kl", caveat="neither the other policy nor the sign is stated"),
     KeyMeaning(key="epoch"),
 )
 
 FRAMEWORK = Framework(
     name="generic",
-    title="plain names",
+    title="generic names",
     aliases=("plain", "custom"),
     prefixes=("train/", "line/"),
     meanings=(
-        *(KeyMeaning(key=key, metric=metric, over=_UNSAID)
-          for metric, keys in _ALIKE.items() for key in keys),
+        *(KeyMeaning(key=key, metric=metric, over=_UNSTATED)
+          for metric, keys in _SYNONYMS.items() for key in keys),
         *_REFERENCE,
-        *_UNSURE,
+        *_AMBIGUOUS,
     ),
 )

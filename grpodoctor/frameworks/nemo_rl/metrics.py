@@ -29,7 +29,7 @@ FRAMEWORK = Framework(
     meanings=(
         KeyMeaning(key="train/approx_entropy", metric="entropy/sampled", over=_TOKENS,
                 policies="learner",
-                caveat="minus the weighted mean log-probability of the sampled tokens, not the "
+                caveat="the negative weighted mean log-probability of the sampled tokens, not the "
                     "entropy"),
         *(KeyMeaning(key="train/kl_penalty", metric=f"kl/reference/{kind}", estimator=kind,
                   over=_TOKENS, policies="learner | reference", when={_KIND: (kind,)})
@@ -38,16 +38,16 @@ FRAMEWORK = Framework(
                   over=_TOKENS, policies="sampler | old", when={_KIND: (kind,)})
           for kind in ("k1", "k3")),
         KeyMeaning(key="train/policy_kl_error", over=_TOKENS, policies="old | sampler",
-                caveat="taken on the sampler's tokens: biased in this direction"),
+                caveat="estimated from the sampler's tokens, so it is biased in this direction"),
         KeyMeaning(key="train/js_divergence_error", over=_TOKENS),
         KeyMeaning(key="train/token_mult_prob_error", metric="mismatch/logprob_diff_mean",
                 formula="log", over=_TOKENS, policies="old - sampler",
-                caveat="the mean of exp|log p - log p'|: its logarithm is an upper bound"),
+                caveat="the mean of exp(|log p - log p'|); its logarithm is an upper bound"),
         KeyMeaning(key="train/max_seq_mult_prob_error", policies="old - sampler"),
         KeyMeaning(key="train/mean_seq_mult_prob_error", policies="old - sampler"),
         KeyMeaning(key="train/min_seq_mult_prob_error", policies="old - sampler"),
         KeyMeaning(key="train/sampling_importance_ratio", metric="correction/weight_mean",
-                over=_TOKENS, caveat="after the truncation, where there is one"),
+                over=_TOKENS, caveat="after truncation, if any"),
         KeyMeaning(key="train/is_oob_ratio", metric="correction/capped_rate", over=_TOKENS),
         KeyMeaning(key="train/probs_ratio", metric="ratio/mean", over=_TOKENS,
                 policies="learner / old"),
@@ -57,11 +57,11 @@ FRAMEWORK = Framework(
         KeyMeaning(key="train/reward", metric="reward/mean", over="responses before any filter"),
         KeyMeaning(key="train/filtered_reward", over="responses after dynamic sampling"),
         KeyMeaning(key="train/baseline_reward/pct_0", metric="groups/all_incorrect_rate",
-                factor=0.01, unit="percent", over="groups, by their baseline"),
+                factor=0.01, unit="percent", over="groups, by their baseline reward"),
         KeyMeaning(key="train/baseline_reward/pct_1", metric="groups/all_correct_rate", factor=0.01,
-                unit="percent", over="groups, by their baseline"),
+                unit="percent", over="groups, by their baseline reward"),
         KeyMeaning(key="train/baseline_reward/pct_mixed", metric="groups/effective_rate",
-                factor=0.01, unit="percent", over="groups, by their baseline"),
+                factor=0.01, unit="percent", over="groups, by their baseline reward"),
         KeyMeaning(key="train/advantages/<statistic>", over="tokens"),
         KeyMeaning(key="train/mean_gen_tokens_per_sample", metric="length/mean", over="responses"),
         KeyMeaning(key="train/max_gen_tokens_per_sample", metric="length/max", over="responses"),

@@ -8,8 +8,8 @@ from grpodoctor.frameworks.open_instruct.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
 
 _TOKENS = "tokens of the updates"
-_PROMPTS = "prompts drawn"
-_LAST = "the last micro-batch alone: each response overwrites the one before"
+_PROMPTS = "sampled prompts"
+_LAST = "only the last micro-batch, since each response overwrites the one before"
 
 
 FRAMEWORK = Framework(
@@ -31,7 +31,7 @@ FRAMEWORK = Framework(
     defaults={"loss_fn": "dapo"},
     meanings=(
         KeyMeaning(key="scores", metric="reward/mean", over="responses",
-                caveat="a correct answer gives 10 by default, not 1"),
+                caveat="by default a correct answer scores 10, not 1"),
         KeyMeaning(key="objective/verifiable_reward", over="responses"),
         KeyMeaning(key="objective/verifiable_correct_rate", metric="accuracy/train",
                 over="responses"),
@@ -41,22 +41,22 @@ FRAMEWORK = Framework(
                 policies="learner / old", when={"loss_fn": ("dapo",)}),
         KeyMeaning(key="policy/clipfrac_avg", metric="clip/high_rate", over=_TOKENS,
                 policies="learner / old", when={"loss_fn": ("cispo",)},
-                caveat="tokens whose weight is bounded; they keep their gradient"),
+                caveat="tokens whose weight is capped; they still have a gradient"),
         KeyMeaning(key="val/ratio", metric="ratio/mean", over=_TOKENS, policies="learner / old"),
-        KeyMeaning(key="val/ratio_var", caveat="of the micro-batches' means, not of tokens"),
+        KeyMeaning(key="val/ratio_var", caveat="the variance of micro-batch means, not of tokens"),
         KeyMeaning(key="objective/kl0_avg", metric="kl/reference/k1", estimator="k1", over=_TOKENS,
                 policies="learner | reference"),
         KeyMeaning(key="objective/kl1_avg", metric="kl/reference/k2", estimator="k2", over=_TOKENS,
-                policies="learner | reference", caveat="k2, not k1: the name counts from 0"),
+                policies="learner | reference", caveat="the k2 estimator, since the name counts from 0"),
         KeyMeaning(key="objective/kl2_avg", metric="kl/reference/k3", estimator="k3", over=_TOKENS,
-                policies="learner | reference", caveat="k3, not k2: the name counts from 0"),
+                policies="learner | reference", caveat="the k3 estimator, since the name counts from 0"),
         KeyMeaning(key="objective/kl3_avg", policies="learner | reference",
-                caveat="ratio times k1, not k3"),
+                caveat="the ratio times k1, not k3"),
         KeyMeaning(key="objective/<source>_reward", metric="reward/component/<source>/mean",
                 over="responses of that source"),
         KeyMeaning(key="objective/<path>"),
         KeyMeaning(key="loss/policy_avg"),
-        KeyMeaning(key="loss/kl_avg", caveat="times the coefficient"),
+        KeyMeaning(key="loss/kl_avg", caveat="multiplied by the coefficient"),
         KeyMeaning(key="loss/total_avg", metric="optimizer/loss"),
         KeyMeaning(key="val/rho_weight", metric="correction/weight_mean", over=_TOKENS,
                 caveat="after the clamp"),
@@ -67,10 +67,10 @@ FRAMEWORK = Framework(
         KeyMeaning(key="debug/vllm_vs_local_logprob_diff_max",
                 metric="mismatch/logprob_diff_max/worst_sequence", over=_LAST,
                 policies="old - sampler"),
-        KeyMeaning(key="debug/vllm_local_reverse_kl", caveat="no estimator of a divergence"),
+        KeyMeaning(key="debug/vllm_local_reverse_kl", caveat="not an estimator of a divergence"),
         KeyMeaning(key="debug/<path>"),
         KeyMeaning(key="val/sequence_lengths", metric="length/mean", over="responses",
-                caveat="a training metric, whatever its prefix"),
+                caveat="a training metric, despite its prefix"),
         KeyMeaning(key="val/sequence_lengths_max", metric="length/max", over="responses"),
         KeyMeaning(key="val/sequence_lengths_solved", metric="length/correct",
                 over="responses with the highest possible score"),

@@ -13,11 +13,11 @@ from grpodoctor.vocabulary.knobs import Setting
 _BATCH = "responses of the rollout batch"
 
 
-_SCORE = "the score is logged beside the reward"
+_SCORE = "the score is logged alongside the reward"
 
 
 def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
-    """Whether there is a reward before length penalties: older versions log none."""
+    """Infer whether the log has the reward before length penalties; older versions do not."""
     return {_SCORE: any("score" in row for row in rows)}
 
 
@@ -38,8 +38,8 @@ FRAMEWORK = Framework(
     version_key="openrlhf_version",
     meanings=(
         KeyMeaning(key="entropy_loss", metric="entropy/mean", over="tokens", policies="learner",
-                caveat="positive entropy, at temperature 1 whatever the sampling temperature",
-                how_to_log="set --actor.entropy_coef 0, which logs it and adds no bonus"),
+                caveat="positive entropy, at temperature 1 for any sampling temperature",
+                how_to_log="set --actor.entropy_coef 0, which logs it without a bonus"),
         KeyMeaning(key="ppo_clip_ratio", metric="clip/any_rate", over="tokens",
                 mask="only where the clip removes the gradient", policies="learner / old",
                 structural_zero=RATIO_IS_ONE),
@@ -48,41 +48,40 @@ FRAMEWORK = Framework(
         KeyMeaning(key="vllm_kl", metric="mismatch/kl_k1", estimator="k1", over="tokens",
                 policies="sampler | old", how_to_log="set --algo.advantage.is_correction_enable"),
         KeyMeaning(key="kl", metric="kl/reference/k1", estimator="k1, clamped at 10",
-                over="tokens of a response, then responses; tokens under --algo.kl.use_loss",
+                over="tokens of a response, then responses; tokens with --algo.kl.use_loss",
                 policies="learner | reference", when={"algo.kl.estimator": ("k1",)}),
         KeyMeaning(key="kl", metric="kl/reference/k2", estimator="k2",
-                over="tokens of a response, then responses; tokens under --algo.kl.use_loss",
+                over="tokens of a response, then responses; tokens with --algo.kl.use_loss",
                 policies="learner | reference", when={"algo.kl.estimator": ("k2",)}),
         KeyMeaning(key="kl", metric="kl/reference/k3", estimator="k3",
-                over="tokens of a response, then responses; tokens under --algo.kl.use_loss",
+                over="tokens of a response, then responses; tokens with --algo.kl.use_loss",
                 policies="learner | reference", when={"algo.kl.estimator": ("k3",)}),
         KeyMeaning(key="logprobs_diff", estimator="k1", over="tokens",
                 policies="learner - reference",
-                caveat="against the reference, not against the sampler; 0 where there is none"),
+                caveat="the difference to the reference, not to the sampler; 0 without a reference"),
         KeyMeaning(key="policy_loss", metric="optimizer/loss"),
         KeyMeaning(key="actor_lr", metric="optimizer/learning_rate"),
         KeyMeaning(key="actor_grad_norm", metric="optimizer/grad_norm", over="the last update"),
         KeyMeaning(key="score", metric="reward/mean", over=_BATCH),
         KeyMeaning(key="reward", over=_BATCH, when={_SCORE: (True,)}, caveat="after length penalties"),
         KeyMeaning(key="reward", metric="reward/mean", over=_BATCH, when={_SCORE: (False,)},
-                caveat="after length penalties, where there are any"),
+                caveat="after length penalties, if there are any"),
         KeyMeaning(key="return"),
         KeyMeaning(key="group_reward_std", metric="groups/reward_std", over="groups"),
         KeyMeaning(key="response_length", metric="length/mean", over=_BATCH,
-                caveat="tokens of tools count"),
-        KeyMeaning(key="total_length", caveat="prompt and response together"),
+                caveat="includes tokens of tools"),
+        KeyMeaning(key="total_length", caveat="the length of prompt and response together"),
         KeyMeaning(key="truncated", metric="length/truncated_rate", over=_BATCH,
-                caveat="always 0 for agents of several turns"),
+                caveat="always 0 for multi-turn agents"),
         KeyMeaning(key="response_clip_ratio", over=_BATCH,
-                caveat="responses that fill the context together with their prompt, no clip of a "
-                    "ratio"),
+                caveat="the share of responses that fill the context, not a clip fraction"),
         KeyMeaning(key="rollout/reward_mean", over=_BATCH),
         KeyMeaning(key="rollout/reward_std", metric="reward/std", over="the batch"),
         KeyMeaning(key="rollout/response_length_mean", over=_BATCH),
         KeyMeaning(key="rollout/truncated_rate", over=_BATCH),
         KeyMeaning(key="rollout/num_samples"),
         KeyMeaning(key="dynamic_filtering_pass_rate", unit="percent",
-                caveat="responses kept over prompts used: it can exceed 100"),
+                caveat="responses kept per prompt used, so it can exceed 100"),
         KeyMeaning(key="timing/step_total", metric="time/step", unit="s"),
         KeyMeaning(key="timing/generation", metric="time/rollout", unit="s"),
         KeyMeaning(key="timing/ppo_train", metric="time/learn", unit="s"),

@@ -1,4 +1,4 @@
-"""prime-rl's trainer and orchestrator, which write one file. Checked against v0.8.1."""
+"""prime-rl's trainer and orchestrator, which write to one log. Checked for v0.8.1."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from grpodoctor.frameworks.prime_rl.knobs import KNOBS
 
 _LOSS = "loss tokens, all ranks"
 _MASKED = "tokens of a response, then responses"
-_DELTA = "the probability moved by more than the bound: no clip of the ratio"
+_DELTA = "tokens whose probability changed by more than the limit, not clipped ratios"
 _LAG = "policy versions"
 
 
 def _statistics(key: str, metric: str, **more: str) -> tuple[KeyMeaning, ...]:
-    """A key that is logged as mean, median, std, min and max, of which the mean has a use."""
+    """A key that is logged as mean, median, std, min and max; only the mean has a metric."""
     return (KeyMeaning(key=f"{key}/mean", metric=metric, **more), KeyMeaning(key=f"{key}/<statistic>"))  # type: ignore[arg-type]  # texts only
 
 
@@ -36,7 +36,7 @@ FRAMEWORK = Framework(
         KeyMeaning(key="entropy/<env>/<statistic>"),
         *_statistics("mismatch_kl/all", "mismatch/kl_k3", over=_LOSS, estimator="k3",
                      policies="sampler | learner",
-                     caveat="the learner is the current one: staleness is in it"),
+                     caveat="compares with the current learner, so it includes staleness"),
         KeyMeaning(key="mismatch_kl/all/max", over=_LOSS),
         KeyMeaning(key="mismatch_kl/<env>/<statistic>"),
         KeyMeaning(key="masked_mismatch_kl/<statistic>", over=_MASKED),
@@ -53,14 +53,14 @@ FRAMEWORK = Framework(
         KeyMeaning(key="ref_kl/<path>", policies="learner | reference"),
         *_statistics("loss", "optimizer/loss"),
         KeyMeaning(key="nll/<statistic>"),
-        KeyMeaning(key="max_vio/<statistic>", caveat="load over the mean load, less 1"),
+        KeyMeaning(key="max_vio/<statistic>", caveat="the load over the mean load, minus 1"),
         KeyMeaning(key="routing_confidence/<statistic>"),
         KeyMeaning(key="optim/lr", metric="optimizer/learning_rate"),
         KeyMeaning(key="optim/grad_norm", metric="optimizer/grad_norm"),
         KeyMeaning(key="optim/<path>"),
         KeyMeaning(key="perf/<path>"),
         KeyMeaning(key="time/step", metric="time/step", unit="s",
-                caveat="both processes write it under one name"),
+                caveat="trainer and orchestrator log it under the same name"),
         KeyMeaning(key="time/<path>"),
         KeyMeaning(key="train/agg/all/num_output_tokens/mean", metric="length/mean",
                 over="finished rollouts"),
@@ -76,7 +76,7 @@ FRAMEWORK = Framework(
                 over="groups"),
         KeyMeaning(key=("train/agg/all/<agent>/solved_none", "train/agg/all/<agent>/solved_all"),
                 metric="groups/zero_variance_rate", formula="sum", over="groups",
-                caveat="groups of one other reward count as mixed"),
+                caveat="groups that share any other reward count as mixed"),
         KeyMeaning(key="train/<path>"),
         KeyMeaning(key="off_policy/mean", metric="staleness/mean", unit=_LAG, over="rollouts"),
         KeyMeaning(key="off_policy/max", metric="staleness/max", unit=_LAG, over="rollouts"),

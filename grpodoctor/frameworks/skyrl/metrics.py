@@ -9,7 +9,7 @@ from grpodoctor.frameworks.skyrl.knobs import ALGORITHM, KNOBS
 
 _LOSS = f"{ALGORITHM}.policy_loss_type"
 _KIND = f"{ALGORITHM}.kl_estimator_type"
-_MICRO = "tokens of a micro-batch, then a plain mean of micro-batches"
+_MICRO = "tokens of a micro-batch, then micro-batches with equal weight"
 
 
 FRAMEWORK = Framework(
@@ -34,15 +34,15 @@ FRAMEWORK = Framework(
                 when={_LOSS: ("regular", "dual_clip", "gspo", "clip_cov", "dppo")},
                 structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="policy/loss_metrics/clip_ratio", over=_MICRO, when={_LOSS: ("cispo",)},
-                caveat="ratios outside the band whatever the sign of A; under cispo they keep a "
-                    "gradient"),
+                caveat="counts ratios outside the bounds for any sign of A; with cispo they still have "
+                    "a gradient"),
         KeyMeaning(key="policy/loss_metrics/clip_ratio", when={_LOSS: ("sapo", "kl_cov")},
                 caveat="always 0: this loss clips nothing"),
         KeyMeaning(key="policy/loss_metrics/is_ratio_mean", over=_MICRO, policies="old / sampler",
-                caveat="raw, before any cap"),
+                caveat="the raw ratio, before any cap"),
         KeyMeaning(key="policy/loss_metrics/is_ratio_min",
-                caveat="taken over the mask too: 0 wherever there is padding"),
-        KeyMeaning(key="policy/loss_metrics/is_ratio_std", caveat="taken over the mask too"),
+                caveat="includes masked tokens, so it is 0 if there is padding"),
+        KeyMeaning(key="policy/loss_metrics/is_ratio_std", caveat="includes masked tokens"),
         KeyMeaning(key="policy/loss_metrics/tis_token_clip_high_ratio",
                 metric="correction/capped_rate", over=_MICRO),
         KeyMeaning(key="policy/loss_metrics/<path>"),
@@ -60,7 +60,7 @@ FRAMEWORK = Framework(
         KeyMeaning(key="policy/policy_lr", metric="optimizer/learning_rate"),
         KeyMeaning(key="policy/grad_norm", metric="optimizer/grad_norm"),
         KeyMeaning(key="policy/response_length", unit="positions",
-                caveat="the width of the padded batch, no length of responses"),
+                caveat="the width of the padded batch, not the length of responses"),
         KeyMeaning(key="policy/<path>"),
         KeyMeaning(key="reward/avg_raw_reward", metric="reward/mean", over="responses"),
         KeyMeaning(key="reward/avg_pass_at_<k>", metric="pass_at_k/<k>", over="prompts of the batch"),

@@ -7,7 +7,7 @@ from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.slime.knobs import KNOBS
 
-_TOKENS = "tokens of a response, then responses; all tokens under --calculate-per-token-loss"
+_TOKENS = "tokens of a response, then responses; all tokens with --calculate-per-token-loss"
 _SAMPLES = "responses of the rollout batch"
 
 
@@ -37,8 +37,8 @@ FRAMEWORK = Framework(
                 when={"advantage_estimator": ("grpo", "gspo", "reinforce_plus_plus", "ppo")},
                 structural_zero=RATIO_IS_ONE),
         KeyMeaning(key="train/pg_clipfrac", over=_TOKENS, when={"advantage_estimator": ("cispo",)},
-                caveat="ratios outside the band whatever the sign of A; under cispo they keep a "
-                    "gradient"),
+                caveat="counts ratios outside the bounds for any sign of A; with cispo they still have "
+                    "a gradient"),
         KeyMeaning(key="train/ppo_kl", metric="kl/old_policy/k1", estimator="k1", over=_TOKENS,
                 policies="old | learner", structural_zero=RATIO_IS_ONE),
         *(KeyMeaning(key="train/kl_loss", metric=f"kl/reference/{kind}", estimator=kind, over=_TOKENS,
@@ -65,12 +65,12 @@ FRAMEWORK = Framework(
         KeyMeaning(key="rollout/truncated_ratio", metric="length/truncated_rate", over=_SAMPLES),
         KeyMeaning(key="rollout/raw_reward", metric="reward/mean", over=_SAMPLES),
         KeyMeaning(key="rollout/rewards", over=_SAMPLES,
-                caveat="normalised rewards, about 0 by construction: rollout/raw_reward is the reward"),
+                caveat="normalized rewards, near 0 by construction; rollout/raw_reward is the reward"),
         KeyMeaning(key="rollout/zero_std/count_<reward>", unit="groups",
-                caveat="a count of groups, one key for each reward; keys come and go"),
+                caveat="a count of groups for each reward value; not every row has every key"),
         KeyMeaning(key="rollout/dynamic_filter/drop_<reason>", unit="groups", caveat="a count"),
         KeyMeaning(key="rollout/log_probs", policies="old",
-                caveat="mean log-probability of the sampled tokens, no entropy"),
+                caveat="the mean log-probability of the sampled tokens, not an entropy"),
         KeyMeaning(key="rollout/rollout_log_probs", policies="sampler"),
         KeyMeaning(key="rollout/ref_log_probs", policies="reference"),
         KeyMeaning(key=("rollout/rollout_log_probs", "rollout/log_probs"), metric="mismatch/kl_k1",

@@ -12,12 +12,12 @@ from grpodoctor.vocabulary.knobs import Setting
 _EPISODES = "episodes of the batch"
 _DISTILLED = "a teacher's log-probabilities are the reward"
 _REWARDED = {_DISTILLED: (False,)}
-_NO_REWARD = "in on-policy distillation the environment gives no reward: always 0"
-_ENTROPY_LIE = "minus the mean log-probability of the sampled tokens, not the entropy"
+_NO_REWARD = "always 0: in on-policy distillation the environment gives no reward"
+_ENTROPY_CAVEAT = "the negative mean log-probability of the sampled tokens, not the entropy"
 
 
 def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
-    """Whether a teacher stands in for the reward, which is then zero throughout."""
+    """Infer whether a teacher replaces the reward, which is then always zero."""
     teacher = any("teacher_kl" in row for row in rows)
     rewarded = any(row.get("env/all/reward/total") for row in rows)
     return {_DISTILLED: teacher and not rewarded}
@@ -40,7 +40,7 @@ FRAMEWORK = Framework(
         KeyMeaning(
             key="optim/entropy",
             metric="entropy/sampled",
-            caveat=_ENTROPY_LIE,
+            caveat=_ENTROPY_CAVEAT,
             over="tokens",
             policies="sampler",
         ),
@@ -54,7 +54,7 @@ FRAMEWORK = Framework(
         KeyMeaning(
             key="optim/kl_sample_train_v2",
             estimator="k2",
-            caveat="half the mean squared log-ratio, which no canonical metric is",
+            caveat="half the mean squared log-ratio, which has no canonical metric",
         ),
         KeyMeaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED),
         *(
@@ -90,20 +90,20 @@ FRAMEWORK = Framework(
             metric="groups/all_correct_rate",
             when=_REWARDED,
             over="groups",
-            caveat="groups of one reward of at least 0.5, correct or not",
+            caveat="groups that share a reward of at least 0.5, correct or not",
         ),
         KeyMeaning(
             key="env/all/by_group/frac_all_bad",
             metric="groups/all_incorrect_rate",
             when=_REWARDED,
             over="groups",
-            caveat="groups of one reward below 0.5, incorrect or not",
+            caveat="groups that share a reward below 0.5, incorrect or not",
         ),
         KeyMeaning(key="optim/lr", metric="optimizer/learning_rate"),
         KeyMeaning(
             key="skyrl.ai/grad_norm",
             metric="optimizer/grad_norm",
-            over="the update, by a server of SkyRL in place of Tinker's",
+            over="updates of a SkyRL server used in place of Tinker's",
         ),
         KeyMeaning(key="skyrl.ai/<path>"),
         KeyMeaning(key="teacher_kl"),
@@ -112,7 +112,7 @@ FRAMEWORK = Framework(
             key="test/env/all/reward/total",
             metric="reward/heldout",
             over="test episodes",
-            how_to_log="give a test set, evaluated at every eval_every steps",
+            how_to_log="give a test set, which is evaluated every eval_every steps",
         ),
         KeyMeaning(key="time/total", metric="time/step", unit="s"),
         KeyMeaning(

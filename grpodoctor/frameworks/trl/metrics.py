@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer, and what logs through it: Unsloth, Axolotl. Checked against 0.16 to 1.16."""
+"""TRL's GRPOTrainer and programs that log through it: Unsloth, Axolotl. Checked for 0.16 to 1.16."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpodoctor.frameworks.trl.knobs import KNOBS
 
 _BATCH = "responses of the generation batch, all ranks"
 _SIGN_AWARE = "only where the clip removes the gradient"
-_CLIPPED = "ratios of tokens; of sequences under importance_sampling_level=sequence"
+_CLIPPED = "token ratios; sequence ratios with importance_sampling_level=sequence"
 _VLLM = "set use_vllm=True and vllm_importance_sampling_correction=True"
 
 
@@ -20,9 +20,9 @@ def _clip(key: str, metric: str) -> KeyMeaning:
 
 _ENTROPY = (
     KeyMeaning(key="entropy", metric="entropy/mean", over="tokens of a micro-batch, all ranks",
-            mask="without tool tokens, and without truncated responses under "
+            mask="without tool tokens; without truncated responses with "
                  "mask_truncated_completions", policies="learner", since="0.20",
-            how_to_log="leave use_liger_kernel off"),
+            how_to_log="set use_liger_kernel=False"),
 )
 _LENGTH = (
     KeyMeaning(key="completions/mean_length", metric="length/mean", over=_BATCH, since="0.17"),
@@ -31,9 +31,9 @@ _LENGTH = (
     KeyMeaning(key="completions/min_length", over=_BATCH, since="0.17"),
     KeyMeaning(key="completions/clipped_ratio", metric="length/truncated_rate", over=_BATCH,
             since="0.17",
-            caveat="not a clip of the ratio: responses whose last token is no end of sequence"),
+            caveat="the share of responses without an end-of-sequence token, not a clip fraction"),
     KeyMeaning(key="completions/mean_terminated_length", metric="length/terminated_mean", over=_BATCH,
-            since="0.17", caveat="0 where no response ended by itself"),
+            since="0.17", caveat="0 if every response was truncated"),
     KeyMeaning(key="completions/min_terminated_length", over=_BATCH, since="0.17"),
     KeyMeaning(key="completions/max_terminated_length", over=_BATCH, since="0.17"),
 )
@@ -42,33 +42,33 @@ _REWARD = (
     KeyMeaning(key="reward_std", metric="reward/std", over=_BATCH, since="0.27",
             estimator="standard deviation over the batch"),
     KeyMeaning(key="reward_std", metric="groups/reward_std", over="groups", until="0.27",
-            estimator="mean of the groups' standard deviations, unbiased"),
+            estimator="mean of the groups' unbiased standard deviations"),
     KeyMeaning(key="rewards/<func>/mean", metric="reward/component/<func>/mean", over=_BATCH,
-            mask="responses for which the function gave no NaN"),
+            mask="without responses for which the function returned NaN"),
     KeyMeaning(key="rewards/<func>/std", metric="reward/component/<func>/std", over=_BATCH,
-            mask="responses for which the function gave no NaN"),
+            mask="without responses for which the function returned NaN"),
     KeyMeaning(key="rewards/<func>", metric="reward/component/<func>/mean", over=_BATCH,
             until="0.17"),
     KeyMeaning(key="frac_reward_zero_std", metric="groups/zero_variance_rate", over="responses",
             since="0.18", when={"scale_rewards": ("group", "none", True, False)}),
     KeyMeaning(key="frac_reward_zero_std", over="responses", since="0.18",
             when={"scale_rewards": ("batch",)},
-            caveat="under scale_rewards=batch it is taken from the batch's deviation, 0 or 1, and says "
-                "nothing of groups"),
+            caveat="with scale_rewards=batch it is 0 or 1 for the whole batch and does not describe "
+                "groups"),
 )
 _CLIP = (
     _clip("clip_ratio/low_mean", "clip/low_rate"),
     _clip("clip_ratio/high_mean", "clip/high_rate"),
     _clip("clip_ratio/region_mean", "clip/any_rate"),
-    KeyMeaning(key="clip_ratio/low_min", over="minimum of ranks, of sequences since 1.9",
+    KeyMeaning(key="clip_ratio/low_min", over="minimum over ranks; over sequences since 1.9",
             since="0.17"),
-    KeyMeaning(key="clip_ratio/high_max", over="maximum of ranks, of sequences since 1.9",
+    KeyMeaning(key="clip_ratio/high_max", over="maximum over ranks; over sequences since 1.9",
             since="0.17"),
     KeyMeaning(key="clip_ratio", metric="clip/any_rate", over="tokens", policies="learner / old",
             structural_zero=RATIO_IS_ONE),
     KeyMeaning(key="cispo_clip_ratio", metric="clip/high_rate", over="tokens", mask="A > 0 only",
             policies="learner / old", structural_zero=RATIO_IS_ONE,
-            caveat="tokens whose weight is bounded; they keep their gradient"),
+            caveat="tokens whose weight is capped; they still have a gradient"),
     KeyMeaning(key="vespo/phi_seq_mean", metric="clip/gate_mean", over="sequences"),
 )
 _DRIFT = (
@@ -77,23 +77,23 @@ _DRIFT = (
 )
 _MISMATCH = (
     KeyMeaning(key="sampling/sampling_logp_difference/mean", metric="mismatch/logprob_diff_mean",
-            over="tokens of a rank, then a mean of ranks", policies="old - sampler", since="0.23",
+            over="tokens of a rank, then ranks", policies="old - sampler", since="0.23",
             how_to_log=_VLLM),
     KeyMeaning(key="sampling/sampling_logp_difference/max",
             metric="mismatch/logprob_diff_max/worst_sequence", over="tokens, all ranks",
             policies="old - sampler", since="0.23", how_to_log=_VLLM),
     KeyMeaning(key="sampling/importance_sampling_ratio/mean", metric="correction/weight_mean",
             policies="old / sampler", since="0.23", how_to_log=_VLLM,
-            over="tokens; sequences in the sequence_ modes",
-            caveat="after the cap or the mask, not the raw ratio"),
+            over="tokens; sequences in the sequence modes",
+            caveat="after the cap or mask, not the raw ratio"),
     KeyMeaning(key="sampling/importance_sampling_ratio/max", policies="old / sampler", since="0.23",
-            caveat="after the cap: never above it, however far the raw ratio went"),
+            caveat="measured after the cap, so it hides how large the raw ratio was"),
     KeyMeaning(key="sampling/importance_sampling_ratio/min", policies="old / sampler", since="0.23",
-            caveat="after the mask: what was left out counts as 0"),
+            caveat="measured after the mask, where masked tokens count as 0"),
 )
 _OPTIMIZER = (
     KeyMeaning(key="loss", metric="optimizer/loss", over="micro-batches since the last log",
-            caveat="its value is near 0 whatever is learnt: only its gradient means something"),
+            caveat="near 0 by construction; only its gradient carries information"),
     KeyMeaning(key="grad_norm", metric="optimizer/grad_norm", over="the last step before the log"),
     KeyMeaning(key="learning_rate", metric="optimizer/learning_rate"),
     KeyMeaning(key="entropy_coef"),

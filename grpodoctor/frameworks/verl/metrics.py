@@ -1,4 +1,4 @@
-"""verl's trainers, V0 and V1, and recipes that log through them. Checked from 0.3 to after 0.9."""
+"""verl's trainers V0 and V1 and recipes that log through them. Checked for 0.3 to after 0.9."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _MODE = f"{ACTOR}.policy_loss.loss_mode"
 _AGGREGATION = f"{ACTOR}.loss_agg_mode"
 _IS = f"{CORRECTION}.rollout_is"
 _V1 = "trainer.use_v1"
-_MICRO = "tokens of a micro-batch, then a plain mean of micro-batches and ranks"
+_MICRO = "tokens of a micro-batch, then micro-batches and ranks with equal weight"
 _TOKEN_MEANS = ("token-mean", "seq-mean-token-mean")
 _TOKEN_SUMS = ("token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm")
-_SEQUENCES = "responses, aborted ones left out"
+_SEQUENCES = "responses, without aborted ones"
 _LOGPROBS = f"set {ROLLOUT}.calculate_log_probs=True"
-_SUM_LIE = "under a loss_agg_mode that sums tokens it is no entropy per token"
+_SUM_CAVEAT = "this loss_agg_mode sums over tokens, so the value is not an entropy per token"
 
 
 def _entropy(key: str, where: str) -> tuple[KeyMeaning, ...]:
     return (
         KeyMeaning(key=key, metric="entropy/mean", over=_MICRO, policies=where,
                 when={_AGGREGATION: _TOKEN_MEANS}),
-        KeyMeaning(key=key, policies=where, when={_AGGREGATION: _TOKEN_SUMS}, caveat=_SUM_LIE),
+        KeyMeaning(key=key, policies=where, when={_AGGREGATION: _TOKEN_SUMS}, caveat=_SUM_CAVEAT),
     )
 
 
@@ -42,7 +42,7 @@ _LOSS = (
             when={_MODE: ("vanilla", "gspo", "sapo", "geo_mean", "cispo", "clip_cov", "gpg",
                           "dppo_tv", "dppo_kl")}),
     KeyMeaning(key="actor/ppo_kl", over=_MICRO, when={_MODE: ("kl_cov",)},
-            caveat="the mean absolute log-ratio under kl_cov, no divergence"),
+            caveat="with kl_cov it is the mean absolute log-ratio, not a divergence"),
     KeyMeaning(key="actor/kl_loss", metric="kl/reference/k3", over=_MICRO, estimator="k3, clamped",
             policies="learner | reference", when={f"{ACTOR}.kl_loss_type": ("low_var_kl", "k3")},
             how_to_log=f"set {ACTOR}.use_kl_loss=True"),
@@ -53,7 +53,7 @@ _LOSS = (
             policies="learner | reference", when={f"{ACTOR}.kl_loss_type": ("mse", "k2")},
             how_to_log=f"set {ACTOR}.use_kl_loss=True"),
     KeyMeaning(key="actor/kl_loss", over=_MICRO, when={f"{ACTOR}.kl_loss_type": ("abs",)},
-            caveat="the mean absolute log-ratio, no divergence"),
+            caveat="the mean absolute log-ratio, not a divergence"),
     KeyMeaning(key="actor/reward_kl_penalty", metric="kl/reference/k1", estimator="k1",
             over="tokens of a response, then responses", policies="old | reference",
             how_to_log="set algorithm.use_kl_in_reward=True"),
@@ -64,32 +64,32 @@ _CLIP = (
     KeyMeaning(key="actor/pg_clipfrac", metric="clip/any_rate", over=_MICRO,
             mask="only where the clip removes the gradient", policies="learner / old",
             when={_MODE: ("vanilla", "dppo_tv", "dppo_kl", "gpg")}, structural_zero=RATIO_IS_ONE),
-    KeyMeaning(key="actor/pg_clipfrac", metric="clip/any_rate", over="tokens, all of a response alike",
+    KeyMeaning(key="actor/pg_clipfrac", metric="clip/any_rate", over="tokens; all tokens of a response share one ratio",
             policies="learner / old", when={_MODE: ("gspo",)}, structural_zero=RATIO_IS_ONE),
     KeyMeaning(key="actor/pg_clipfrac", metric="clip/high_rate", over=_MICRO,
             policies="learner / old", when={_MODE: ("geo_mean",)}, structural_zero=RATIO_IS_ONE,
-            caveat="the high side alone under geo_mean"),
+            caveat="with geo_mean it counts the high side only"),
     KeyMeaning(key="actor/pg_clipfrac", over=_MICRO, when={_MODE: ("cispo",)},
-            caveat="ratios outside the band whatever the sign of A; under cispo they keep a gradient"),
+            caveat="counts ratios outside the bounds for any sign of A; with cispo they still have a gradient"),
     KeyMeaning(key="actor/pg_clipfrac", over=_MICRO, when={_MODE: ("clip_cov",)},
-            caveat="tokens that the covariance chose, no clip of the ratio"),
+            caveat="tokens selected by covariance, not clipped ratios"),
     KeyMeaning(key="actor/pg_clipfrac", when={_MODE: ("sapo", "kl_cov")},
             caveat="always 0: this loss clips nothing"),
     KeyMeaning(key="actor/pg_clipfrac_lower", metric="clip/dual_rate", over=_MICRO,
             mask="A < 0 and a ratio above clip_ratio_c", policies="learner / old",
             when={_MODE: ("vanilla", "clip_cov")}, structural_zero=RATIO_IS_ONE,
-            caveat="the second clip of negative advantages, not the low side"),
+            caveat="the dual clip for negative advantages, not the low side"),
     KeyMeaning(key="actor/pg_clipfrac_lower", metric="clip/low_rate", over=_MICRO,
             policies="learner / old", when={_MODE: ("geo_mean",)}, structural_zero=RATIO_IS_ONE,
-            caveat="under geo_mean the clip of A < 0"),
+            caveat="with geo_mean it is the clip for A < 0"),
     KeyMeaning(key="actor/pg_clipfrac_lower", when={_MODE: ("gspo", "sapo", "kl_cov")},
-            caveat="always 0: this loss has no second clip"),
+            caveat="always 0: this loss has no dual clip"),
     KeyMeaning(key="actor/pg_clipfrac_lower", when={_MODE: ("cispo", "dppo_tv", "dppo_kl", "gpg")},
-            caveat="no second clip that removes a gradient under this loss"),
+            caveat="this loss has no dual clip that removes the gradient"),
 )
 _REWARD = (
     KeyMeaning(key="critic/score/mean", metric="reward/mean", over=_SEQUENCES,
-            caveat="there is no critic: the raw score, for GRPO too"),
+            caveat="the raw score, despite the name; GRPO has no critic"),
     KeyMeaning(key="critic/score/<extreme>", over=_SEQUENCES),
     KeyMeaning(key="critic/rewards/<statistic>", over=_SEQUENCES,
             caveat="after the KL penalty in the reward"),
@@ -105,13 +105,13 @@ _REWARD = (
 )
 _LENGTH = (
     KeyMeaning(key="response_length/mean", metric="length/mean", over="responses",
-            caveat="tokens of tools and observations count"),
+            caveat="includes tokens of tools and observations"),
     KeyMeaning(key="response_length/max", metric="length/max", over="responses"),
     KeyMeaning(key="response_length/min", over="responses"),
     KeyMeaning(key="response_length/clip_ratio", metric="length/truncated_rate", over="responses",
             when={_V1: (False,)}),
     KeyMeaning(key="response_length/clip_ratio", over="responses", when={_V1: (True,)},
-            caveat="V1 pads to the longest response only: the longest always counts as truncated"),
+            caveat="V1 pads to the longest response, which therefore always counts as truncated"),
     KeyMeaning(key="response_length_non_aborted/<statistic>"),
     KeyMeaning(key="response/aborted_ratio"),
     KeyMeaning(key="prompt_length/<statistic>"),
@@ -120,7 +120,7 @@ _LENGTH = (
 )
 _GROUPS = (
     KeyMeaning(key="training/filter_groups/<count>", unit="responses",
-            caveat="a count of responses, no share of groups"),
+            caveat="a count of responses, not a share of groups"),
     KeyMeaning(key="train/num_gen_batches", metric="groups/generated_per_kept", over="batches"),
     KeyMeaning(key="group_reward_all_zero_rate", metric="groups/all_incorrect_rate", over="groups"),
 )
@@ -139,15 +139,15 @@ _MISMATCH = (
             policies="sampler | old", how_to_log=_LOGPROBS),
     KeyMeaning(key="rollout_corr/chi2_token", metric="mismatch/chi2", over="tokens"),
     KeyMeaning(key="rollout_corr/rollout_is_mean", metric="correction/weight_mean",
-            caveat="of the truncated weights"),
+            caveat="the mean of the truncated weights"),
     KeyMeaning(key="rollout_corr/rollout_is_eff_sample_size",
-            caveat="of the truncated weights: healthy by construction"),
+            caveat="computed from the truncated weights, so it looks healthy even if the raw weights are not"),
     KeyMeaning(key="rollout_corr/rollout_is_max", when={_IS: ("token",)},
-            caveat="after the cap: never above it"),
+            caveat="measured after the cap, so it never exceeds it"),
     KeyMeaning(key="rollout_corr/rollout_is_max", when={_IS: ("sequence",)},
             unit="ratio of a whole response"),
     KeyMeaning(key="rollout_corr/rollout_is_ratio_fraction_high", metric="correction/capped_rate",
-            over="raw weights; of responses under rollout_is=sequence"),
+            over="raw weights; responses with rollout_is=sequence"),
     KeyMeaning(key="rollout_corr/<path>"),
     KeyMeaning(key="mismatch/kl", metric="mismatch/kl_k1", over="tokens", estimator="k1",
             policies="sampler | old", until="0.7"),
@@ -173,17 +173,17 @@ _REST = (
 
 
 def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
-    """Which trainer wrote the rows: V1 pads to the longest response, V0 to the limit.
+    """Infer which trainer wrote the rows: V1 pads to the longest response, V0 to the limit.
 
-    So one response at least is as long as V1's padding, and V0's longest, wherever one was cut, is
-    as long as ever.
+    With V1 at least one response is always as long as the padding. With V0 the longest response
+    has the same length in every step with a truncated response.
     """
-    cut, longest = "response_length/clip_ratio", "response_length/max"
-    whole = [row for row in rows if cut in row]
-    if any(row[cut] == 0 for row in whole):
+    truncated, longest = "response_length/clip_ratio", "response_length/max"
+    with_rate = [row for row in rows if truncated in row]
+    if any(row[truncated] == 0 for row in with_rate):
         return {_V1: False}
-    lengths = {row[longest] for row in whole if longest in row}
-    return {_V1: len(lengths) > 1} if len(whole) > 2 and lengths else {}
+    lengths = {row[longest] for row in with_rate if longest in row}
+    return {_V1: len(lengths) > 1} if len(with_rate) > 2 and lengths else {}
 
 
 FRAMEWORK = Framework(
