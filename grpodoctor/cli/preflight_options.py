@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +12,6 @@ from grpodoctor.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
-
-
-class Format(StrEnum):
-    """The formats of a preflight."""
-
-    text = "text"
-    json = "json"
-    html = "html"
 
 
 Model = Annotated[Path, typer.Option(help="The model's directory, with its tokenizer.")]
@@ -83,22 +74,7 @@ Work = Annotated[
 Seed = Annotated[int, typer.Option(help="Of the choice of prompts and of sampling.")]
 Select = Annotated[list[str] | None, typer.Option(help="Only these checks: codes or prefixes.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Not these checks: codes or prefixes.")]
-OutputFormat = Annotated[
-    Format | None,
-    typer.Option(
-        "--output-format",
-        "-o",
-        help="Report format. [default: from the suffix of --output, else text]",
-    ),
-]
 Output = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
-
-_SUFFIXES = {".json": Format.json, ".html": Format.html, ".htm": Format.html}
-
-
-def format_of(output: Path | None) -> Format:
-    """The format that a file's name asks for."""
-    return _SUFFIXES.get(output.suffix.lower() if output else "", Format.text)
 
 
 def check_output(output: Path | None) -> None:

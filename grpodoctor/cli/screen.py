@@ -16,7 +16,9 @@ from rich.text import Text
 
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import HISTORY, Vital, format_number
-from grpodoctor.report.run.phrases import SEVERITY_STYLES, TREND_ARROWS, counted, lasting
+from grpodoctor.report.phrases import count_of
+from grpodoctor.report.run.phrases import TREND_ARROWS, finding_period
+from grpodoctor.report.text import TONE_STYLES
 from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import plain
 
@@ -129,7 +131,7 @@ def _second_line(snapshot: Snapshot) -> str:
         recent = snapshot.age < 1
         parts.append("last step just now" if recent else f"last step {duration(snapshot.age)} ago")
     if snapshot.damage_total:
-        parts.append(counted(snapshot.damage_total, "damaged line"))
+        parts.append(count_of(snapshot.damage_total, "damaged line"))
     return " · ".join(parts)
 
 
@@ -255,10 +257,10 @@ def _summary(finding: Finding, width: int) -> list[Text]:
 
 
 def _finding_head(finding: Finding, width: int) -> Text:
-    style = SEVERITY_STYLES[finding.severity] if finding.active else "dim"
+    style = TONE_STYLES[finding.severity] if finding.active else "dim"
     mark = "●" if finding.active else "○"
     head = Text.assemble((f"{mark} {finding.severity:<8} ", style), (f"{finding.code} ", "bold"))
-    since = lasting(finding)
+    since = finding_period(finding)
     head = _fit(head.append(finding.name), max(1, width - len(since) - 1), pad=True)
     return head.append(f" {since}", style="dim")
 

@@ -1,4 +1,4 @@
-"""What the terminal at hand can do."""
+"""The capabilities of the terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 import shutil
 import sys
 
-PIPED_COLUMNS = 80
+PIPE_COLUMNS = 80
+"""Width of the output if stdout is not a terminal."""
 
 
-def colour_wanted() -> bool:
-    """Whether stdout is a terminal that takes colours, and the user does not object."""
+def supports_color() -> bool:
+    """Whether stdout is a color terminal, and the user did not set NO_COLOR."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int:
-    """Columns of the terminal, or a customary width where there is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_COLUMNS
+    """Width of the terminal in columns."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS

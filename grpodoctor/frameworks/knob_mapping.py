@@ -41,6 +41,11 @@ class SettingLine:
         separator = " " if self.key.startswith("--") else "="
         return f"{self.key}{separator}{self.value}" if self.value else self.key
 
+    @property
+    def commented_line(self) -> str:
+        """The line, followed by the note as a comment."""
+        return f"{self.line}  # {self.note}" if self.key and self.note else self.line
+
 
 class Raw(str):
     """A value that is written without quotes: an expression, or a number with its digits."""

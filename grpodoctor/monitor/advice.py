@@ -10,6 +10,7 @@ from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -24,6 +25,11 @@ class Advice:
     """Knob to new setting; empty if a person has to act, or if there is nothing to change."""
     spelling: tuple[SettingLine, ...]
     """The change in the framework's own keys, or instructions for a person."""
+    config_missing: bool = False
+    """Whether there is no change only because the run's settings are unknown."""
+    if_not_set: tuple[SettingLine, ...] = ()
+    """The settings to make if they are not made already; only if `config_missing`, and only if
+    they do not depend on the unknown settings."""
 
     def to_json(self) -> dict[str, Any]:
         """One entry of a finding's `remedies`."""
@@ -48,13 +54,29 @@ def advice_for(remedy_id: str, knobs: Mapping[str, Setting], framework: str) -> 
     """
     remedy = remedy_of(remedy_id)
     change = remedy.change(knobs)
+    usual = {} if change or remedy.how else remedy.change({**PLAIN_GRPO, **knobs})
     return Advice(
         id=remedy.id,
         title=remedy.title,
         applicability=remedy.applicability,
         change=change,
         spelling=_spelling(remedy, change, knobs, framework),
+        config_missing=bool(usual),
+        if_not_set=tuple(
+            framework_settings(_if_independent(remedy, usual, knobs), framework, knobs)
+        ),
     )
+
+
+def _if_independent(
+    remedy: Remedy, usual: dict[str, Setting], knobs: Mapping[str, Setting]
+) -> dict[str, Setting]:
+    """The change, if it is the same for other values of the unknown settings; else nothing."""
+    other = {
+        knob: value * 2 if isinstance(value, int | float) and value is not False else value
+        for knob, value in PLAIN_GRPO.items()
+    }
+    return usual if remedy.change({**other, **knobs}) == usual else {}
 
 
 def _spelling(

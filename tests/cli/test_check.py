@@ -1,7 +1,7 @@
+import contextlib
 import json
 import os
 import shutil
-import time
 
 import pytest
 
@@ -147,7 +147,7 @@ def test_the_report_goes_to_a_file_in_the_format_of_its_name(name, start, sick, 
 def test_a_report_that_cannot_be_written(sick, tmp_path):
     done = run("check", sick, "--output", tmp_path / "missing" / "r.html")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: the report cannot be written: No such file")
+    assert done.stderr.startswith("error: cannot write the report: No such file")
 
 
 def test_hostile_text_does_not_reach_the_terminal(tmp_path):
@@ -175,23 +175,35 @@ def test_check_needs_neither_torch_nor_plotly(output_format, well, tmp_path):
         assert not names & {"torch", "transformers", "plotly", "streamlit", *heavy}
 
 
-def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, capsys):
-    from types import SimpleNamespace
-
+def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, well, tmp_path):
     from grpodoctor.cli.commands import check
 
-    monkeypatch.setattr(check, "_PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(check.sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    steps = [SimpleNamespace(step=step) for step in range(200)]
+    updates = []
 
-    def slowly():
-        for each in steps:
-            time.sleep(0.001)
-            yield each
+    class Recorder:
+        def update(self, completed, *, total=None, detail=None):
+            updates.append((completed, total, detail))
 
-    assert list(check._with_progress(slowly())) == steps
-    assert "step 1" in capsys.readouterr().err
+    @contextlib.contextmanager
+    def bar(description, **_):
+        assert description in {"downloading", "reading"}
+        yield Recorder()
+
+    monkeypatch.setattr(check, "progress_bar", bar)
+    check.check(str(well), output=tmp_path / "report.json")
+    assert updates == [(step, None, f"step {step}") for step in range(40)]
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report.html.gz", "report.yaml"])
+def test_an_unknown_suffix_is_refused_before_the_run_is_read(name, sick, tmp_path):
+    done = run("check", sick, "--output", tmp_path / name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert ".md, .html, .json or .txt" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    done = run("check", sick, "--output", tmp_path / name, "--output-format", "json")
+    assert done.returncode == 1
+    assert json.loads((tmp_path / name).read_text())["findings"]
 
 
 def test_a_report_to_a_pipe_or_a_link_leaves_it_what_it_is(well, tmp_path):

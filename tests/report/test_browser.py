@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.monitor.replay import replay
-from grpodoctor.report.probe import html as probe_html
-from grpodoctor.report.run import html
+from grpodoctor.report import html
+from grpodoctor.report.probe.view import view_of as probe_view
+from grpodoctor.report.run.view import view_of
 from tests.report import probed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -31,7 +32,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProce
     """The report of a sick run after the browser has run its scripts."""
     folder = tmp_path_factory.mktemp("browser")
     page = folder / "report.html"
-    page.write_text(html.render(replay(FIXTURE)), encoding="utf-8")
+    page.write_text(html.render(view_of(replay(FIXTURE))), encoding="utf-8")
     return _browse(page, folder / "profile", "--dump-dom")
 
 
@@ -53,9 +54,9 @@ def test_the_findings_stand_on_the_page(visit: subprocess.CompletedProcess[str])
 
 def test_the_report_of_a_probe_is_drawn(tmp_path: Path) -> None:
     page = tmp_path / "probe.html"
-    page.write_text(probe_html.render(probed.result()), encoding="utf-8")
+    page.write_text(html.render(probe_view(probed.result())), encoding="utf-8")
     visit = _browse(page, tmp_path / "profile", "--dump-dom")
     assert visit.returncode == 0, visit.stderr
     assert [line for line in visit.stderr.splitlines() if ":CONSOLE" in line] == []
     # Three heat maps, and four pictures for each of the four pairs that were measured.
-    assert len(re.findall(r'id="picture-\d+" class="js-plotly-plot"', visit.stdout)) == 19
+    assert len(re.findall(r'id="chart-\d+" class="js-plotly-plot"', visit.stdout)) == 19

@@ -11,7 +11,9 @@ import pytest
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report_data import ComparisonRun
 from grpodoctor.monitor.sample_responses import RecordedResponses, sample_responses
-from grpodoctor.report.run import html, markdown, text
+from grpodoctor.report import html, markdown, text
+from grpodoctor.report.run.phrases import summary_lines
+from grpodoctor.report.run.view import view_of
 from grpodoctor.runs.records import EVENTS, STEPS, Event
 from grpodoctor.support.safe_text import json_bytes
 from tests.report.simulated import HOSTILE, record_run
@@ -156,7 +158,7 @@ def test_remedies_are_spelled_for_the_framework_asked_for(sick):
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_every_format_tells_every_finding_with_its_remedies(render, sick):
     data = replay(sick)
-    rendered = render(data)
+    rendered = render(view_of(data))
     assert len(data.report.findings) >= 3
     for finding in data.report.findings:
         assert finding.code in rendered
@@ -170,7 +172,7 @@ def test_every_format_tells_every_finding_with_its_remedies(render, sick):
 
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_a_healthy_run_has_a_short_report(render, well):
-    rendered = render(replay(well))
+    rendered = render(view_of(replay(well)))
     assert "no findings" in rendered
     assert "remedy" not in rendered.split("<script>")[0].lower()
 
@@ -178,13 +180,13 @@ def test_a_healthy_run_has_a_short_report(render, well):
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_hostile_text_reaches_no_terminal(render, hostile):
     # plotly.js itself may hold any character; what we write stands before it.
-    rendered = render(replay(hostile)).split("<script>")[0]
+    rendered = render(view_of(replay(hostile))).split("<script>")[0]
     assert "loud" in rendered
     assert not ACTIVE.search(rendered)
 
 
 def test_text_for_a_pipe_has_no_colour_and_fits(hostile):
-    rendered = text.render(replay(hostile), width=80)
+    rendered = text.render(view_of(replay(hostile)), width=80)
     assert "\x1b" not in rendered
     assert "[bold red]loud[/bold red]" in rendered
     copied = re.compile(r"^ {4}\S+[= ]")
@@ -194,13 +196,13 @@ def test_text_for_a_pipe_has_no_colour_and_fits(hostile):
 
 def test_text_for_a_terminal_is_the_same_in_colour(hostile):
     data = replay(hostile)
-    coloured = text.render(data, width=80, colour=True)
+    coloured = text.render(view_of(data), width=80, color=True)
     assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == text.render(data).split()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == text.render(view_of(data)).split()
 
 
 def test_markdown_tables_keep_their_columns(hostile):
-    lines = markdown.render(replay(hostile)).splitlines()
+    lines = markdown.render(view_of(replay(hostile))).splitlines()
     for head, rule in pairwise(lines):
         if rule.startswith("|---"):
             assert len(re.findall(r"(?<!\\)\|", head)) == rule.count("|")
@@ -212,7 +214,7 @@ def test_markdown_tables_keep_their_columns(hostile):
 
 
 def test_html_loads_nothing_and_runs_only_its_own_scripts(hostile):
-    page = Page(html.render(replay(hostile)))
+    page = Page(html.render(view_of(replay(hostile))))
     assert len(page.scripts) == page.elements.count("script") == 2
     assert "plotly.js" in page.scripts[0][:2000]
     assert not {"link", "iframe", "object", "embed", "base", "form"} & set(page.elements)
@@ -231,7 +233,7 @@ def test_html_allows_its_own_scripts_by_their_digest_and_no_other(hostile):
     import base64
     import hashlib
 
-    page = Page(html.render(replay(hostile)))
+    page = Page(html.render(view_of(replay(hostile))))
     policy = next(value for name, value in page.attributes if "default-src" in (value or ""))
     for script in page.scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -242,12 +244,12 @@ def test_html_allows_its_own_scripts_by_their_digest_and_no_other(hostile):
 
 
 def test_pictures_are_drawn_of_what_was_measured(sick):
-    source = html.render(replay(sick))
+    source = html.render(view_of(replay(sick)))
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", source)
     assert "Entropy" in captions
     assert "Groups without gradient" in captions
     assert "Sampler-learner mismatch" in captions
-    assert source.count('draw("picture-') == len(captions)
+    assert source.count('draw("chart-') == len(captions)
     assert "held-out" in source
 
 
@@ -258,12 +260,14 @@ def test_no_empty_picture_for_what_was_not_measured(tmp_path, sick):
     for line in lines:
         line["values"] = {"entropy/mean": line["values"]["entropy/mean"]}
     steps.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html.render(replay(tmp_path / "run")))
+    captions = re.findall(
+        r"<figcaption>(.*?)</figcaption>", html.render(view_of(replay(tmp_path / "run")))
+    )
     assert captions == ["Entropy"]
 
 
 def test_the_html_shows_responses(sick):
-    shown = "".join(Page(html.render(replay(sick))).shown)
+    shown = "".join(Page(html.render(view_of(replay(sick)))).shown)
     assert "7*3=21 #1$" in shown
     assert "largest log-probability gap between sampler and learner" in shown
 
@@ -275,7 +279,7 @@ def test_a_broken_rollouts_file_costs_the_responses_only(tmp_path, sick):
     data = replay(tmp_path / "run")
     assert data.report.findings
     assert sample_responses(data.report, RecordedResponses(tmp_path / "run")) == ()
-    assert "Responses" not in Page(html.render(data)).shown
+    assert "Responses" not in Page(html.render(view_of(data))).shown
 
 
 def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
@@ -295,7 +299,7 @@ def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
 def test_a_second_run_is_drawn_beside(sick, well):
     twin = replay(well)
     comparison = ComparisonRun("left <b>alone", twin.series, "The treated one is better off. <b>")
-    source = html.render(replay(sick).with_comparison(comparison))
+    source = html.render(view_of(replay(sick).with_comparison(comparison)))
     shown = "".join(Page(source).shown)
     assert "The treated one is better off. <b>" in shown
     script = Page(source).scripts[1]
@@ -305,7 +309,7 @@ def test_a_second_run_is_drawn_beside(sick, well):
 
 
 def test_the_summary_names_findings_and_treatments(hostile):
-    lines = text.summary_lines(replay(hostile))
+    lines = summary_lines(replay(hostile).report)
     assert any("REW002 reward-collapse" in line for line in lines)
     assert any(line.startswith("step 40: tis applied; correction") for line in lines)
     assert not ACTIVE.search("".join(lines))

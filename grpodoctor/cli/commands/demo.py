@@ -119,8 +119,9 @@ def _await(arm: Arm) -> None:
 def _conclude(console: Console, directory: Path, treated: Path, untreated: Path) -> None:
     from grpodoctor.monitor.replay import replay
     from grpodoctor.monitor.report_data import ComparisonRun
-    from grpodoctor.report.run import html
-    from grpodoctor.report.run.text import summary_lines
+    from grpodoctor.report import html
+    from grpodoctor.report.run.phrases import summary_lines
+    from grpodoctor.report.run.view import view_of
     from grpodoctor.trials.twins import Verdict, outcome_of
 
     verdict = Verdict(outcome_of(treated), outcome_of(untreated))
@@ -128,8 +129,8 @@ def _conclude(console: Console, directory: Path, treated: Path, untreated: Path)
     data = replay(treated)
     comparison = ComparisonRun("untreated twin", twin.series, verdict.sentence())
     page = directory / "report.html"
-    page.write_text(html.render(data.with_comparison(comparison)), encoding="utf-8")
-    for line in summary_lines(data):
+    page.write_text(html.render(view_of(data.with_comparison(comparison))), encoding="utf-8")
+    for line in summary_lines(data.report):
         console.print(line, markup=False)
     _print_verdict(console, verdict)
     console.print(f"\nThe report with pictures of both runs: {page}", markup=False)

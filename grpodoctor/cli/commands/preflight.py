@@ -12,12 +12,18 @@ import typer
 
 from grpodoctor.cli import preflight_options as given
 from grpodoctor.cli.ending import ended_by_signals
-from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, fails, split_codes
-from grpodoctor.cli.output import write_report
-from grpodoctor.cli.pages import json_text
+from grpodoctor.cli.options import (
+    ExitZero,
+    FailOn,
+    FailOnOption,
+    JsonOption,
+    ReportFormatOption,
+    fails,
+    split_codes,
+)
+from grpodoctor.cli.output import report_format, write_report
 
 if TYPE_CHECKING:
-    from grpodoctor.preflight.run import Preflight
     from grpodoctor.probe.engines.engine_run import EngineProgress
 
 
@@ -46,7 +52,7 @@ def preflight(
     seed: given.Seed = 0,
     select: given.Select = None,
     ignore: given.Ignore = None,
-    output_format: given.OutputFormat = None,
+    output_format: ReportFormatOption = None,
     output: given.Output = None,
     as_json: JsonOption = False,
     fail_on: FailOnOption = FailOn.warning,
@@ -63,8 +69,10 @@ def preflight(
     from grpodoctor.preflight.context import Plan
     from grpodoctor.preflight.run import Request
     from grpodoctor.preflight.run import preflight as make
+    from grpodoctor.report.preflight.view import view_of
 
     given.check_output(output)
+    chosen_format = report_format(output_format, as_json, output)
     plan = Plan(
         group_size=group_size, batch_prompts=batch_prompts, max_tokens=max_tokens,
         temperatures=given.temperatures_of(temperature), samples=samples, limit=limit,
@@ -80,7 +88,7 @@ def preflight(
     checks = catalogue.select(split_codes(select), split_codes(ignore))
     with ended_by_signals(), _progress() as (tell, watch):
         found = make(request, checks, tell=tell, watch=watch)
-    _report(found, output, given.Format.json if as_json else output_format)
+    write_report(view_of(found), chosen_format, output)
     raise typer.Exit(2 if found.failed else int(fails(found.reaches, fail_on, exit_zero)))
 
 
@@ -107,25 +115,3 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[EngineProgres
             progress.update(task, description=f"{now[0]}: {work.engine} {done}")
 
         yield tell, watch
-
-
-def _report(found: Preflight, output: Path | None, output_format: given.Format | None) -> None:
-    chosen = output_format or given.format_of(output)
-    if chosen is given.Format.json:
-        rendered = json_text(found.to_json()) + "\n"
-    elif chosen is given.Format.html:
-        from grpodoctor.report.preflight import html as preflight_html
-
-        rendered = preflight_html.render(found)
-    else:
-        from grpodoctor.cli.terminal import colour_wanted, columns
-        from grpodoctor.report.preflight import text as preflight_text
-
-        shown = output is None
-        rendered = preflight_text.render(
-            found, width=columns() if shown else 80, colour=shown and colour_wanted()
-        )
-    if output is None:
-        sys.stdout.write(rendered)
-    else:
-        write_report(output, rendered)

@@ -6,14 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from grpodoctor.cli.ending import ended_by_signals
-from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, fails
+from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, ReportFormat, fails
+from grpodoctor.cli.output import report_format, write_report
 from grpodoctor.errors import ConfigError, EngineError, RunError
 
 if TYPE_CHECKING:
@@ -22,17 +22,10 @@ if TYPE_CHECKING:
     from grpodoctor.probe.engines.engine_run import EngineProgress
     from grpodoctor.probe.inputs.plan import ProbePlan
     from grpodoctor.probe.results.results import ProbeResult
+    from grpodoctor.report.view import View
 
 HTML = "probe.html"
 _MOST_LABEL = 48
-
-
-class ProbeFormat(StrEnum):
-    """The formats of a probe's report."""
-
-    text = "text"
-    json = "json"
-    html = "html"
 
 
 _Grid = Annotated[
@@ -82,7 +75,7 @@ _Attach = Annotated[
     typer.Option("--attach", help="A run whose check and watch are to use what was measured."),
 ]
 _OutputFormat = Annotated[
-    ProbeFormat, typer.Option("--output-format", "-o", help="Format of the printed report.")
+    ReportFormat, typer.Option("--output-format", "-o", help="Format of the printed report.")
 ]
 _Framework = Annotated[
     str | None, typer.Option("--framework", help="Say what to set as it does: trl, verl, ...")
@@ -107,7 +100,7 @@ def probe(
     attribution: _Attribution = True,
     output: _Output = None,
     attach: _Attach = None,
-    output_format: _OutputFormat = ProbeFormat.text,
+    output_format: _OutputFormat = ReportFormat.text,
     framework: _Framework = None,
     as_json: JsonOption = False,
     fail_on: FailOnOption = FailOn.warning,
@@ -128,6 +121,8 @@ def probe(
     Exit codes: 0 nothing at or above --fail-on, 1 something was found, 2 an
     engine or the input failed; what could be measured is shown all the same.
     """
+    from grpodoctor.report.probe.view import view_of
+
     if framework is not None:
         from grpodoctor.frameworks.registry import configurable_framework_named
 
@@ -146,8 +141,9 @@ def probe(
     plan = plan.model_copy(update=_given(changes))
     folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")
     result = _run(plan, folder)
-    _write_html(result, folder, framework)  # first: whoever reads what is printed may stop
-    _print(result, ProbeFormat.json if as_json else output_format, framework)
+    view = view_of(result, framework)
+    _write_html(view, folder)  # first, because printing fails if the reader closes the pipe
+    write_report(view, report_format(output_format, as_json, None), None)
     _tell_end(result, folder)
     if attach is not None and any(cell.comparison for cell in result.cells):
         _attach(result, attach)
@@ -263,46 +259,11 @@ def _progress() -> Iterator[_Quiet]:
         yield _Bar(progress)
 
 
-def _print(result: ProbeResult, output_format: ProbeFormat, framework: str | None) -> None:
-    if output_format is ProbeFormat.json:
-        from grpodoctor.cli.pages import json_text
+def _write_html(view: View, folder: Path) -> None:
+    from grpodoctor.report import html
+    from grpodoctor.support import atomic_files
 
-        sys.stdout.write(json_text(_json(result, framework)) + "\n")
-    elif output_format is ProbeFormat.html:
-        from grpodoctor.report.probe import html as probe_html
-
-        sys.stdout.write(probe_html.render(result, framework=framework))
-    else:
-        from grpodoctor.cli.terminal import colour_wanted, columns
-        from grpodoctor.report.probe import text as probe_text
-
-        text = probe_text.render(
-            result, width=columns(), colour=colour_wanted(), framework=framework
-        )
-        sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _json(result: ProbeResult, framework: str | None) -> dict[str, Any]:
-    """The result, with what to set beside each cell where a framework was named."""
-    from dataclasses import asdict
-
-    from grpodoctor.probe.results.results_json import to_json
-    from grpodoctor.report.probe.advice import advised
-
-    data = to_json(result)
-    if framework is not None:
-        for cell, told in zip(result.cells, data["cells"], strict=True):
-            told["settings"] = [asdict(each) for each in advised(result, cell, framework)]
-    return data
-
-
-def _write_html(result: ProbeResult, folder: Path, framework: str | None) -> None:
-    from grpodoctor.report.probe import html as probe_html
-
-    aside = folder / f".{HTML}.tmp"
-    aside.write_text(probe_html.render(result, framework=framework), encoding="utf-8")
-    aside.replace(folder / HTML)
+    atomic_files.write_text(folder / HTML, html.render(view))
 
 
 def _tell_end(result: ProbeResult, folder: Path) -> None:

@@ -15,32 +15,6 @@ if TYPE_CHECKING:
     from grpodoctor.frameworks.knob_mapping import SettingLine
     from grpodoctor.remedies.base import Remedy, Watch
 
-EXAMPLE: dict[str, Setting] = {
-    "loss": "ppo_clip",
-    "clip_low": 0.2,
-    "clip_high": 0.2,
-    "aggregation": "sequence-mean",
-    "advantage": "group",
-    "correction": "none",
-    "correction_cap": 3.0,
-    "old_logprobs": "sampler",
-    "dynamic_sampling": False,
-    "overlong": "none",
-    "overlong_buffer": 1024,
-    "kl_coefficient": 0.0,
-    "entropy_coefficient": 0.0,
-    "learning_rate": 1e-6,
-    "temperature": 1.0,
-    "group_size": 8,
-    "prompts_per_batch": 64,
-    "updates_per_batch": 16,
-    "max_length": 8192,
-    "sampler_sync_every": 4,
-    "routing_replay": "none",
-}
-"""Plain GRPO as frameworks ship it, with reused batches and a stale sampler: a run in which every
-remedy that turns a knob has one to turn."""
-
 
 def remedy(
     remedy_id: Annotated[
@@ -78,9 +52,10 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     from grpodoctor.frameworks.registry import configurable_framework_named
+    from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
     framework = configurable_framework_named(framework).name
-    change = remedy.change(EXAMPLE)
+    change = remedy.change(PLAIN_GRPO)
     return {
         **_entry(remedy),
         "manual": remedy.manual(),
@@ -88,7 +63,7 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
         "target": [_watched(each) for each in remedy.targets],
         "guards": [_watched(each) for each in remedy.guards],
         "paper": remedy.paper,
-        "before": {knob: EXAMPLE[knob] for knob in change if knob in EXAMPLE},
+        "before": {knob: PLAIN_GRPO[knob] for knob in change if knob in PLAIN_GRPO},
         "change": change,
         "framework": framework,
         "spelling": [asdict(each) for each in _spelled(remedy, change, framework)],
@@ -98,9 +73,10 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
 def _spelled(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[SettingLine]:
     """The change, or what belongs to doing it by hand where the framework has it."""
     from grpodoctor.frameworks.settings import framework_settings
+    from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
     if change:
-        return framework_settings(change, framework, EXAMPLE)
+        return framework_settings(change, framework, PLAIN_GRPO)
     return [each for each in framework_settings(remedy.restart_with, framework) if each.key]
 
 
@@ -128,9 +104,8 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
     from textwrap import wrap
 
     from grpodoctor.frameworks.knob_mapping import SettingLine
-    from grpodoctor.report.run.phrases import setting_line
 
-    settings = [setting_line(SettingLine(**each)) for each in page["spelling"]]
+    settings = [SettingLine(**setting).commented_line for setting in page["spelling"]]
     if not page["change"]:
         named = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
         return [*wrap(page["how"], 80, break_on_hyphens=False), *(named if settings else [])]

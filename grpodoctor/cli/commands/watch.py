@@ -132,9 +132,9 @@ def _show_once(session: Session, *, as_json: bool) -> None:
     from rich.console import Console
 
     from grpodoctor.cli.screen import Screen
-    from grpodoctor.cli.terminal import colour_wanted, columns
+    from grpodoctor.cli.terminal import columns, supports_color
 
-    console = Console(width=columns(), no_color=not colour_wanted(), highlight=False)
+    console = Console(width=columns(), no_color=not supports_color(), highlight=False)
     console.print(Screen(session.snapshot(), whole=True))
 
 
@@ -280,8 +280,8 @@ class _StreamView(View):
 
 
 def _say_goodbye(session: Session) -> None:
-    from grpodoctor.report.run.phrases import facts_line, tally
+    from grpodoctor.report.run.phrases import diagnosis_line, facts_line
     from grpodoctor.support.safe_text import plain
 
     report = session.examination.report()
-    print(f"{plain(facts_line(report.run))}: {tally(report)}", file=sys.stderr)
+    print(f"{plain(facts_line(report.run))}: {diagnosis_line(report)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The pictures of a probe: the grid, and how one pair of engines differs."""
+"""The charts of a probe: the grid, and the mismatch of one pair of engines."""
 
 from __future__ import annotations
 
@@ -10,91 +10,90 @@ from typing import TYPE_CHECKING, Any
 from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.results.results import Bin, Cell, Comparison
 from grpodoctor.probe.severity import HARM
-from grpodoctor.report.run.charts import AMBER, BLUE, GREY, RED, VIOLET
-from grpodoctor.support.safe_text import html
+from grpodoctor.report.figures import COLORS, label, layout
 from grpodoctor.vocabulary.values import scalar
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_GRID_LINES = "rgba(128,128,128,0.22)"
-_MOST_POINTS = 1500
+_MAX_POINTS = 1500
 _SMALLEST = 1e-9
-"""What agrees exactly is drawn as this on a logarithmic scale."""
+"""Zero is drawn as this value on a logarithmic scale."""
 _ROW_PIXELS = 46
 _DECADES = 30.0
-"""Largest over smallest value up to which powers of ten alone would be too few ticks."""
+"""Ratio of the largest to the smallest value up to which an axis needs more ticks than powers of
+ten."""
 _LABEL_LETTERS = 160
-_ROW_LETTERS, _COLUMN_LETTERS, _MOST_LINES, _MOST_LETTERS = 24, 17, 3, 66
-"""A name's lines beside a row and below a column."""
+_ROW_LETTERS, _COLUMN_LETTERS, _MAX_LINES, _MAX_LETTERS = 24, 17, 3, 66
+"""Width of a name next to a row and below a column, its number of lines, and its length."""
 
-_Colours = tuple[tuple[float, float] | None, list[list[Any]]]
+_ColorScale = tuple[tuple[float, float] | None, list[list[Any]]]
 _ENDS = (1e-4, 0.2)
 
 
-def _share(value: float) -> float:
-    """Where a value stands between the ends, on a logarithmic scale."""
+def _position(value: float) -> float:
+    """Position of a value between the ends of the scale, logarithmic, from 0 to 1."""
     return math.log(value / _ENDS[0]) / math.log(_ENDS[1] / _ENDS[0])
 
 
-_HARM: _Colours = (
+_HARM: _ColorScale = (
     (math.log10(_ENDS[0]), math.log10(_ENDS[1])),
     [
-        *([0, "#e6f0fd"], [_share(ORDINARY), "#b9d5f6"]),
-        *([_share(ORDINARY), "#f8dfa8"], [_share(HARM), "#f0b95a"]),
-        *([_share(HARM), "#eca39f"], [1, "#d9534f"]),
+        *([0, "#e6f0fd"], [_position(ORDINARY), "#b9d5f6"]),
+        *([_position(ORDINARY), "#f8dfa8"], [_position(HARM), "#f0b95a"]),
+        *([_position(HARM), "#eca39f"], [1, "#d9534f"]),
     ],
 )
-"""Where a gap has a known meaning: blue, amber and red begin at the same gaps in every report."""
-_BLUES: _Colours = (None, [[0, "#e3eefc"], [1, "#7fb0ea"]])
-"""Where it has none: darker is more, of those in the picture."""
-GRIDDED = (
+"""For gaps of known meaning: blue, amber and red start at the same gap in every report."""
+_BLUES: _ColorScale = (None, [[0, "#e3eefc"], [1, "#7fb0ea"]])
+"""For other metrics: darker means larger, relative to the other cells."""
+HEAT_MAPS = (
     (
         "mismatch/prob_diff_mean",
-        f"Mean |Δp|: amber from {ORDINARY:g}, more than two sound engines show; red from {HARM:g}, "
-        "where training was seen to suffer",
+        f"Mean |Δp|: amber from {ORDINARY:g}, more than between two correct engines; red from "
+        f"{HARM:g}, a gap at which training was observed to suffer",
         _HARM,
     ),
     ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses", _BLUES),
     ("mismatch/kl_k3", "KL(sampler, learner) per token, k3, in nats", _BLUES),
 )
-"""What the heat maps show, and in which colours: the range in powers of ten, and the scale."""
+"""Metric, caption and color scale of each heat map; the range is in powers of ten."""
 
 
 def figure_of(cell: Cell, metric: str) -> float | None:
-    """A figure of a cell; None where it was not measured."""
+    """The value of a metric for a cell; None if it was not measured."""
     if cell.comparison is None or metric not in cell.comparison.readings:
         return None
     return scalar(cell.comparison.readings[metric])
 
 
 def grid_figures(cells: Sequence[Cell], names: Mapping[str, str]) -> list[tuple[str, Figure]]:
-    """Heat maps of samplers against learners, one a figure and length; none for a single cell.
+    """Heat maps of samplers by learners, one per metric and response length.
 
     Args:
-        cells: of one probe.
-        names: what to write for each label; hostile.
+        cells: the cells of one probe; a single cell gives no heat map.
+        names: display name of each engine label; may contain markup.
     """
     drawn = []
     for length in sorted({cell.max_tokens for cell in cells}):
-        there = [cell for cell in cells if cell.max_tokens == length]
-        if len(there) < 2:  # a grid of one is a number
+        group = [cell for cell in cells if cell.max_tokens == length]
+        if len(group) < 2:
             continue
-        for metric, title, colours in GRIDDED:
-            drawn.append((f"{title} ({length} tokens)", _heat_map(there, metric, names, colours)))
+        for metric, title, scale in HEAT_MAPS:
+            drawn.append((f"{title} ({length} tokens)", _heat_map(group, metric, names, scale)))
     return drawn
 
 
 def _heat_map(
-    cells: Sequence[Cell], metric: str, names: Mapping[str, str], colours: _Colours
+    cells: Sequence[Cell], metric: str, names: Mapping[str, str], color_scale: _ColorScale
 ) -> Figure:
     import plotly.graph_objects as go
 
     samplers = list(dict.fromkeys(cell.sampler for cell in cells))
     learners = list(dict.fromkeys(cell.learner for cell in cells))
-    found = {(cell.sampler, cell.learner): figure_of(cell, metric) for cell in cells}
-    values = [[found.get((row, column)) for column in learners] for row in samplers]
-    ends, scale = colours
+    values_by_pair = {(cell.sampler, cell.learner): figure_of(cell, metric) for cell in cells}
+    values = [[values_by_pair.get((row, column)) for column in learners] for row in samplers]
+    ends, colors = color_scale
     figure = go.Figure(
         go.Heatmap(
             z=[[None if value is None else _log(value) for value in row] for row in values],
@@ -105,7 +104,7 @@ def _heat_map(
             texttemplate="%{text}",
             textfont={"color": "#1d2129"},
             hovertemplate="%{customdata}<br>%{text}<extra></extra>",
-            colorscale=scale,
+            colorscale=colors,
             zmin=None if ends is None else ends[0],
             zmax=None if ends is None else ends[1],
             showscale=False,
@@ -113,34 +112,32 @@ def _heat_map(
             ygap=2,
         )
     )
-    # Names are written at places, not made categories: two that look alike stay two.
-    layout = _layout("learner", "sampler", height=150 + _ROW_PIXELS * len(samplers))
-    layout["yaxis"] |= _named(samplers, names, _ROW_LETTERS) | {"autorange": "reversed"}
-    layout["xaxis"] |= _named(learners, names, _COLUMN_LETTERS) | {"tickangle": 0}
-    figure.update_layout(**layout)
+    # Names are tick labels, not categories, so that two engines with the same name stay apart.
+    axes = layout("learner", "sampler", height=150 + _ROW_PIXELS * len(samplers))
+    axes["yaxis"] |= _named(samplers, names, _ROW_LETTERS) | {"autorange": "reversed"}
+    axes["xaxis"] |= _named(learners, names, _COLUMN_LETTERS) | {"tickangle": 0}
+    figure.update_layout(**axes)
     return figure
 
 
 def _named(labels: Sequence[str], names: Mapping[str, str], letters: int) -> dict[str, Any]:
-    """Ticks that bear names, on as many lines as these need."""
-    told = [
-        "<br>".join(
-            map(
-                html,
-                wrap(names.get(label, label)[:_MOST_LETTERS], letters, break_long_words=False)[
-                    :_MOST_LINES
-                ],
-            )
-        )
-        for label in labels
-    ]
-    places = list(range(len(labels)))
-    return {"tickvals": places, "ticktext": told, "automargin": True, "showgrid": False}
+    """Ticks labeled with names, wrapped to `letters` per line."""
+    return {
+        "tickvals": list(range(len(labels))),
+        "ticktext": [_wrapped(names.get(engine, engine), letters) for engine in labels],
+        "automargin": True,
+        "showgrid": False,
+    }
 
 
-def _name(label: str) -> str:
-    """A whole label on two lines: the model first, the options below."""
-    return html(label, limit=_LABEL_LETTERS).replace("?", "<br>", 1)
+def _wrapped(name: str, letters: int) -> str:
+    lines = wrap(name[:_MAX_LETTERS], letters, break_long_words=False)
+    return "<br>".join(label(line) for line in lines[:_MAX_LINES])
+
+
+def _name(engine: str) -> str:
+    """A complete label on two lines: the model first, its options below."""
+    return label(engine, limit=_LABEL_LETTERS).replace("?", "<br>", 1)
 
 
 def _log(value: float) -> float:
@@ -148,10 +145,10 @@ def _log(value: float) -> float:
 
 
 def cell_figures(comparison: Comparison) -> list[tuple[str, Figure]]:
-    """What one pair of engines looks like: token by token, by position and so on."""
+    """The mismatch of one pair of engines: by token, position, probability and layer."""
     drawn = []
     if comparison.scatter:
-        drawn.append(("Each token's log-probability in the two engines", _scatter(comparison)))
+        drawn.append(("Log-probability of each token in the two engines", _scatter(comparison)))
     if comparison.by_position:
         drawn.append(
             ("Mismatch by position in the response", _bins(comparison.by_position, "position"))
@@ -160,14 +157,14 @@ def cell_figures(comparison: Comparison) -> list[tuple[str, Figure]]:
         bins = _bins(comparison.by_probability, "sampler's probability")
         drawn.append(("Mismatch by the sampler's probability of a token", bins))
     if comparison.experts and comparison.experts.layers:
-        drawn.append(("Tokens with other experts, by layer", _layers(comparison)))
+        drawn.append(("Tokens with a different expert, by layer", _layers(comparison)))
     return drawn
 
 
 def _scatter(comparison: Comparison) -> Figure:
     import plotly.graph_objects as go
 
-    points = comparison.scatter[:_MOST_POINTS]
+    points = comparison.scatter[:_MAX_POINTS]
     lowest = min(min(point) for point in points)
     figure = go.Figure()
     figure.add_trace(
@@ -175,7 +172,7 @@ def _scatter(comparison: Comparison) -> Figure:
             x=[lowest, 0],
             y=[lowest, 0],
             mode="lines",
-            line={"color": GREY, "width": 1, "dash": "dot"},
+            line={"color": COLORS["gray"], "width": 1, "dash": "dot"},
             hoverinfo="skip",
         )
     )
@@ -184,24 +181,24 @@ def _scatter(comparison: Comparison) -> Figure:
             x=[point[0] for point in points],
             y=[point[1] for point in points],
             mode="markers",
-            marker={"size": 4, "color": BLUE, "opacity": 0.5},
+            marker={"size": 4, "color": COLORS["blue"], "opacity": 0.5},
             hovertemplate="sampler %{x:.3f}, learner %{y:.3f} nats<extra></extra>",
         )
     )
-    figure.update_layout(**_layout("sampler, nats", "learner, nats"))
+    figure.update_layout(**layout("sampler, nats", "learner, nats"))
     return figure
 
 
 def _bins(bins: Sequence[Bin], over: str) -> Figure:
     import plotly.graph_objects as go
 
-    # Their lower borders: both would stand on end.
-    names = [f"{each.low:.3g}" for each in bins]
+    # Ticks show the lower end of a bin; both ends would not fit.
+    names = [f"{part.low:.3g}" for part in bins]
     figure = go.Figure()
-    for name, values, colour in (
-        ("mean |Δp|", [each.prob_diff_mean for each in bins], BLUE),
-        ("largest |Δp|", [each.prob_diff_max for each in bins], RED),
-        ("mean |Δlogp|, nats", [each.logprob_diff_mean for each in bins], VIOLET),
+    for name, values, color in (
+        ("mean |Δp|", [part.prob_diff_mean for part in bins], COLORS["blue"]),
+        ("largest |Δp|", [part.prob_diff_max for part in bins], COLORS["red"]),
+        ("mean |Δlogp|, nats", [part.logprob_diff_mean for part in bins], COLORS["violet"]),
     ):
         figure.add_trace(
             go.Scatter(
@@ -209,22 +206,22 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
                 y=[value if value > 0 else None for value in values],
                 name=name,
                 mode="lines+markers",
-                marker={"size": 5, "color": colour},
-                line={"color": colour, "width": 1.8},
-                customdata=[(each.low, each.high, each.tokens) for each in bins],
+                marker={"size": 5, "color": color},
+                line={"color": color, "width": 1.8},
+                customdata=[(part.low, part.high, part.tokens) for part in bins],
                 hovertemplate="%{customdata[0]:.4g} to %{customdata[1]:.4g}: %{y:.2e}, "
                 "%{customdata[2]} tokens<extra>" + name + "</extra>",
             )
         )
-    layout = _layout(f"{over}, from", "difference")
+    axes = layout(f"{over}, from", "difference")
     shown = [point for trace in figure.data for point in trace.y if point is not None]
     few = bool(shown) and max(shown) < _DECADES * min(shown)
     ticks = {"dtick": "D2", "tickformat": ".0e"} if few else {"dtick": 1, "exponentformat": "power"}
-    layout["yaxis"] |= {"type": "log", "tickfont": {"size": 10}, **ticks}
-    layout["xaxis"] |= {"type": "category", "tickfont": {"size": 10}, "automargin": True}
-    layout["margin"] |= {"t": 34}
+    axes["yaxis"] |= {"type": "log", "tickfont": {"size": 10}, **ticks}
+    axes["xaxis"] |= {"type": "category", "tickfont": {"size": 10}, "automargin": True}
+    axes["margin"] |= {"t": 34}
     above = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}
-    figure.update_layout(**layout | {"showlegend": True, "legend": above})
+    figure.update_layout(**axes | {"showlegend": True, "legend": above})
     return figure
 
 
@@ -234,31 +231,14 @@ def _layers(comparison: Comparison) -> Figure:
     layers = comparison.experts.layers if comparison.experts else ()
     figure = go.Figure(
         go.Bar(
-            x=[each.layer for each in layers],
-            y=[each.flipped_rate for each in layers],
-            marker={"color": AMBER},
+            x=[layer.layer for layer in layers],
+            y=[layer.flipped_rate for layer in layers],
+            marker={"color": COLORS["amber"]},
             hovertemplate="layer %{x}: %{y:.3%}<extra></extra>",
         )
     )
-    layout = _layout("layer", "share of tokens")
-    layout["yaxis"] |= {"tickformat": ".2~%", "rangemode": "tozero"}
-    layout["xaxis"] |= {"type": "category"}
-    figure.update_layout(**layout)
+    axes = layout("layer", "share of tokens")
+    axes["yaxis"] |= {"tickformat": ".2~%", "rangemode": "tozero"}
+    axes["xaxis"] |= {"type": "category"}
+    figure.update_layout(**axes)
     return figure
-
-
-def _layout(across: str, up: str, *, height: int = 300) -> dict[str, Any]:
-    clear = "rgba(0,0,0,0)"
-    axis = {"gridcolor": _GRID_LINES, "zeroline": False, "linecolor": _GRID_LINES}
-    return {
-        "template": "none",
-        "height": height,
-        "margin": {"l": 58, "r": 16, "t": 12, "b": 56},
-        "paper_bgcolor": clear,
-        "plot_bgcolor": clear,
-        "font": {"size": 12, "color": GREY, "family": "system-ui, sans-serif"},
-        "showlegend": False,
-        "hoverlabel": {"bgcolor": "#22262e", "font": {"color": "#f2f3f5"}},
-        "xaxis": {**axis, "title": {"text": across, "standoff": 6}},
-        "yaxis": {**axis, "title": {"text": up, "standoff": 6}},
-    }

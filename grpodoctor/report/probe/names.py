@@ -1,65 +1,67 @@
-"""What the engines of a probe are called where there is little room."""
+"""Short display names of the engines of a probe."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from grpodoctor.probe.results.results import Cell, ProbeResult
+from grpodoctor.probe.results.results import ProbeResult
 
-_TELLING = ("dtype", "quantise", "quantization")
-"""Options that are named though all engines share them."""
-_SILENT = (
+_ALWAYS_SHOWN = ("dtype", "quantise", "quantization")
+"""Options that are shown even if all engines share them."""
+_NEVER_SHOWN = (
     "processes", "batch_tokens", "gpu_memory_utilization", "max_model_len", "max_num_seqs",
     "enforce_eager", "threads", "connections", "wait", "request_timeout",
 )  # fmt: skip
-"""Options that say how an engine is run and not what it computes."""
+"""Options that do not affect what an engine computes."""
 
 
 def short_names(result: ProbeResult) -> Mapping[str, str]:
-    """A name for each label: the engine, and what tells it from the others of its kind.
+    """A short name for each label: the engine, and the options in which it differs from others.
 
-    `vllm:model?dtype=bfloat16&seed=1&max_model_len=512` is `vllm bfloat16` where most engines have
-    that model, and every vLLM that seed. Two labels never share a name.
+    `vllm:model?dtype=bfloat16&seed=1&max_model_len=512` becomes `vllm bfloat16` if most engines
+    have that model, and every vLLM engine that seed. Two labels never share a name.
     """
-    labels = list(dict.fromkeys(name for cell in result.cells for name in _sides(cell)))
-    read = {label: _read(label) for label in labels}
-    models = Counter(model for _, model, _ in read.values())
-    shared = _shared(read.values())
+    sides = (side for cell in result.cells for side in (cell.sampler, cell.learner))
+    parsed = {label: _parse(label) for label in dict.fromkeys(sides)}
+    models = Counter(model for _, model, _ in parsed.values())
+    shared = _shared_options(parsed.values())
     names = {}
-    for label, (engine, model, options) in read.items():
-        told = [
-            each
-            for each in options
-            if each not in shared[engine] and each.partition("=")[0] not in _SILENT
+    for label, (engine, model, options) in parsed.items():
+        shown = [
+            option
+            for option in options
+            if option not in shared[engine] and _key(option) not in _NEVER_SHOWN
         ]
-        words = [engine, *([] if 2 * models[model] > len(read) else [model]), *told]
+        words = [engine, *([] if 2 * models[model] > len(parsed) else [model]), *shown]
         names[label] = " ".join(word.removeprefix("dtype=") for word in words if word)
     counts = Counter(names.values())
     return {label: name if counts[name] == 1 else label for label, name in names.items()}
 
 
-def _sides(cell: Cell) -> tuple[str, str]:
-    return cell.sampler, cell.learner
-
-
-def _read(label: str) -> tuple[str, str, tuple[str, ...]]:
+def _parse(label: str) -> tuple[str, str, tuple[str, ...]]:
     """Engine, model and options of a label such as `vllm:model?dtype=float32&seed=1`."""
     engine, _, rest = label.partition(":")
     model, _, options = rest.partition("?")
     return engine, model, tuple(options.split("&")) if options else ()
 
 
-def _shared(engines: Iterable[tuple[str, str, tuple[str, ...]]]) -> Mapping[str, frozenset[str]]:
-    """By engine the options that all its labels have; none where there is a single one."""
-    options: dict[str, list[frozenset[str]]] = defaultdict(list)
-    for engine, _, told in engines:
-        options[engine].append(frozenset(told))
+def _key(option: str) -> str:
+    return option.partition("=")[0]
+
+
+def _shared_options(
+    labels: Iterable[tuple[str, str, tuple[str, ...]]],
+) -> Mapping[str, frozenset[str]]:
+    """By engine, the options that all its labels have; none for an engine with one label."""
+    options_by_engine: dict[str, list[frozenset[str]]] = defaultdict(list)
+    for engine, _, options in labels:
+        options_by_engine[engine].append(frozenset(options))
     return {
         engine: frozenset(
-            each
-            for each in frozenset.intersection(*sets)
-            if len(sets) > 1 and each.partition("=")[0] not in _TELLING
+            option
+            for option in frozenset.intersection(*option_sets)
+            if len(option_sets) > 1 and _key(option) not in _ALWAYS_SHOWN
         )
-        for engine, sets in options.items()
+        for engine, option_sets in options_by_engine.items()
     }

@@ -12,7 +12,8 @@ from grpodoctor.probe import run
 from grpodoctor.probe.inputs.plan import plan_from_options
 from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.probe.results.results_json import read_result
-from grpodoctor.report.probe import text as probe_text
+from grpodoctor.report import text as terminal
+from grpodoctor.report.probe.view import view_of
 from tests.probe.attribution.in_process import PROBES, InProcess
 from tests.probes.models import dense, moe, texts, variant
 from tests.probes.test_transformers import tiny_mixture
@@ -71,7 +72,7 @@ def test_the_gap_before_and_after_stands_in_the_cell(probe: Probe, tmp_path: Pat
     assert replayed.kl_k3_after < 0.6 * replayed.kl_k3_before
     assert replayed.prob_diff_after < replayed.prob_diff_before
     assert read_result(tmp_path / "out" / "probe.json").cells[0].replayed == replayed
-    text = " ".join(probe_text.render(found).split())
+    text = " ".join(terminal.render(view_of(found)).split())
     assert "coverage 100.00%, agreement 100.00%)." in text
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.monitor.replay import replay
-from grpodoctor.report.run import html
+from grpodoctor.report import html
+from grpodoctor.report.run.view import view_of
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.records import StepRecord
@@ -275,4 +276,4 @@ def test_a_dump_that_is_gone_when_it_is_to_be_shown_costs_nothing_else(tmp_path:
     data = replay(tmp_path)
     for path in (tmp_path / "rollouts").iterdir():
         path.unlink()
-    assert "<h2>" in html.render(data)
+    assert "<h2>" in html.render(view_of(data))

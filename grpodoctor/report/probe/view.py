@@ -1,0 +1,390 @@
+"""The report of a probe, as a view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from grpodoctor.probe.recommended_settings import RecommendedSetting, recommended_settings
+from grpodoctor.probe.results.results import Cell, Comparison, NamedCause, ProbeResult
+from grpodoctor.probe.results.results_json import to_json
+from grpodoctor.report.probe.charts import cell_figures, figure_of, grid_figures
+from grpodoctor.report.probe.experts_view import churn, experts
+from grpodoctor.report.probe.names import short_names
+from grpodoctor.report.probe.phrases import (
+    CONTROL_MARKS,
+    diagnosis_line,
+    effect_rows,
+    engine_line,
+    explained_share,
+    facts_line,
+    figure_rows,
+    format_percent,
+    format_small,
+    pair,
+    reason_line,
+    settings_line,
+    standing,
+)
+from grpodoctor.report.probe.responses_view import response
+from grpodoctor.report.view import (
+    Block,
+    Bullets,
+    Card,
+    Charts,
+    Column,
+    Detail,
+    Halves,
+    Heading,
+    Inline,
+    Paragraph,
+    Remedy,
+    Section,
+    Setting,
+    Span,
+    Table,
+    Tone,
+    View,
+    code,
+)
+from grpodoctor.support.safe_text import plain
+
+_MAX_CHARTED_PAIRS = 6
+"""Pairs with charts of their own, those that differ most: a page must open at once."""
+_NAME_PIXELS, _CELL_PIXELS = 220, 110
+"""Width of a heat map: for the samplers' names, and for each learner."""
+_MAX_BRIEF_PAIRS = 3
+"""Up to this number of pairs, text and Markdown show all figures of each."""
+_MAX_BRIEF_DETAILS = 6
+_MAX_BRIEF_RESPONSES = 3
+_SMALLEST_BRIEF_EFFECT = 1e-4
+_MAX_LETTERS = 200
+_CONFIDENCE_TONES: dict[str, Tone] = {"proven": "critical", "likely": "warning", "possible": "info"}
+_CONTROL_TONES: dict[bool | None, Tone] = {True: "good", False: "critical", None: "warning"}
+
+_FIGURE_COLUMNS = (
+    ("mismatch/prob_diff_mean", Column("mean", numeric=True, unit="|Δp|")),
+    ("mismatch/prob_diff_max", Column("mean of max", numeric=True, unit="|Δp|")),
+    ("mismatch/prob_diff_max/worst_sequence", Column("largest", numeric=True, unit="|Δp|")),
+    ("mismatch/logprob_diff_mean", Column("mean", numeric=True, unit="|Δlogp|, nats")),
+    ("mismatch/kl_k3", Column("k3,", numeric=True, unit="nats")),
+)
+_BRIEF_COLUMNS = tuple(_FIGURE_COLUMNS[index] for index in (0, 1, 4))
+
+
+def view_of(result: ProbeResult, framework: str | None = None) -> View:
+    """Translate the results of a probe.
+
+    Args:
+        result: the results.
+        framework: framework whose settings are shown; None shows general advice only.
+
+    Raises:
+        ConfigError: if the framework is unknown.
+    """
+    settings = [
+        recommended_settings(result, cell, framework) if framework else () for cell in result.cells
+    ]
+    return View(
+        product="grpodoctor probe",
+        page_title="Do these engines agree?",
+        heading="Do these engines agree?",
+        facts=facts_line(result),
+        diagnosis=diagnosis_line(result),
+        warnings=result.notes,
+        blocks=tuple(_blocks(result, settings, framework)),
+        json=lambda: _json(result, settings if framework else None),
+    )
+
+
+_Settings = Sequence[tuple[RecommendedSetting, ...]]
+
+
+def _json(result: ProbeResult, settings: _Settings | None) -> dict[str, Any]:
+    """The result as `probe.json` holds it, plus the `settings` of each cell for a framework."""
+    data = to_json(result)
+    if settings is not None:
+        for cell, changes in zip(data["cells"], settings, strict=True):
+            cell["settings"] = [asdict(change) for change in changes]
+    return data
+
+
+def _blocks(result: ProbeResult, settings: _Settings, framework: str | None) -> Iterator[Block]:
+    names = short_names(result)
+    if len(result.cells) > 1:
+        yield Detail(lambda: [_overview(result, names)], (_brief_overview(result, names),))
+        yield Detail(lambda: _grid(result, names))
+    charted = _charted(result.cells)
+    for index, (cell, changes) in enumerate(zip(result.cells, settings, strict=True)):
+        remedies = tuple(_framework_setting(change, framework or "") for change in changes)
+        yield Section(
+            pair(cell, names),
+            tuple(_cell(cell, remedies, len(result.cells), has_charts=index in charted)),
+            anchor=_anchor(index),
+        )
+    if result.engines:
+        yield Section("Engines", (_engines(result, names),))
+
+
+def _anchor(index: int) -> str:
+    return f"cell-{index}"
+
+
+def _charted(cells: Sequence[Cell]) -> frozenset[int]:
+    def gap(index: int) -> float:
+        value = figure_of(cells[index], "mismatch/kl_k3")
+        return value if value is not None and math.isfinite(value) else -1.0
+
+    measured = [index for index, cell in enumerate(cells) if cell.comparison]
+    return frozenset(sorted(measured, key=gap, reverse=True)[:_MAX_CHARTED_PAIRS])
+
+
+def _badge(cell: Cell) -> Span:
+    word, tone = standing(cell)
+    return Span(word, "badge", tone)
+
+
+def _lengths(result: ProbeResult) -> tuple[Column, ...]:
+    """The column of response lengths, if there are several."""
+    several = len({cell.max_tokens for cell in result.cells}) > 1
+    return (Column("tokens", numeric=True),) if several else ()
+
+
+def _overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
+    lengths = _lengths(result)
+    rows: list[tuple[Inline, ...]] = []
+    for index, cell in enumerate(result.cells):
+        title = f"{names[cell.sampler]} → {names[cell.learner]}"
+        reason = plain(reason_line(cell), limit=_MAX_LETTERS)
+        rows.append(
+            (
+                _badge(cell),
+                (Span(title, link=_anchor(index)), Span(reason, "faint")),
+                *([str(cell.max_tokens)] if lengths else []),
+                *(format_small(figure_of(cell, metric)) for metric, _ in _FIGURE_COLUMNS),
+            )
+        )
+    head = (Column(""), Column("sampler → learner"), *lengths)
+    return Table((*head, *(column for _, column in _FIGURE_COLUMNS)), tuple(rows))
+
+
+def _brief_overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
+    """A table with a heading row for each sampler, so that it fits a terminal."""
+    lengths = _lengths(result)
+    figures = tuple(column for _, column in _BRIEF_COLUMNS)
+    columns = (Column("sampler → learner"), *lengths, *figures, Column(""), Column("cause"))
+    rows: list[tuple[Inline, ...]] = []
+    sampler = ""
+    for cell in result.cells:
+        if cell.sampler != sampler:
+            rows.append((Span(names[cell.sampler], "strong"), *[""] * (len(columns) - 1)))
+        sampler = cell.sampler
+        rows.append(
+            (
+                f"→ {names[cell.learner]}",
+                *([str(cell.max_tokens)] if lengths else []),
+                *(format_small(figure_of(cell, metric)) for metric, _ in _BRIEF_COLUMNS),
+                _badge(cell),
+                ", ".join(cause.cause for cause in cell.causes),
+            )
+        )
+    narrow = tuple(_narrow_line(cell, names) for cell in result.cells)
+    return Table(columns, tuple(rows), narrow)
+
+
+def _narrow_line(cell: Cell, names: Mapping[str, str]) -> Inline:
+    facts = [reason_line(cell)] if cell.causes else []
+    if cell.comparison:
+        facts.append(f"mean |Δp| {format_small(figure_of(cell, 'mismatch/prob_diff_mean'))}")
+    return _badge(cell), f"{pair(cell, names)}: {', '.join(facts)}".removesuffix(": ")
+
+
+def _grid(result: ProbeResult, names: Mapping[str, str]) -> Iterator[Block]:
+    figures = grid_figures(result.cells, names)
+    if not figures:
+        return
+    learners = {cell.learner for cell in result.cells}
+    blocks: list[Block] = [Charts(figures, _NAME_PIXELS + _CELL_PIXELS * len(learners))]
+    if sum(cell.comparison is not None for cell in result.cells) > _MAX_CHARTED_PAIRS:
+        text = f"Charts below: the {_MAX_CHARTED_PAIRS} pairs with the largest k3."
+        blocks.append(Paragraph(text, "faint"))
+    yield Section("Grid", tuple(blocks))
+
+
+def _cell(
+    cell: Cell, remedies: tuple[Remedy, ...], pairs: int, *, has_charts: bool
+) -> Iterator[Block]:
+    comparison = cell.comparison
+    if comparison is None:
+        text = plain(cell.told, limit=2000)
+        yield Paragraph((_badge(cell), text), "warning")
+        return
+    yield Paragraph((_badge(cell), cell.verdict), "lead")
+    yield from (_cause(cause) for cause in cell.causes)
+    repeated = {remedy for cause in cell.causes for remedy in cause.remedies}
+    if advice := tuple(remedy for remedy in cell.remedies if remedy not in repeated):
+        yield Bullets(advice, "advice")
+    yield from remedies
+    brief = pairs <= _MAX_BRIEF_PAIRS
+    yield Detail(
+        lambda: _full_measurements(cell, comparison, has_charts=has_charts),
+        tuple(_brief_measurements(cell, comparison)) if brief else tuple(_failed_controls(cell)),
+    )
+
+
+def _cause(cause: NamedCause) -> Card:
+    details = tuple(plain(detail, limit=_MAX_LETTERS) for detail in cause.details)
+    body: list[Block] = [Paragraph(cause.told)]
+    if details:
+        more = len(details) - _MAX_BRIEF_DETAILS
+        brief = (*details[:_MAX_BRIEF_DETAILS], *([f"and {more} more"] if more > 0 else []))
+        full = Bullets(tuple(code(detail) for detail in details))
+        body.append(Detail(lambda: [full], (Bullets(brief),)))
+    if cause.figures:
+        text = " · ".join(
+            f"{name.replace('_', ' ')} {format_small(value)}"
+            for name, value in cause.figures.items()
+        )
+        body.append(Detail(lambda: [Paragraph(text, "faint")]))
+    return Card(
+        tone=_CONFIDENCE_TONES[cause.confidence],
+        badge=cause.confidence,
+        code=cause.cause,
+        title=cause.title,
+        note=explained_share(cause),
+        body=tuple(body),
+        advice=(Bullets(cause.remedies, "advice"),) if cause.remedies else (),
+    )
+
+
+def _framework_setting(setting: RecommendedSetting, framework: str) -> Remedy:
+    lines = tuple(Setting(line) for line in setting.lines)
+    return Remedy(f"In {framework}: {setting.title}", lines)
+
+
+def _full_measurements(cell: Cell, comparison: Comparison, *, has_charts: bool) -> Iterator[Block]:
+    if cell.controls:
+        yield Heading("Controls")
+        rows = tuple(
+            (
+                Span(CONTROL_MARKS[control.passed], "badge", _CONTROL_TONES[control.passed]),
+                control.title,
+                control.told,
+            )
+            for control in cell.controls
+        )
+        yield Table((Column(""), Column("control"), Column("result")), rows)
+    if has_charts:
+        yield Charts(cell_figures(comparison))
+    yield Halves(
+        left=(Heading("Mismatch"), *_figures(comparison), *_worst_prompts(comparison)),
+        right=(
+            *_effects(comparison, 0.0),
+            *experts(comparison.experts, cell.replayed),
+            *experts(cell.churn, title="Experts: older checkpoint compared with this one"),
+        ),
+    )
+    if comparison.worst:
+        yield Heading("Responses with the largest mismatch")
+        yield from (response(worst) for worst in comparison.worst)
+
+
+def _brief_measurements(cell: Cell, comparison: Comparison) -> Iterator[Block]:
+    yield from _figures(comparison)
+    yield from _effects(comparison, _SMALLEST_BRIEF_EFFECT)
+    yield from (block for block in experts(comparison.experts, cell.replayed))
+    if cell.churn is not None:
+        yield churn(cell.churn)
+    if comparison.worst:
+        yield Heading("Responses with the largest mismatch")
+        yield from (response(worst) for worst in comparison.worst[:_MAX_BRIEF_RESPONSES])
+    yield from _controls(cell)
+
+
+def _controls(cell: Cell) -> Iterator[Block]:
+    for control in cell.controls:
+        mark = Span(CONTROL_MARKS[control.passed], "badge", _CONTROL_TONES[control.passed])
+        yield Paragraph((mark, f"control: {control.title}. {control.told}"))
+
+
+def _failed_controls(cell: Cell) -> Iterator[Block]:
+    shown = zip(cell.controls, _controls(cell), strict=True)
+    yield from (block for control, block in shown if control.passed is not True)
+
+
+def _figures(comparison: Comparison) -> Iterator[Block]:
+    counts = (
+        f"{comparison.prompts:,} prompts, {comparison.responses:,} responses, "
+        f"{comparison.tokens:,} tokens"
+    )
+    yield Paragraph(counts, "faint")
+    rows: list[tuple[Inline, ...]] = [
+        ((name, Span(f"({plain(where, limit=80)})", "faint")) if where else name, value, interval)
+        for name, value, interval, where in figure_rows(comparison)
+    ]
+    if comparison.entropy_z is not None:
+        name = "z-score of mean(log p + entropy); near 0 if sampled from the reported distribution"
+        rows.append((name, format_small(comparison.entropy_z), ""))
+    columns = (
+        Column("metric"),
+        Column("value", numeric=True),
+        Column("95 % interval by prompt", numeric=True),
+    )
+    yield Table(columns, tuple(rows))
+
+
+def _effects(comparison: Comparison, smallest: float) -> Iterator[Block]:
+    if not comparison.effects:
+        return
+    yield Heading("Effect on training at the usual caps")
+    rows = tuple(
+        (title, f"{format_percent(share)} of {over}", format_percent(lost))
+        for title, over, share, lost in effect_rows(comparison)
+        if not smallest or (math.isfinite(share) and share >= smallest)
+    )
+    if not rows:
+        yield Paragraph("No correction would act on more than one token in 10,000.")
+        return
+    columns = (
+        Column("correction or clip"),
+        Column("acts on", numeric=True),
+        Column("weight lost", numeric=True),
+    )
+    yield Table(columns, rows)
+
+
+def _worst_prompts(comparison: Comparison) -> Iterator[Block]:
+    if not comparison.worst_prompts:
+        return
+    yield Heading("Prompts with the largest mismatch")
+    columns = ("prompt", "responses", "mean |Δp|", "mean |Δlogp|", "largest |Δp|")
+    rows = tuple(
+        (
+            str(prompt.prompt),
+            str(prompt.responses),
+            format_small(prompt.prob_diff_mean),
+            format_small(prompt.logprob_diff_mean),
+            format_small(prompt.prob_diff_max),
+        )
+        for prompt in comparison.worst_prompts
+    )
+    yield Table(tuple(Column(title, numeric=True) for title in columns), rows)
+
+
+def _engines(result: ProbeResult, names: Mapping[str, str]) -> Detail:
+    rows = tuple(
+        (
+            (names.get(label, ""), code(label)),
+            engine_line(facts),
+            Span(plain(settings_line(facts), limit=400), "faint"),
+        )
+        for label, facts in result.engines.items()
+    )
+    brief = tuple(
+        Paragraph(f"{label}: {engine_line(facts)}", "faint")
+        for label, facts in result.engines.items()
+    )
+    full = Table((Column("engine"), Column("reported"), Column("settings")), rows)
+    return Detail(lambda: [full], brief)

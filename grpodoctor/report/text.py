@@ -1,0 +1,236 @@
+"""A report as text, for a terminal or a pipe."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+from rich import table as rich_table
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from grpodoctor.report.view import (
+    Block,
+    Bullets,
+    Card,
+    Codes,
+    Halves,
+    Heading,
+    Inline,
+    Paragraph,
+    Remedy,
+    Response,
+    Section,
+    Table,
+    Tone,
+    View,
+    brief_blocks,
+    spans,
+)
+from grpodoctor.support.safe_text import plain
+
+TONE_STYLES: dict[Tone, str] = {
+    "good": "green",
+    "info": "bold blue",
+    "warning": "bold yellow",
+    "critical": "bold red",
+}
+"""Terminal styles of tones and severities."""
+
+_MIN_WIDTH = 40
+_MIN_TABLE_WIDTH = 72
+"""Narrower terminals get a list instead of a wide table."""
+_TOKENS_BEFORE, _TOKENS_AFTER = 12, 7
+"""Tokens shown around the worst token of a response."""
+_MAX_TOKEN_LETTERS = 40
+
+_SPAN_STYLES = {"plain": "", "code": "", "strong": "bold", "faint": "dim", "unbroken": ""}
+_PARAGRAPH_STYLES = {"normal": "", "faint": "dim", "lead": "bold", "warning": "yellow"}
+_BULLETS = {"normal": ("-", ""), "advice": ("do:", "cyan"), "overview": ("", "")}
+
+
+def render(view: View, *, width: int = 80, color: bool = False) -> str:
+    """The report as text.
+
+    Args:
+        view: the report.
+        width: columns to wrap at; settings to copy are never wrapped.
+        color: whether to write terminal colors.
+    """
+    return _print(_TextRenderer(width, color=color).lines(view), width=width, color=color)
+
+
+def _print(parts: Iterator[RenderableType], *, width: int, color: bool) -> str:
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(width, _MIN_WIDTH),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+class _TextRenderer:
+    """Translates a view to rich renderables, one per line or table."""
+
+    def __init__(self, width: int, *, color: bool) -> None:
+        self._width = width
+        self._color = color
+        self._explained: set[str] = set()
+        """Ids of the remedies whose settings were printed already."""
+
+    def lines(self, view: View) -> Iterator[RenderableType]:
+        yield Text(plain(view.heading), style="bold", no_wrap=True)
+        yield Text(plain(view.diagnosis), style="bold")
+        yield Text(plain(view.facts), style="dim")
+        yield from (Text(plain(warning), style="yellow") for warning in view.warnings)
+        for block in brief_blocks(view.blocks):
+            yield ""
+            yield from self._block(block, 0)
+        yield ""
+        yield Text(plain(view.diagnosis), style="bold")
+
+    def _blocks(self, blocks: Sequence[Block], indent: int) -> Iterator[RenderableType]:
+        for block in brief_blocks(blocks):
+            yield from self._block(block, indent)
+
+    def _block(  # noqa: C901 - one case per kind of block
+        self, block: Block, indent: int
+    ) -> Iterator[RenderableType]:
+        match block:
+            case Paragraph():
+                yield _indented(_inline(block), indent)
+            case Bullets():
+                yield _indented(_bullets(block), indent)
+            case Codes():
+                yield _indented(Text(plain(", ".join(block.codes))), indent)
+            case Heading():
+                yield _indented(Text(plain(block.text), style="bold"), indent)
+            case Table():
+                yield from self._table(block, indent)
+            case Remedy():
+                yield from self._remedy(block, indent)
+            case Card():
+                yield from self._card(block, indent)
+            case Response():
+                yield from self._response(block, indent)
+            case Halves():
+                yield from self._blocks((*block.left, *block.right), indent)
+            case Section():
+                yield _indented(Text(plain(block.title), style="bold underline"), indent)
+                yield from self._blocks(block.blocks, indent + 2)
+            case _:  # charts
+                return
+
+    def _table(self, table: Table, indent: int) -> Iterator[RenderableType]:
+        if table.narrow and self._width < _MIN_TABLE_WIDTH:
+            yield from (_indented(_spans(line), indent) for line in table.narrow)
+            return
+        grid = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for column in table.columns:
+            grid.add_column(
+                plain(f"{column.title} {column.unit}"),
+                justify="right" if column.numeric else "left",
+                no_wrap=column.numeric or column.unbroken,
+                overflow="fold",
+            )
+        for row in table.rows:
+            grid.add_row(*(_spans(cell) for cell in row))
+        yield _indented(grid, indent)
+
+    def _remedy(self, remedy: Remedy, indent: int) -> Iterator[RenderableType]:
+        title = plain(remedy.title)
+        if remedy.id:
+            title = plain(f"remedy: {remedy.id} ({remedy.applicability}) {remedy.title}")
+        if remedy.id in self._explained:
+            yield _indented(Text(f"{title}, as above"), indent)
+            return
+        if remedy.id:
+            self._explained.add(remedy.id)
+        yield _indented(Text(title, style="" if remedy.id else "cyan"), indent)
+        if remedy.note:
+            yield _indented(Text(plain(remedy.note), style="dim"), indent + 2)
+        for setting in remedy.settings:
+            if setting.copyable:  # stays on one line
+                line = " " * (indent + 2) + plain(setting.text)
+                yield Text(line, style="cyan", no_wrap=True)
+            else:
+                yield _indented(Text(plain(setting.text), style="cyan"), indent + 2)
+
+    def _card(self, card: Card, indent: int) -> Iterator[RenderableType]:
+        head = Text.assemble(
+            (card.badge.upper(), TONE_STYLES[card.tone]),
+            "  ",
+            (plain(f"{card.code} {card.title}"), "bold"),
+        )
+        if card.note:
+            head.append(f"  {card.note}", style="dim")
+        yield _indented(head, indent)
+        yield from self._blocks((*card.body, *card.advice), indent + 2)
+        for reference in card.references:
+            yield _indented(Text(plain(f"see: {reference}"), style="dim"), indent + 2)
+
+    def _response(self, response: Response, indent: int) -> Iterator[RenderableType]:
+        title = plain(f"{response.title}: {response.facts}")
+        yield _indented(Text(title), indent)
+        if response.tokens:
+            yield _indented(self._tokens(response), indent + 2)
+
+    def _tokens(self, response: Response) -> Text:
+        at = next((place for place, token in enumerate(response.tokens) if token.worst), 0)
+        first, last = max(0, at - _TOKENS_BEFORE), at + _TOKENS_AFTER
+        line = Text()
+        for token in response.tokens[first : last + 1]:
+            # Spaces separate words; line breaks and tabs would break the report's own lines.
+            piece = plain(token.text, limit=_MAX_TOKEN_LETTERS, lines=True)
+            piece = piece.replace("\n", "↵").replace("\t", " ")
+            if token.worst:
+                line.append(piece if self._color else f"»{piece}«", "reverse")
+            else:
+                line.append(piece, "dim")
+        return line
+
+
+def _inline(paragraph: Paragraph) -> Text:
+    text = _spans(paragraph.text, badges_in_capitals=paragraph.style in {"lead", "warning"})
+    text.style = _PARAGRAPH_STYLES[paragraph.style]
+    return text
+
+
+def _spans(inline: Inline, *, badges_in_capitals: bool = False) -> Text:
+    text = Text()
+    for span in spans(inline):
+        if text.plain and not text.plain.endswith(" "):
+            text.append(" ")
+        words = plain(span.text)
+        if span.style == "badge":
+            style = TONE_STYLES[span.tone] if span.tone else ""
+            text.append(words.upper() if badges_in_capitals else words, style)
+            text.append("  ")
+        else:
+            text.append(words, _SPAN_STYLES[span.style])
+    text.rstrip()
+    return text
+
+
+def _bullets(bullets: Bullets) -> rich_table.Table:
+    marker, style = _BULLETS[bullets.style]
+    grid = rich_table.Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for item in bullets.items:
+        grid.add_row(Text(marker, style), Text.assemble(_spans(item), style=style))
+    return grid
+
+
+def _indented(renderable: RenderableType, columns: int) -> RenderableType:
+    return Padding(renderable, (0, 0, 0, columns)) if columns else renderable

@@ -1,0 +1,265 @@
+"""The view model: what a report shows, independent of the output format.
+
+`run`, `probe` and `preflight` each translate their results to a `View`; `text`, `markdown` and
+`html` each render any `View`. Text in a view may come from a model or a log: the renderers make
+it harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Tone = Literal["good", "info", "warning", "critical"]
+
+SpanStyle = Literal["plain", "code", "strong", "faint", "badge", "unbroken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of text with one style."""
+
+    text: str
+    style: SpanStyle = "plain"
+    tone: Tone | None = None
+    """Color of a badge."""
+    link: str = ""
+    """Anchor on the same page that the text links to."""
+
+
+Inline = str | Span | tuple[str | Span, ...]
+"""Text on one line; the spans of a tuple are separated by a space."""
+
+
+def spans(inline: Inline) -> tuple[Span, ...]:
+    """The text as a sequence of spans."""
+    parts = inline if isinstance(inline, tuple) else (inline,)
+    return tuple(Span(part) if isinstance(part, str) else part for part in parts)
+
+
+def code(text: str) -> Span:
+    """A code, a key or a metric name."""
+    return Span(text, "code")
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of text."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: Inline
+    style: Literal["normal", "faint", "lead", "warning"] = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of short texts."""
+
+    kind: ClassVar[str] = "bullets"
+    items: tuple[Inline, ...]
+    style: Literal["normal", "advice", "overview"] = "normal"
+    """`advice`: things to do; `overview`: links to the findings below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """A run of codes or keys, such as the rules without findings."""
+
+    kind: ClassVar[str] = "codes"
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The head of a table column."""
+
+    title: str
+    numeric: bool = False
+    unit: str = ""
+    """Printed after the title, never broken across lines."""
+    unbroken: bool = False
+    """Whether cells stay on one line on a terminal, such as names to copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; every row has one cell per column."""
+
+    kind: ClassVar[str] = "table"
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Inline, ...], ...]
+    narrow: tuple[Inline, ...] = ()
+    """One line per row for terminals that are too narrow for the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A line to copy into a configuration, or an instruction for a person."""
+
+    text: str
+    copyable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that the reader can make."""
+
+    kind: ClassVar[str] = "remedy"
+    title: str
+    settings: tuple[Setting, ...]
+    id: str = ""
+    """Id of the remedy; later occurrences of the same id are shortened in plain text."""
+    applicability: str = ""
+    note: str = ""
+    """Shown between the title and the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A finding, or a cause: a headline, the facts, and what to do."""
+
+    kind: ClassVar[str] = "card"
+    tone: Tone
+    badge: str
+    code: str
+    title: str
+    note: str = ""
+    """Shown after the title: since when, or how much it explains."""
+    body: tuple[Block, ...] = ()
+    advice: tuple[Block, ...] = ()
+    references: tuple[str, ...] = ()
+    """Papers and issues."""
+    anchor: str = ""
+    resolved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a response."""
+
+    text: str
+    heat: float = 0.0
+    """How strongly it is marked, from 0 to 1."""
+    title: str = ""
+    worst: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One response, either as text or token by token."""
+
+    kind: ClassVar[str] = "response"
+    title: str
+    facts: str
+    reason: str = ""
+    prompt: str = ""
+    text: str = ""
+    tokens: tuple[Token, ...] = ()
+    cut_before: bool = False
+    """Whether tokens before the first one are left out."""
+    cut_after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """Interactive charts; only HTML has them."""
+
+    kind: ClassVar[str] = "charts"
+    figures: Sequence[tuple[str, Figure]]
+    """Caption and figure of each."""
+    min_width: int = 0
+    """Pixels that each chart needs; 0 puts as many next to each other as the page allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading inside a section."""
+
+    kind: ClassVar[str] = "heading"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Two columns on a wide page, one after the other elsewhere."""
+
+    kind: ClassVar[str] = "halves"
+    left: tuple[Block, ...]
+    right: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Content with a full form for HTML and a brief form for text and Markdown."""
+
+    full: Callable[[], Iterable[Block]]
+    """Called only for HTML: drawing charts and reading responses takes time."""
+    brief: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report under its own heading."""
+
+    kind: ClassVar[str] = "section"
+    title: str
+    blocks: tuple[Block, ...]
+    anchor: str = ""
+
+
+Block = (
+    Paragraph
+    | Bullets
+    | Codes
+    | Table
+    | Remedy
+    | Card
+    | Response
+    | Charts
+    | Heading
+    | Halves
+    | Detail
+    | Section
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A whole report."""
+
+    product: str
+    """`grpodoctor`, `grpodoctor probe` or `grpodoctor preflight`."""
+    page_title: str
+    """Title of the browser window, and of the Markdown document."""
+    heading: str
+    facts: str
+    """What was examined, on one line."""
+    diagnosis: str
+    """The result, on one line."""
+    warnings: tuple[str, ...]
+    """What the reader has to know about the data: damaged lines, prompts left out."""
+    blocks: tuple[Block, ...]
+    json: Callable[[], dict[str, Any]]
+    """The same report for programs."""
+
+
+def full_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks with every `Detail` replaced by its full form."""
+    return [
+        block
+        for outer in blocks
+        for block in (full_blocks(outer.full()) if isinstance(outer, Detail) else [outer])
+    ]
+
+
+def brief_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks with every `Detail` replaced by its brief form."""
+    return [
+        block
+        for outer in blocks
+        for block in (brief_blocks(outer.brief) if isinstance(outer, Detail) else [outer])
+    ]
