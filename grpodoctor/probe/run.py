@@ -21,18 +21,18 @@ from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.comparison.experts import compare_experts
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.controls.expert_replay import (
+    has_experts,
     replay_job,
     replayed_of,
-    tells_experts,
 )
 from grpodoctor.probe.controls.run_controls import (
     SampledRollouts,
     Weights,
     repeat_of,
+    reported_processing,
     self_scoring_of,
     stale_of,
     stale_spec,
-    told_under,
 )
 from grpodoctor.probe.engines.commands import check_start, model_of
 from grpodoctor.probe.engines.engine_facts import EngineFacts
@@ -48,7 +48,7 @@ from grpodoctor.probe.inputs.prompts import Prompt, read_prompts, shown
 from grpodoctor.probe.inputs.prompts_builtin import builtin_prompts, has_chat_template
 from grpodoctor.probe.probe_state import Measured, Pair, ProbeState
 from grpodoctor.probe.results.results import ProbeResult
-from grpodoctor.probe.results.token_text import with_pieces
+from grpodoctor.probe.results.token_text import with_token_texts
 from grpodoctor.probe.severity import measured_verdict
 
 _CONTROL_RESPONSES = 256
@@ -210,7 +210,7 @@ class _Run:
         facts = self._facts(sampler)
         rescored: JobResult = EngineError(_RECORD)
         if not sampler.is_record:
-            own = ScoreJob(rollouts=outcome, processing=told_under(draw.sampling, facts))
+            own = ScoreJob(rollouts=outcome, processing=reported_processing(draw.sampling, facts))
             (rescored,) = self.runner.attempt(sampler, [own])
         part = self.runner.part_of(outcome, _CONTROL_RESPONSES)
         for pair in pairs:
@@ -257,7 +257,7 @@ class _Run:
     def _is_replayed(self, pair: Pair) -> bool:
         """Whether the learner is to score with the sampler's experts too."""
         asked = pair.learner.kind.can_replay and "experts" in self._wants(pair.learner)
-        return asked and tells_experts(_sampled(pair).part)
+        return asked and has_experts(_sampled(pair).part)
 
     def _replay_all(self, pairs: Sequence[Pair], outcomes: Sequence[JobResult | None]) -> None:
         """Say what the sampler's experts have made of the gap; no pair fails for want of it."""
@@ -302,7 +302,7 @@ class _Run:
         rollouts, facts = _sampled(pair), self._facts(pair.learner)
         prompts, seed = shown(self._prompts(pair)), self.plan.sampling.seed
         found = compare(rollouts.path, scored, prompts=prompts, seed=seed)
-        found = with_pieces(found, (pair.learner.model, pair.sampler.model))
+        found = with_token_texts(found, (pair.learner.model, pair.sampler.model))
         part = self.runner.part_of(scored, _CONTROL_RESPONSES)
         again = EngineError(_RECORD) if pair.learner.is_record else backwards
         controls = (

@@ -1,4 +1,4 @@
-"""How bad a cell of a probe is, on the scale that `--fail-on` speaks of."""
+"""The severity of a pair of engines, on the scale of `--fail-on`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 
 HARM = EngineMismatch.harm
-"""Mean |Δp| from which training was seen to suffer."""
+"""Mean |Δp| from which training was observed to suffer."""
 
 NEGLIGIBLE = 1e-4
-"""Mean |Δp|: a quarter of what rounding to bfloat16 makes of two sound engines (docs/probe.md)."""
-OF_NUMBERS = frozenset(
+"""Mean |Δp|: a quarter of the gap of two healthy engines in bfloat16 (docs/probe.md)."""
+NUMERICAL_CAUSES = frozenset(
     {
         *("attention-kernel", "batch-variance", "kv-cache", "long-context-drift"),
         *("parallel-layout", "precision", "quantisation", "router-flips"),
     }
 )
-"""Causes that do harm by the size of their gap alone. The others are faults however small it is:
-stale weights that differ little today are stale all the same."""
+"""Causes whose harm depends only on the size of the gap. All other causes are faults at any size:
+stale weights with a small difference are still stale."""
 
 
 def severity_of(cell: Cell) -> Severity:
-    """How bad a cell is.
+    """The severity of a cell.
 
-    `critical`: training was seen to suffer from such a gap, or there are log-probabilities that are
-    no numbers. `warning`: it is larger than two sound engines show, a cause was found, or
-    a control failed. `info`: there is a known difference whose effect was not measured, or one of
-    computing that has next to none.
+    `critical`: training was observed to suffer from such a gap, or some log-probabilities are not
+    finite. `warning`: the gap is larger than that of two healthy engines, a cause was found, or a
+    control failed. `info`: a known difference has an unknown effect, or a numerical difference has
+    a negligible effect.
     """
     if cell.comparison is None:
         return "none"
@@ -42,7 +42,8 @@ def severity_of(cell: Cell) -> Severity:
     failed = any(control.passed is False for control in cell.controls)
     mean = figure(cell.comparison, "mismatch/prob_diff_mean")
     found = any(
-        cause.confidence != "possible" and (mean >= NEGLIGIBLE or cause.cause not in OF_NUMBERS)
+        cause.confidence != "possible"
+        and (mean >= NEGLIGIBLE or cause.cause not in NUMERICAL_CAUSES)
         for cause in cell.causes
     )
     if failed or found or mean > ORDINARY:
@@ -56,19 +57,19 @@ def _is_harmful(comparison: Comparison) -> bool:
 
 
 def figure(comparison: Comparison, metric: str) -> float:
-    """A reading as a number; 0 where it is absent, does not apply, or is no number."""
+    """A reading as a number; 0 if it is absent, not applicable or not a number."""
     reading = comparison.readings.get(metric)
     value = None if reading is None else scalar(reading)
     return value if value is not None and value == value else 0.0
 
 
 def measured_verdict(comparison: Comparison) -> str:
-    """What there is to say of a gap that nobody has looked into."""
-    return without_numbers(comparison) + _of_the_others(comparison)
+    """The verdict on a gap without attribution."""
+    return without_numbers(comparison) + _gap_sentence(comparison)
 
 
 def without_numbers(comparison: Comparison) -> str:
-    """A sentence about tokens that take part in no figure, with a space behind it; or nothing."""
+    """A sentence about tokens without finite values and a space; empty if there are none."""
     reading = comparison.readings.get("mismatch/nonfinite")
     if not isinstance(reading, Rate) or not reading.hits:
         return ""
@@ -79,19 +80,19 @@ def without_numbers(comparison: Comparison) -> str:
         for prompt, sample, token in comparison.unmeasured[:1]
     )
     return (
-        f"{reading.hits:,} of {reading.count:,} tokens have no finite log-probability on one side "
-        f"or both{first}. Of the others: "
+        f"{reading.hits:,} of {reading.count:,} tokens lack a finite log-probability on one or "
+        f"both sides{first}. For the other tokens: "
     )
 
 
-def _of_the_others(comparison: Comparison) -> str:
+def _gap_sentence(comparison: Comparison) -> str:
     if not isinstance(comparison.readings.get("mismatch/prob_diff_mean"), Mean):
-        return "There is nothing to compare."
+        return "Nothing to compare."
     mean = figure(comparison, "mismatch/prob_diff_mean")
     largest = figure(comparison, "mismatch/prob_diff_max/worst_sequence")
     if not largest:
-        return "The engines agree: every log-probability is the same to the bit."
-    told = f"mean |Δp| is {mean:.2g}, the largest {largest:.2g}"
+        return "The engines agree: all log-probabilities are bit-identical."
+    numbers = f"mean |Δp| is {mean:.2g}, the largest {largest:.2g}"
     if mean > ORDINARY:
-        return f"The engines differ by more than two sound ones do: {told}."
-    return f"The engines differ by no more than two sound ones may: {told}."
+        return f"The engines differ by more than two healthy engines: {numbers}."
+    return f"The engines differ by no more than two healthy engines: {numbers}."

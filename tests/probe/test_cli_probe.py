@@ -44,7 +44,7 @@ def launches(output: Path) -> int:
 def test_engines_that_agree(tmp_path: Path) -> None:
     done = pair(spec(), spec(), tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "every log-probability is the same to the bit" in " ".join(done.stdout.split())
+    assert "all log-probabilities are bit-identical" in " ".join(done.stdout.split())
     assert "<html" in (tmp_path / "out" / "probe.html").read_text()
     (cell,) = read_result(tmp_path / "out" / "probe.json").cells
     outcomes = {control.name: control.passed for control in cell.controls}
@@ -61,7 +61,7 @@ def test_engines_that_differ_and_how_bad_it_must_be(tmp_path: Path) -> None:
     (cell,) = json.loads(done.stdout)["cells"]
     (weights,) = cell["settings"]
     assert "algorithm.rollout_correction.rollout_is_threshold=2" in weights["lines"]
-    assert "differ by more than two sound ones do" in cell["verdict"]
+    assert "differ by more than two healthy engines" in cell["verdict"]
     before = launches(tmp_path / "out")
     again = pair(spec(), far, tmp_path / "out", "--fail-on", "critical")
     assert again.returncode == 0

@@ -12,7 +12,7 @@ from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.controls.controls import not_made, weights_control
 from grpodoctor.probe.results.results import Cell, NamedCause
-from grpodoctor.probe.severity import OF_NUMBERS, measured_verdict, severity_of
+from grpodoctor.probe.severity import NUMERICAL_CAUSES, measured_verdict, severity_of
 from tests.probe.pairs import random_responses, write
 
 
@@ -27,10 +27,10 @@ def cell(folder: Path, gap: float, spoilt: float | None = None) -> Cell:
 @pytest.mark.parametrize(
     ("gap", "severity", "verdict"),
     [
-        (0.0, "none", "same to the bit"),
-        (0.002, "none", "no more than two sound ones"),
-        (0.015, "warning", "by more than two sound ones"),
-        (0.2, "critical", "by more than two sound ones"),
+        (0.0, "none", "bit-identical"),
+        (0.002, "none", "no more than two healthy engines"),
+        (0.015, "warning", "by more than two healthy engines"),
+        (0.2, "critical", "by more than two healthy engines"),
     ],
 )
 def test_the_gap_alone(tmp_path: Path, gap: float, severity: str, verdict: str) -> None:
@@ -46,7 +46,7 @@ def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: flo
     assert severity_of(found) == "critical"
     assert found.comparison is not None
     told = measured_verdict(found.comparison)
-    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens have no finite")
+    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lack a finite")
     assert "(the first: prompt 0, sample 3, token 0). Of the others: The engines agree" in told
 
 
@@ -83,4 +83,4 @@ def test_a_cause_of_next_to_no_gap(tmp_path: Path, cause: str, gap: float, sever
 
 
 def test_causes_that_are_judged_by_their_gap_exist() -> None:
-    assert {each.id for each in all_causes()} > OF_NUMBERS
+    assert {each.id for each in all_causes()} > NUMERICAL_CAUSES

@@ -1,4 +1,4 @@
-"""The gap by position and by probability, in bins fine enough for a picture."""
+"""The gap by position and by probability, in bins fine enough for a chart."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from grpodoctor.probe.comparison.pair import ShardPair
 from grpodoctor.probe.results.results import Bin
 
 POSITION_EDGES = (0.0, *sorted({float(round(2 ** (half / 2))) for half in range(49)}))
-"""Two bins an octave, up to 2^24 tokens."""
+"""Two bins per octave, up to 2^24 tokens."""
 
 _TAIL = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 PROBABILITY_EDGES = (
     0.0,
     *_TAIL,
     *(step / 20 for step in range(1, 20)),
-    *(1 - each for each in reversed(_TAIL[1:])),
+    *(1 - edge for edge in reversed(_TAIL[1:])),
     1.0,
 )
-"""Of the sampler's probability: a decade each at both ends, a twentieth each between."""
+"""Bins of the sampler's probability: decades at both ends, twentieths in between."""
 
 
 class BinTally:
     """Counts, sums and maxima of the tokens in fixed bins.
 
     Args:
-        edges: ascending borders; what lies beyond the last counts for the last bin.
+        edges: ascending borders; values beyond the last border count in the last bin.
     """
 
     def __init__(self, edges: tuple[float, ...]) -> None:
@@ -38,7 +38,7 @@ class BinTally:
         self._largest = np.zeros(bins)
 
     def add(self, keys_N: NDArray[np.number], pair: ShardPair) -> None:
-        """Take tokens by the number that says which bin they belong to."""
+        """Add tokens, each with the number that determines its bin."""
         bins = len(self._tokens)
         cells_N = np.searchsorted(self._edges[1:-1], keys_N, side="right")
         self._tokens += np.bincount(cells_N, minlength=bins)
@@ -47,7 +47,7 @@ class BinTally:
         np.maximum.at(self._largest, cells_N, pair.prob_diff_N)
 
     def bins(self) -> tuple[Bin, ...]:
-        """Those that have tokens, in order."""
+        """The bins with tokens, in order."""
         return tuple(
             Bin(
                 float(self._edges[at]),

@@ -1,9 +1,9 @@
-"""Bootstrap intervals around the figures, resampled by prompt, in one pass.
+"""Bootstrap intervals of the figures, resampled by prompt, in one pass.
 
-Responses to one prompt are alike, so that prompts are what is drawn anew. In place of drawing with
-replacement every prompt gets, in every replicate, a Poisson weight with mean 1 (Chamandy et al.
-2012, Estimating Uncertainty for Massive Data Streams): it needs neither the number of prompts
-beforehand nor any of them again.
+Responses to one prompt are alike, so prompts are resampled. Instead of drawing with replacement,
+each prompt gets a Poisson weight with mean 1 in each replicate (Chamandy et al. 2012, Estimating
+Uncertainty for Massive Data Streams). This needs neither the number of prompts in advance nor a
+second pass.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from grpodoctor.probe.comparison.pair import ShardPair
 
 REPLICATES = 400
 FEWEST_PROMPTS = 5
-"""An interval from fewer is too narrow to be shown."""
+"""Intervals from fewer prompts are too narrow to be shown."""
 
 _AT_ONCE = 512
-"""Prompts whose weights are held at a time: an engine of one's own may write any shard."""
+"""Prompts whose weights are in memory at a time: a user's engine may write shards of any size."""
 
 LARGEST_LOG_WEIGHT = 300.0
-"""Log-weights are cut off here in sums of weights and of squares, which must stay finite."""
+"""Upper bound on log-weights in sums of weights and squares, which must stay finite."""
 
 _MEANS = {
     **{name: ("responses", name) for name in PER_RESPONSE},
@@ -36,18 +36,18 @@ _MEANS = {
     "kl_k3": ("tokens", "k3"),
     "chi2": ("tokens", "chi2"),
     "far_rate": ("tokens", "far"),
-    "nll_gap": ("told", "surprise"),
+    "nll_gap": ("with_entropy", "surprise"),
 }
-"""Figures that are a sum over a count."""
+"""Figures that are a sum divided by a count."""
 FIGURES = (*_MEANS, "kl_k1", "ess", "pearson")
-"""What intervals are given for, without `mismatch/`; `nll_gap` where the learner has entropies."""
+"""Figures with intervals, without `mismatch/`; `nll_gap` needs the learner's entropies."""
 
 
 class Bootstrap:
-    """Replicates of the sums that the figures are made of.
+    """Replicates of the sums behind the figures.
 
     Args:
-        seed: of the resampling.
+        seed: seed of the resampling.
     """
 
     def __init__(self, seed: int) -> None:
@@ -55,11 +55,11 @@ class Bootstrap:
         self._sums: dict[str, NDArray[np.float64]] = {}
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard's prompts, each with its weight in every replicate."""
+        """Add a shard's prompts with their weight in each replicate."""
         prompts, of_row = np.unique(pair.sampled.prompt_B, return_inverse=True)
         per_prompt = {}
         for name, values, rows in _terms(pair):
-            # Only whole numbers and finite sums: an overflow is the readings' to tell.
+            # Finite values only: the readings report an overflow.
             finite = np.where(np.isfinite(values), values, 0.0)
             per_prompt[name] = np.bincount(of_row[rows], finite, len(prompts))
         replicates = np.arange(REPLICATES)[:, None]
@@ -71,14 +71,14 @@ class Bootstrap:
                 sums += weights_RP @ values_P[part]
 
     def intervals(self, prompts: int) -> dict[str, tuple[float, float]]:
-        """The interval of 95 % for each of `FIGURES`: quantiles of the replicates.
+        """The 95 % interval of each of `FIGURES`: quantiles of the replicates.
 
-        Those of 2.5 and 97.5 % are too narrow for few prompts. They are moved outwards to where a
-        mean's interval by Student's t would lie (Hesterberg 2015, What Teachers Should Know About
-        the Bootstrap: expanded percentiles).
+        The 2.5 and 97.5 % quantiles are too narrow for few prompts. They are widened like a mean's
+        interval by Student's t (Hesterberg 2015, What Teachers Should Know About the Bootstrap:
+        expanded percentiles).
 
         Args:
-            prompts: how many were taken, two or more.
+            prompts: number of prompts, two or more.
         """
         found = {}
         outer = stdtrit(prompts - 1, 0.025) * math.sqrt(prompts / (prompts - 1))
@@ -111,7 +111,7 @@ class Bootstrap:
 
 
 def _terms(pair: ShardPair) -> list[tuple[str, NDArray[np.float64], Integers]]:
-    """Name, values and the responses they belong to, of all that is summed by prompt."""
+    """Name, values and responses of each quantity that is summed by prompt."""
     tokens, rows_N = pair.tokens, pair.tokens.rows_N
     log_ratio_N = tokens.log_ratio_N
     weights_N = np.exp(np.minimum(log_ratio_N, LARGEST_LOG_WEIGHT))
@@ -138,10 +138,10 @@ def _terms(pair: ShardPair) -> list[tuple[str, NDArray[np.float64], Integers]]:
 
 
 def _surprises(pair: ShardPair) -> list[tuple[str, NDArray[np.float64], Integers]]:
-    """-log p minus entropy in the learner, where it tells of entropies."""
+    """-log p minus entropy in the learner, if it reports entropies."""
     if pair.scored.entropy_N is None:
         return []
     terms_N = -pair.scored.logprobs_N.astype(np.float64) - pair.scored.entropy_N
     finite_N = np.isfinite(terms_N)
     terms_N, rows_N = terms_N[finite_N], pair.sampled.rows_N[finite_N]
-    return [("told", np.ones(len(terms_N)), rows_N), ("surprise", terms_N, rows_N)]
+    return [("with_entropy", np.ones(len(terms_N)), rows_N), ("surprise", terms_N, rows_N)]

@@ -1,8 +1,8 @@
-"""Two engines on the same tokens: one pass over their shards, in bounded memory.
+"""Compare two engines on the same tokens: one pass over their shards, in bounded memory.
 
-Every figure is that of all tokens or of all responses together, not a mean of the shards' figures:
-sums are exact and merge, so that it does not matter how many shards there are or how large they
-are. The definitions are those of `grpodoctor.measure.mismatch`, and its code computes them.
+Each figure covers all tokens or all responses; it is not a mean of per-shard figures. Sums are
+exact and merge, so the number and size of shards do not matter. `grpodoctor.measure.mismatch`
+defines and computes the figures.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _NLL_GAP = "mismatch/nll_gap"
 def compare(
     sampled: Path, scored: Path, *, prompts: Sequence[str] | None = None, seed: int = 0
 ) -> Comparison:
-    """Compare what two engines say of the same tokens.
+    """Compare two engines' log-probabilities of the same tokens.
 
     Args:
-        sampled: folder of shards with the responses and their log-probabilities in the sampler.
-        scored: folder of shards with the learner's log-probabilities of the same tokens.
-        prompts: the prompts' texts, to show beside the worst responses.
-        seed: of the bootstrap and of the choice of tokens for the scatter.
+        sampled: folder of the sampler's shards: responses and their log-probabilities.
+        scored: folder of the learner's shards: log-probabilities of the same tokens.
+        prompts: texts of the prompts, shown with the worst responses.
+        seed: seed of the bootstrap and of the tokens in the scatter plot.
 
     Raises:
-        EngineError: if a shard is missing, damaged or of other tokens, or there is no response.
+        EngineError: if a shard is missing, damaged or has other tokens, or there are no responses.
     """
     return compare_shards(read_pairs(sampled, scored), str(sampled), prompts=prompts, seed=seed)
 
@@ -55,31 +55,31 @@ def compare_shards(
     prompts: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Comparison:
-    """`compare` of shards that are at hand.
+    """Like `compare`, for shards in memory.
 
     Args:
-        pairs: the sampler's shard and the learner's of the same tokens, each read once.
-        where: they come from, for an error.
+        pairs: the sampler's and the learner's shard of the same tokens; each is read once.
+        where: origin of the shards, for error messages.
         prompts: as for `compare`.
         seed: as for `compare`.
 
     Raises:
-        EngineError: if there is no response.
+        EngineError: if there are no responses.
     """
     tally = _Tally(seed)
     for sampled, scored in pairs:
         tally.add(ShardPair.of(sampled, scored))
     if not tally.tokens:
         raise EngineError(
-            "there is nothing to compare: no response has a token",
+            "nothing to compare: all responses are empty",
             where=where,
-            remedy="look at the sampler's log, and give prompts that it answers",
+            remedy="check the sampler's log and give prompts that it answers",
         )
     return tally.comparison(prompts)
 
 
 class _Tally:
-    """All that is kept of the shards that have gone by."""
+    """Sums over the shards read so far."""
 
     def __init__(self, seed: int) -> None:
         self.tokens = 0
@@ -96,7 +96,7 @@ class _Tally:
         self._surprise = {"sampled": _Surprise(), "scored": _Surprise()}
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard of both."""
+        """Add a pair of shards."""
         self.tokens += len(pair.finite_N)
         self._responses += len(pair.sampled.prompt_B)
         self._readings = merge_all(self._readings, pair_readings(pair.tokens, pair.sequence_ids))
@@ -114,20 +114,21 @@ class _Tally:
             self._sketches[name] = self._sketches[name].merge(Quantiles.of(figures))
         self._by_position.add(pair.tokens.position_N, pair)
         self._by_probability.add(pair.tokens.sampler_N, pair)
-        for each in (self._worst, self._prompts, self._scatter, self._bootstrap, self._effects):
-            each.add(pair)
+        tallies = (self._worst, self._prompts, self._scatter, self._bootstrap, self._effects)
+        for tally in tallies:
+            tally.add(pair)
 
     def comparison(self, prompts: Sequence[str] | None) -> Comparison:
-        """What there is to say at the end."""
+        """The comparison over all shards."""
         readings = dict(self._readings)
         if self._moments is not None:
             readings |= self._moments.readings()
         learner = self._surprise["scored"]
-        if learner.told and learner.mean.count:
+        if learner.has_entropy and learner.mean.count:
             mean = learner.mean
             readings[_NLL_GAP] = Mean(-mean.total, mean.count, mean.nonfinite)
         experts = self._experts.finish()
-        # The sampler's own claim is the one in question; without its entropy the learner stands in.
+        # The test concerns the sampler's reported values; without its entropy, use the learner's.
         claim = self._surprise["sampled"]
         return Comparison(
             prompts=self._prompts.prompts,
@@ -142,7 +143,7 @@ class _Tally:
             scatter=self._scatter.found(),
             effects=self._effects.shares(),
             experts=experts.comparison,
-            entropy_z=(claim if claim.told else learner).z,
+            entropy_z=(claim if claim.has_entropy else learner).z,
             quantiles=_quantiles(self._sketches),
             unmeasured=self._unmeasured.found,
         )
@@ -154,7 +155,7 @@ class _Tally:
         for figure, (low, high) in self._bootstrap.intervals(self._prompts.prompts).items():
             reading = readings.get(f"mismatch/{figure}")
             value = None if reading is None else scalar(reading)
-            # What was never seen is never drawn either: "0 to 0" would claim what nobody knows.
+            # A bootstrap cannot draw an event that never occurred: "0 to 0" would claim too much.
             unseen = isinstance(reading, Rate) and not reading.hits
             if value is not None and not unseen:
                 found[f"mismatch/{figure}"] = Interval(value, low, high)
@@ -170,22 +171,22 @@ def _quantiles(sketches: Mapping[str, Quantiles]) -> dict[str, dict[str, float]]
 
 
 class _Surprise:
-    """log p + entropy of the tokens that were drawn, in one engine that tells of both.
+    """log p + entropy of the sampled tokens in one engine that reports both.
 
-    Where the tokens come from the very distribution that the log-probabilities and the entropy are
-    of, each has the mean zero given what stands before it. The sum is then a martingale, and
-    divided by the root of its squares normal with variance 1, however alike the responses are.
+    If the tokens come from the distribution of the log-probabilities and the entropy, each term has
+    mean zero given the preceding tokens. The sum is then a martingale; divided by the root of its
+    sum of squares it is standard normal, even if responses are alike.
     """
 
     def __init__(self) -> None:
-        self.told = True
+        self.has_entropy = True
         self.mean = Mean.of(np.empty(0))
         self._squares = 0.0
 
     def add(self, shard: Shard) -> None:
-        """Take a shard; one without entropy ends it."""
+        """Add a shard; a shard without entropy makes the test unavailable."""
         if shard.entropy_N is None:
-            self.told = False
+            self.has_entropy = False
             return
         terms_N: NDArray[np.float64] = shard.logprobs_N.astype(np.float64) + shard.entropy_N
         self.mean = self.mean.merge(Mean.of(terms_N))
@@ -194,7 +195,7 @@ class _Surprise:
 
     @property
     def z(self) -> float | None:
-        """The sum over its standard error; None if not told, 0 if every token was certain."""
-        if not self.told or not self.mean.count:
+        """The sum over its standard error; None without entropy, 0 if all tokens were certain."""
+        if not self.has_entropy or not self.mean.count:
             return None
         return float(self.mean.total) / math.sqrt(self._squares) if self._squares else 0.0

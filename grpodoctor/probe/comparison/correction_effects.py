@@ -1,9 +1,9 @@
-"""What the usual corrections and clips would do to these tokens in training.
+"""The effect of the usual corrections and clips on these tokens in training.
 
-With w the learner's over the sampler's probability of a token, a correction cuts off or drops what
-is too far from 1. Here is how many tokens or responses each would act on, and which share of the
-weights would be lost by it. The formulas are those of `grpodoctor recipe`, section corrections
-and losses, at the settings that papers and frameworks use; a test holds both together.
+With w the ratio of the learner's to the sampler's probability of a token, a correction truncates or
+masks weights that are far from 1. This module counts the tokens or responses that each correction
+affects and the share of the weights that it removes. The formulas are those of `grpodoctor recipe`,
+families corrections and losses, with the settings of papers and frameworks; a test compares them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class Effect:
     """Kind and bounds, such as `tis_token/2`: the key in `Comparison.effects`."""
     title: str
     over: Literal["tokens", "responses"]
-    """What it acts on."""
-    judged: Literal["token", "product", "geometric", "prob_diff"]
-    """The weight of a token, of a response as a product or as a geometric mean; or |Δp|."""
+    """The unit that it acts on."""
+    quantity: Literal["token", "product", "geometric", "prob_diff"]
+    """The bounded quantity: a token's weight, a response's weight as product or geometric mean, or
+    |Δp|."""
     act: Literal["truncate", "mask", "clip"]
-    """Weights above the bound become the bound; what is out of bounds is dropped; or a gradient
-    stops on one side, which side depending on the sign of the advantage."""
+    """`truncate`: weights above the bound become the bound. `mask`: values out of bounds are
+    dropped. `clip`: the gradient stops on the side given by the sign of the advantage."""
     high: float
     low: float = 0.0
     source: str = ""
@@ -71,36 +72,36 @@ BY_NAME: Mapping[str, Effect] = {effect.name: effect for effect in EFFECTS}
 
 
 class EffectTally:
-    """Counts what each of `EFFECTS` acts on."""
+    """Counts the tokens or responses that each of `EFFECTS` affects."""
 
     def __init__(self) -> None:
         self._counts = {effect.name: np.zeros(5) for effect in EFFECTS}
-        """Judged, below, above, sum of the weights, sum of what is left of them."""
+        """Count, below, above, sum of the weights, sum of the remaining weights."""
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard's finite tokens."""
+        """Add a shard's finite tokens."""
         starts, sizes = pair.tokens.starts, _sizes(pair)
         log_N = pair.tokens.log_ratio_N
         sums = np.add.reduceat(log_N, starts)
-        judged: dict[str, Values] = {
+        quantities: dict[str, Values] = {
             "token": _weights(log_N),
             "product": _weights(sums),
             "geometric": _weights(sums / sizes),
             "prob_diff": pair.prob_diff_N,
         }
-        per_response = np.add.reduceat(judged["token"], starts)
+        per_response = np.add.reduceat(quantities["token"], starts)
         for effect in EFFECTS:
-            values = judged[effect.judged]
-            # A geometric mean says whether a response is used; its tokens keep their own weights.
-            weights = per_response if effect.judged == "geometric" else values
+            values = quantities[effect.quantity]
+            # A geometric mean decides whether a response is used; tokens keep their own weights.
+            weights = per_response if effect.quantity == "geometric" else values
             self._counts[effect.name] += _counted(effect, values, weights)
 
     def shares(self) -> dict[str, float]:
-        """`Comparison.effects`: by name the share acted on.
+        """`Comparison.effects`: the affected share by name.
 
-        Where the correction has weights, `<name>/lost` is the share of their sum that goes; a clip
-        with two bounds is told by `<name>/low` and `<name>/high` too. Which half of a clip's share
-        loses its gradient depends on the signs of the advantages.
+        For a correction with weights, `<name>/lost` is the removed share of their sum. For a clip
+        with two bounds, `<name>/low` and `<name>/high` give the shares per side. The signs of the
+        advantages decide which part of a clip's share loses its gradient.
         """
         shares: dict[str, float] = {}
         for name, (count, below, above, before, after) in self._counts.items():
@@ -109,7 +110,7 @@ class EffectTally:
             effect = BY_NAME[name]
             shares[name] = float((below + above) / count)
             if effect.act != "clip":
-                # Of long responses that the learner thinks impossible no weight is left at all.
+                # The weights of long responses that are impossible for the learner underflow to 0.
                 if before:
                     shares[f"{name}/lost"] = max(0.0, float(1 - after / before))
             elif effect.low:
@@ -128,10 +129,10 @@ def _weights(log_weights: Values) -> Values:
 
 def _counted(effect: Effect, values: Values, weights: Values) -> Values:
     below, above = values < effect.low, values > effect.high
-    left: Callable[[], Values] = {
+    remaining: Callable[[], Values] = {
         "truncate": lambda: np.minimum(weights, effect.high),
         "mask": lambda: np.where(below | above, 0.0, weights),
         "clip": lambda: weights,
     }[effect.act]
-    sums = (float(each.sum()) for each in (weights, left()))
+    sums = (float(array.sum()) for array in (weights, remaining()))
     return np.array([len(values), below.sum(), above.sum(), *sums])

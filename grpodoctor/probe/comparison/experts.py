@@ -1,7 +1,7 @@
-"""Which experts the tokens went to, in two engines or in two checkpoints.
+"""Compare the routing of tokens to experts between two engines or two checkpoints.
 
-A token counts where both sides tell of its experts in every layer that either tells of at all. A
-flip is another set of experts in a layer, whatever their order.
+A token counts if both sides report its experts in every layer with any report. A flip is a
+different set of experts in a layer, regardless of order.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from grpodoctor.vocabulary.values import (
 Between = Literal["engine", "update"]
 
 MARGIN_EDGES = (0.0, *(float(f"{10 ** (third / 3):.3g}") for third in range(-9, 7)))
-"""Of the router's margin in logits, three bins a decade; a larger one counts for the last."""
+"""Bins of the router margin in logits, three per decade; larger margins count in the last bin."""
 
 _GAP_EDGES = np.logspace(-12, 3, 601)
-"""Of |Δlogp|, forty bins a decade: Spearman's correlation from ranks within 6 % of each other."""
+"""Bins of |Δlogp|, forty per decade: Spearman's correlation treats values within 6 % as ties."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertFindings:
-    """A comparison of experts and the canonical readings of it."""
+    """A comparison of experts and its canonical readings."""
 
     comparison: ExpertComparison | None
-    """None where no token has its experts told on both sides."""
+    """None if no token has known experts on both sides."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
-    """`experts/churn_*`, `experts/tokens_with_any_flip` and, where told, `experts/router_margin`;
-    empty for models without experts and engines that do not tell."""
+    """`experts/churn_*`, `experts/tokens_with_any_flip` and, if available, `experts/router_margin`;
+    empty for models without experts and engines that do not report them."""
 
 
 def compare_experts(before: Path, after: Path, *, between: Between = "update") -> ExpertFindings:
-    """How routing differs between two folders of scores of the same tokens.
+    """Compare the routing in two folders of scores of the same tokens.
 
-    With `between="update"` the folders are those of two checkpoints in one engine: the churn is
-    that of the optimizer steps between them, as in the GSPO paper's figure (about a tenth of the
-    experts after each). Memory does not grow with the number of responses.
+    With `between="update"`, the folders belong to two checkpoints in one engine: the churn is due
+    to the optimizer steps between them, as in the GSPO paper's figure (about a tenth of the experts
+    after each step). Memory does not grow with the number of responses.
 
     Args:
-        before: scores with `experts`, of the sampler or of the older checkpoint.
-        after: of the learner or of the newer checkpoint.
-        between: what stands between the two.
+        before: scores with `experts` from the sampler or the older checkpoint.
+        after: scores from the learner or the newer checkpoint.
+        between: whether the two sides are engines or checkpoints.
 
     Raises:
-        EngineError: if a shard is missing or damaged, or the two are not of the same tokens.
+        EngineError: if a shard is missing or damaged, or the two have different tokens.
     """
     tally = ExpertTally(between)
     for left, right in read_pairs(before, after):
@@ -69,10 +69,10 @@ def compare_experts(before: Path, after: Path, *, between: Between = "update") -
 
 
 class ExpertTally:
-    """All that is kept of the routing of shards that have gone by.
+    """Sums over the routing of the shards read so far.
 
     Args:
-        between: what stands between the two sides.
+        between: whether the two sides are engines or checkpoints.
     """
 
     def __init__(self, between: Between = "engine") -> None:
@@ -87,16 +87,16 @@ class ExpertTally:
         self._margins = np.zeros((2, len(MARGIN_EDGES) - 1), np.int64)
 
     def add(self, before: Shard, after: Shard) -> None:
-        """Take a shard of both sides."""
+        """Add a shard of both sides."""
         self._asked += len(before.response_ids_N)
         first, second = before.experts_NLK, after.experts_NLK
         if first is None or second is None or not first.shape[2]:
             return
         if first.shape != second.shape:
-            told = (
-                f"{each.shape[1]} layers with {each.shape[2]} experts" for each in (first, second)
+            shapes = (
+                f"{side.shape[1]} layers with {side.shape[2]} experts" for side in (first, second)
             )
-            self._why_not = f"the two sides tell of {' and of '.join(told)}"
+            self._why_not = f"the two sides report {' and '.join(shapes)}"
             return
         self._any = True
         margin_NL = (
@@ -144,14 +144,14 @@ class ExpertTally:
             self._margins[row] += np.bincount(bins[chosen], minlength=self._margins.shape[1])
 
     def finish(self) -> ExpertFindings:
-        """What there is to say at the end."""
+        """The comparison over all shards."""
         if self._why_not:
             why = NotApplicable(self._why_not)
             return ExpertFindings(None, {f"experts/churn_{self._between}": why})
         if not self._any:
             return ExpertFindings(None)
         if not self._known:
-            why = NotApplicable("no token has its experts told on both sides")
+            why = NotApplicable("no token has known experts on both sides")
             return ExpertFindings(None, {f"experts/churn_{self._between}": why})
         return ExpertFindings(self._comparison(), self._readings)
 
@@ -186,17 +186,17 @@ class ExpertTally:
 
 @dataclass(frozen=True, slots=True)
 class _Routing:
-    """The tokens of a shard whose experts both sides tell, in the layers that are told of."""
+    """The tokens of a shard with known experts on both sides, in the reported layers."""
 
     layers: list[int]
     slots: int
-    """Experts a token."""
+    """Experts per token."""
     lost_NL: NDArray[np.int64]
-    """Experts of the first side that are not among the second's."""
+    """Number of the first side's experts that the second side does not use."""
     gap_N: NDArray[np.float64]
     """|Δlogp|."""
     margin_NL: NDArray[np.float32] | None
-    """The second side's, or the first's where only that tells."""
+    """The second side's margin, or the first's if the second reports none."""
 
     @classmethod
     def of(
@@ -217,7 +217,7 @@ class _Routing:
 
 
 class _Layer:
-    """What is kept of one layer."""
+    """Sums over the tokens of one layer."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -226,7 +226,7 @@ class _Layer:
         self._margins = {True: Quantiles(), False: Quantiles()}
 
     def add(self, lost_N: NDArray[np.int64], margin_N: NDArray[np.float32] | None) -> None:
-        """Take a shard's tokens."""
+        """Add a shard's tokens."""
         flipped_N = lost_N > 0
         self.tokens += lost_N.size
         self.flipped += int(flipped_N.sum())
@@ -237,7 +237,7 @@ class _Layer:
                 self._margins[kind] = sketch.merge(new)
 
     def flips(self, layer: int) -> LayerFlips:
-        """What there is to say at the end."""
+        """The comparison over all shards."""
         return LayerFlips(
             layer,
             1 - self._lost / (self.tokens * self._slots),
@@ -248,15 +248,15 @@ class _Layer:
 
 
 def rank_correlation(joint: NDArray[np.integer]) -> float | None:
-    """Spearman's correlation of two numbers from how often each pair of their bins occurs.
+    """Spearman's correlation of two binned quantities.
 
-    Equal bins are ties and get the mean of their ranks.
+    Values in the same bin are ties and get the mean of their ranks.
 
     Args:
-        joint: counts, one number's bins ascending along each axis.
+        joint: counts by bin, ascending along each axis.
 
     Returns:
-        None where either number has no more than one bin.
+        None if one quantity has only one bin.
     """
     total = joint.sum()
     ranks = []

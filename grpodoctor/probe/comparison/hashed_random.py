@@ -1,7 +1,7 @@
-"""Randomness that belongs to a number and not to the order in which it is met.
+"""Random numbers that depend on an index, not on the order of calls.
 
-A choice among tokens and the weight of a prompt in a bootstrap are hashes of the seed and of the
-token's or prompt's number, so that shards may be of any size and nothing need be remembered.
+The selection of tokens and a prompt's bootstrap weight are hashes of the seed and of the token's or
+prompt's number. They are therefore independent of shard sizes and need no state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _UNIT = 2.0**-53
 _POISSON = np.cumsum([np.exp(-1.0) / np.prod(np.arange(1, k + 1)) for k in range(18)])
-"""Distribution function of a Poisson variable with mean 1; the rest is below 1e-16."""
+"""Distribution function of a Poisson variable with mean 1; the tail is below 1e-16."""
 
 
 def uniform(seed: int, *numbers: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -29,7 +29,7 @@ def poisson(seed: int, *numbers: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014); arithmetic modulo 2^64."""
+    """The finalizer of splitmix64 (Steele, Lea and Flood 2014); arithmetic modulo 2^64."""
     state = state + _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""One shard of the sampler beside the learner's scores of it: what every tally takes."""
+"""A shard of the sampler with the learner's scores of the same tokens."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ShardPair:
     sampled: Shard
     scored: Shard
     tokens: TokenPairs
-    """Those that are finite on both sides; `rows_N` counts the shard's responses."""
+    """Tokens that are finite on both sides; `rows_N` numbers the shard's responses."""
 
     @classmethod
     def of(cls, sampled: Shard, scored: Shard) -> Self:
-        """Put two shards of the same tokens side by side."""
+        """Combine two shards of the same tokens."""
         tokens = TokenPairs.select(
             sampled.rows_N, sampled.positions_N, scored.logprobs_N, sampled.logprobs_N
         )
@@ -38,7 +38,7 @@ class ShardPair:
 
     @cached_property
     def rows(self) -> Integers:
-        """The responses that have such tokens; what is told of responses is in their order."""
+        """The responses with finite tokens; per-response figures have this order."""
         return self.tokens.rows_N[self.tokens.starts]
 
     @cached_property
@@ -53,7 +53,7 @@ class ShardPair:
 
     @cached_property
     def figures(self) -> dict[str, NDArray[np.float64]]:
-        """Mean and maximum per response, one for each of `rows`."""
+        """Mean and maximum per response, in the order of `rows`."""
         return self.tokens.per_response()
 
     @property

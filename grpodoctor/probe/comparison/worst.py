@@ -1,4 +1,4 @@
-"""The worst responses, the worst prompts, and a choice of tokens for a picture; all bounded."""
+"""The worst responses, the worst prompts and the tokens of the scatter plot, in bounded number."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ WORST_PROMPTS = 20
 SCATTER_TOKENS = 4000
 UNMEASURED_TOKENS = 10
 _PROMPT_LETTERS = 240
-"""Shown of a prompt's end, which is what the response answers."""
+"""Characters shown from the end of a prompt."""
 
 
 class WorstResponses:
-    """The responses with the largest |Δp| of a token, of those that differ at all."""
+    """The responses with the largest |Δp| of a token."""
 
     def __init__(self) -> None:
         self._kept: list[WorstResponse] = []
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard's."""
+        """Add a shard."""
         largest = pair.figures["prob_diff_max"]
         for index in np.argsort(-largest, kind="stable")[:WORST_RESPONSES].tolist():
             if not largest[index] > 0:
                 return
             if len(self._kept) < WORST_RESPONSES or largest[index] > self._kept[-1].prob_diff_max:
-                self._kept = sorted([*self._kept, _worst(pair, index)], key=_gravest)
+                self._kept = sorted([*self._kept, _worst(pair, index)], key=_largest_first)
                 del self._kept[WORST_RESPONSES:]
 
     def found(self, prompts: Sequence[str] | None) -> tuple[WorstResponse, ...]:
-        """Worst first, with the ends of their prompts where these are told."""
-        return tuple(_with_prompt(each, prompts) for each in self._kept)
+        """The worst responses, worst first, with the ends of their prompts if given."""
+        return tuple(_with_prompt(response, prompts) for response in self._kept)
 
 
-def _gravest(response: WorstResponse) -> tuple[float, int, int]:
+def _largest_first(response: WorstResponse) -> tuple[float, int, int]:
     return -response.prob_diff_max, response.prompt, response.sample
 
 
@@ -75,21 +75,21 @@ class Unmeasured:
         self.found: tuple[tuple[int, int, int], ...] = ()
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard's."""
+        """Add a shard."""
         places = np.flatnonzero(~pair.finite_N)[: UNMEASURED_TOKENS - len(self.found)]
         if not len(places):
             return
         rows, sampled = pair.sampled.rows_N[places], pair.sampled
         columns = (sampled.prompt_B[rows], sampled.sample_B[rows], sampled.positions_N[places])
-        told = (tuple(each) for each in np.stack(columns, axis=1).tolist())
-        self.found = (*self.found, *told)
+        tokens = (tuple(token) for token in np.stack(columns, axis=1).tolist())
+        self.found = (*self.found, *tokens)
 
 
 class PromptGaps:
-    """The prompts with the largest mean |Δp|, and how many prompts there were.
+    """The prompts with the largest mean |Δp|, and the number of prompts.
 
-    The responses to a prompt stand together in the shards, as the contract has it; one whose
-    responses come back later counts as another.
+    The contract requires that responses to a prompt are adjacent; a prompt that recurs later counts
+    again.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class PromptGaps:
         self._kept: list[PromptGap] = []
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard's; the last prompt stays open for the next shard."""
+        """Add a shard; its last prompt may continue in the next shard."""
         prompt_R = pair.sampled.prompt_B[pair.rows]
         starts = np.flatnonzero(np.diff(prompt_R, prepend=prompt_R[:1] - 1))
         counts = np.diff(starts, append=len(prompt_R)).tolist()
@@ -116,7 +116,7 @@ class PromptGaps:
 
     def _take(self, gap: PromptGap) -> None:
         if self._open is not None and self._open.prompt == gap.prompt:
-            self._open = _together(self._open, gap)
+            self._open = _merged(self._open, gap)
             return
         self._close()
         self.prompts += 1
@@ -124,20 +124,20 @@ class PromptGaps:
 
     def _close(self) -> None:
         if self._open is not None:
-            self._kept = sorted([*self._kept, self._open], key=_widest)[:WORST_PROMPTS]
+            self._kept = sorted([*self._kept, self._open], key=_largest_gap_first)[:WORST_PROMPTS]
             self._open = None
 
     def found(self) -> tuple[PromptGap, ...]:
-        """Worst first."""
+        """The worst prompts, worst first."""
         self._close()
         return tuple(self._kept)
 
 
-def _widest(gap: PromptGap) -> tuple[float, int]:
+def _largest_gap_first(gap: PromptGap) -> tuple[float, int]:
     return -gap.prob_diff_mean, gap.prompt
 
 
-def _together(one: PromptGap, other: PromptGap) -> PromptGap:
+def _merged(one: PromptGap, other: PromptGap) -> PromptGap:
     count = one.responses + other.responses
     share = other.responses / count
     return PromptGap(
@@ -150,10 +150,10 @@ def _together(one: PromptGap, other: PromptGap) -> PromptGap:
 
 
 class Scatter:
-    """So many tokens, each as likely to be chosen: those with the smallest random numbers.
+    """A uniform random selection of tokens: those with the smallest random numbers.
 
     Args:
-        seed: of the choice.
+        seed: seed of the selection.
     """
 
     def __init__(self, seed: int) -> None:
@@ -163,7 +163,7 @@ class Scatter:
         self._points = np.empty((0, 2))
 
     def add(self, pair: ShardPair) -> None:
-        """Take a shard's."""
+        """Add a shard."""
         numbers_N = np.flatnonzero(pair.finite_N) + self._seen
         self._seen += len(pair.finite_N)
         keys = np.append(self._keys, uniform(self._seed, numbers_N))
@@ -172,7 +172,7 @@ class Scatter:
         self._keys, self._points = keys[chosen], points[chosen]
 
     def found(self) -> tuple[tuple[float, float], ...]:
-        """(sampler's, learner's) log-probability of each."""
+        """(sampler's, learner's) log-probability of each selected token."""
         return tuple((sampler, learner) for sampler, learner in self._points.tolist())
 
 

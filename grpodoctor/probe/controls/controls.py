@@ -1,6 +1,7 @@
-"""Measurements whose outcome is known beforehand: whether the instrument can be believed.
+"""Measurements with a known result, which show whether the probe can be trusted.
 
-Each makes one `Control`. What could not be measured is no failure: `not_made` says why.
+Each function returns one `Control`. A control that cannot be measured has not failed: `not_made`
+gives the reason.
 """
 
 from __future__ import annotations
@@ -15,146 +16,146 @@ from grpodoctor.vocabulary.values import scalar
 TITLES: dict[ControlName, str] = {
     "self_scoring": "The sampler scores its own tokens",
     "repeat": "The same engine twice",
-    "stale_weights": "A learner that is wrong on purpose",
-    "same_weights": "Both engines hold the same weights",
+    "stale_weights": "A learner with wrong weights",
+    "same_weights": "Both engines have the same weights",
 }
 
 _MEAN, _MAX = "mismatch/prob_diff_mean", "mismatch/prob_diff_max"
 
 TOLERANCE = 2e-3
-"""Mean |Δp| that an engine may show against itself: decoding and prefilling in 16 bits are the same
-to the bit in vLLM, differ by 1.3e-4 in SGLang and by 5e-4 to 1e-3 where kernels differ."""
+"""Tolerated mean |Δp| of an engine against itself: decoding and prefilling in 16 bits are
+bit-identical in vLLM, differ by 1.3e-4 in SGLang and by 5e-4 to 1e-3 with different kernels."""
 TOLERANCE_FLOAT32 = 1e-4
-"""The same in float32, where a thousand times less was seen."""
+"""The same in float32, where a thousandth of it was observed."""
 ORDINARY = 4e-3
-"""Mean |Δp| that two sound engines show at most; two checkpoints differ by more."""
+"""Largest mean |Δp| of two healthy engines; two checkpoints differ by more."""
 _STANDS_OUT = 2.0
-"""Times the pair's gap that must be exceeded where there are too few prompts for intervals."""
+"""Smallest ratio to the pair's gap if there are too few prompts for intervals."""
 _NAMED = 5
-"""Tensors that a sentence names."""
+"""Number of tensors that a sentence names."""
 
 
 def not_made(name: ControlName, why: str) -> Control:
-    """A control that could not be made.
+    """A control that could not be measured.
 
     Args:
-        name: which.
-        why: a clause.
+        name: the control.
+        why: the reason, a clause.
     """
-    return Control(name, TITLES[name], None, f"Not made: {why}.")
+    return Control(name, TITLES[name], None, f"Not measured: {why}.")
 
 
 def self_scoring_control(sampled: Path, rescored: Path, *, dtype: str = "bfloat16") -> Control:
-    """The sampler's log-probabilities while it sampled against those of its own scoring.
+    """Compare the log-probabilities that the sampler reported while sampling with its own scores.
 
-    Decoding and prefilling are the same function of the same weights. Where they differ, the cause
-    is within the sampler: its cache, its kernels, or log-probabilities that are taken of other
-    logits on either way.
+    Decoding and prefilling are the same function of the same weights. If they differ, the cause is
+    inside the sampler: its cache, its kernels, or log-probabilities of different logits.
 
     Args:
         sampled: the sampler's shards.
-        rescored: the same engine's scores of them, under the processing that `sampled` is told in.
-        dtype: in which the engine computes, which decides what is tolerated.
+        rescored: the same engine's scores of them, under the processing of `sampled`.
+        dtype: the engine's precision, which determines the tolerance.
 
     Raises:
         EngineError: as `compare`.
     """
-    told = "While sampling and when scoring its own tokens the sampler"
-    return _itself("self_scoring", compare(sampled, rescored), told, dtype)
+    subject = "Between sampling and scoring its own tokens, the sampler"
+    return _against_itself("self_scoring", compare(sampled, rescored), subject, dtype)
 
 
 def repeat_control(scored: Path, scored_backwards: Path, *, dtype: str = "bfloat16") -> Control:
-    """One engine's scores against its own of the same tokens among other neighbours.
+    """Compare an engine's scores with its own scores of the same tokens in another batch order.
 
-    What differs here is the noise of the instrument: arithmetic that depends on the batch.
+    The difference is the noise of the measurement: arithmetic that depends on the batch.
 
     Args:
         scored: scores in the order given.
         scored_backwards: the same engine's in the opposite order.
-        dtype: in which the engine computes.
+        dtype: the engine's precision.
 
     Raises:
         EngineError: as `compare`.
     """
-    told = "Scoring the same tokens twice, in another order, the learner"
-    return _itself("repeat", compare(scored, scored_backwards), told, dtype)
+    subject = "Between two scorings of the same tokens in different orders, the learner"
+    return _against_itself("repeat", compare(scored, scored_backwards), subject, dtype)
 
 
-def _itself(name: ControlName, found: Comparison, who: str, dtype: str) -> Control:
+def _against_itself(name: ControlName, found: Comparison, subject: str, dtype: str) -> Control:
     mean, largest = _figure(found, _MEAN), _figure(found, f"{_MAX}/worst_sequence")
     figures = {"prob_diff_mean": mean, "prob_diff_largest": largest}
     if mean != mean:
         return not_made(name, "no token has a finite log-probability on both sides")
     tolerated = TOLERANCE_FLOAT32 if dtype == "float32" else TOLERANCE
     if not largest:
-        return Control(name, TITLES[name], True, f"{who} gives exactly the same numbers.", figures)
-    told = (
-        f"{who} differs from itself by {mean:.2g} in the probability of a token on average and by "
-        f"{largest:.2g} at most; {tolerated:.0e} is tolerated in {dtype}."
+        summary = f"{subject} gives exactly the same log-probabilities."
+        return Control(name, TITLES[name], True, summary, figures)
+    summary = (
+        f"{subject} differs from itself by a mean |Δp| of {mean:.2g} and a maximum of "
+        f"{largest:.2g}; the tolerated mean in {dtype} is {tolerated:.0e}."
     )
-    return Control(name, TITLES[name], mean <= tolerated, told, figures)
+    return Control(name, TITLES[name], mean <= tolerated, summary, figures)
 
 
 def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
-    """A learner whose weights are wrong on purpose must differ by more than the pair does.
+    """A learner with wrong weights must differ by more than the pair.
 
-    It stands out if its interval of the mean |Δp| lies above the pair's. Where the pair itself is
-    as far apart as two checkpoints are, there is nothing left to stand out from. Where the wrong
-    learner is the nearer one, the sampler may hold its weights.
+    It passes if its interval of the mean |Δp| is above the pair's. If the pair itself differs as
+    much as two checkpoints, the control cannot decide. If the wrong learner is closer, the sampler
+    may use its weights.
 
     Args:
-        pair: what was measured of these tokens.
-        stale: the same tokens with the wrong learner.
-        what: the wrong learner, such as `a checkpoint with 2 % of noise on its weights`.
+        pair: the comparison of the pair on these tokens.
+        stale: the comparison with the wrong learner on the same tokens.
+        what: description of its weights, such as `its own weights plus 5% noise`.
     """
     own, wrong = _figure(pair, _MEAN), _figure(stale, _MEAN)
     figures = {"prob_diff_mean": own, "stale_prob_diff_mean": wrong}
     if own != own or wrong != wrong:
-        return not_made("stale_weights", "there are no finite log-probabilities to compare")
+        return not_made("stale_weights", "no finite log-probabilities to compare")
     ours, theirs = pair.intervals.get(_MEAN), stale.intervals.get(_MEAN)
-    numbers = f"{_spoken(wrong, theirs)} against the pair's {_spoken(own, ours)} on the same tokens"
+    numbers = f"{_spoken(wrong, theirs)}, the pair's {_spoken(own, ours)} on the same tokens"
     if ours is not None and theirs is not None:
         out, nearer = theirs.low > ours.high, theirs.high < ours.low
     else:
         out, nearer = wrong > _STANDS_OUT * own, own > _STANDS_OUT * wrong
     title = TITLES["stale_weights"]
     if out:
-        told = f"The learner made of {what} is flagged: its mean |Δp| is {numbers}."
-        return Control("stale_weights", title, True, told, figures)
+        summary = f"The learner with {what} is flagged: its mean |Δp| is {numbers}."
+        return Control("stale_weights", title, True, summary, figures)
     if nearer:
-        told = (
-            f"The learner made of {what} is nearer to the sampler than the learner itself: its "
-            f"mean |Δp| is {numbers}. The sampler may hold such weights."
+        summary = (
+            f"The learner with {what} is closer to the sampler than the learner itself: its mean "
+            f"|Δp| is {numbers}. The sampler may use such weights."
         )
-        return Control("stale_weights", title, None, told, figures)
+        return Control("stale_weights", title, None, summary, figures)
     if own > ORDINARY:
-        told = (
-            f"The pair's own gap is so large that the learner made of {what} cannot stand out: its "
-            f"mean |Δp| is {numbers}."
+        summary = (
+            f"The pair's own gap is too large to distinguish the learner with {what}: its mean "
+            f"|Δp| is {numbers}."
         )
-        return Control("stale_weights", title, None, told, figures)
-    told = f"The learner made of {what} was not flagged: its mean |Δp| is {numbers}."
-    return Control("stale_weights", title, False, told, figures)
+        return Control("stale_weights", title, None, summary, figures)
+    summary = f"The learner with {what} was not flagged: its mean |Δp| is {numbers}."
+    return Control("stale_weights", title, False, summary, figures)
 
 
 def weights_control(differing: Sequence[str] | None, tensors: int) -> Control:
-    """Whether the two engines were given the same weights, by checksum.
+    """Compare the checksums of both engines' weights.
 
     Args:
-        differing: names of tensors that differ or that only one side has; None if not known.
-        tensors: how many there are in all.
+        differing: names of tensors that differ or that only one side has; None if unknown.
+        tensors: total number of tensors.
     """
     name: ControlName = "same_weights"
     if differing is None or not tensors:
-        return not_made(name, "the checksums of one side's weights are not known")
+        return not_made(name, "the checksums of one side's weights are unknown")
     figures = {"tensors": float(tensors), "differing": float(len(differing))}
     if not differing:
-        told = f"All {tensors} tensors are the same on both sides, by checksum."
-        return Control(name, TITLES[name], True, told, figures)
+        summary = f"All {tensors} tensors have the same checksums on both sides."
+        return Control(name, TITLES[name], True, summary, figures)
     named = ", ".join(differing[:_NAMED])
     more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
-    told = f"{len(differing)} of {tensors} tensors differ by checksum: {named}{more}."
-    return Control(name, TITLES[name], False, told, figures)
+    summary = f"{len(differing)} of {tensors} tensors differ by checksum: {named}{more}."
+    return Control(name, TITLES[name], False, summary, figures)
 
 
 def _figure(comparison: Comparison, metric: str) -> float:

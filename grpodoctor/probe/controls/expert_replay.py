@@ -1,4 +1,4 @@
-"""The learner forced to the sampler's experts: does it obey, and what is left of the gap?"""
+"""Routing replay in the learner: whether it uses the sampler's experts, and the remaining gap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpodoctor.vocabulary.values import scalar
 
 
 def replay_job(rollouts: Path, processing: Processing, *, own_prompts: bool = False) -> ScoreJob:
-    """Score responses with the experts that they tell of."""
+    """A job that scores responses with their recorded experts."""
     return ScoreJob(
         rollouts=rollouts,
         processing=processing,
@@ -23,26 +23,26 @@ def replay_job(rollouts: Path, processing: Processing, *, own_prompts: bool = Fa
     )
 
 
-def tells_experts(rollouts: Path) -> bool:
-    """Whether the sampler of some shards has told of experts.
+def has_experts(rollouts: Path) -> bool:
+    """Whether the sampler recorded experts.
 
     Raises:
-        EngineError: if its first shard is damaged.
+        EngineError: if the first shard is damaged.
     """
     first = shard_paths(rollouts)[:1]
     return any(read_shard(path).experts_NLK is not None for path in first)
 
 
 def replayed_of(part: Path, free: Path, held: Path) -> Replayed | None:
-    """What a replay has come to.
+    """The gap with and without expert replay.
 
     Args:
         part: responses of the sampler, with experts.
-        free: the learner's scores of them with its own routing.
-        held: those with the sampler's.
+        free: the learner's scores with its own routing.
+        held: the learner's scores with the sampler's routing.
 
     Returns:
-        None where no token has its experts told on both sides.
+        None if no token has known experts on both sides.
 
     Raises:
         EngineError: as `compare`.

@@ -1,4 +1,4 @@
-"""The controls of a probe: which engines they need, and what is made of their answers."""
+"""Run the controls of a probe and evaluate their results."""
 
 from __future__ import annotations
 
@@ -30,77 +30,77 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Control
 
 NOISE = 0.05
-"""On every weight matrix, relative. Less is drowned by the rounding of a model in 16 bits, and more
-is no likeness of a checkpoint that is some updates old."""
+"""Relative noise on each weight matrix. Less is hidden by the rounding of a 16-bit model; more does
+not resemble a checkpoint that is a few updates old."""
 _OTHER_WEIGHTS = ("weights", "weights_only", "sync", "sync_reset_cache", "sync_stock")
 _ROUTERS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True)
 class SampledRollouts:
-    """What one sampler has drawn at one length."""
+    """The responses of one sampler at one length."""
 
     sampling: Sampling
     path: Path
     part: Path
-    """The first shards of it, which controls look at."""
+    """The first shards, which the controls use."""
     facts: EngineFacts
-    """Of the sampler."""
+    """Facts of the sampler."""
     rescored: JobResult
-    """The sampler's own scores of it."""
+    """The sampler's scores of its own responses."""
 
     def largest_id(self) -> int:
-        """Of all tokens."""
+        """The largest token id."""
         shards = read_shards(self.path)
-        return max((int(each.response_ids_N.max(initial=0)) for each in shards), default=0)
+        return max((int(shard.response_ids_N.max(initial=0)) for shard in shards), default=0)
 
 
-def told_under(sampling: Sampling, facts: EngineFacts) -> Processing:
-    """What was done to the logits that a sampler's log-probabilities are of."""
+def reported_processing(sampling: Sampling, facts: EngineFacts) -> Processing:
+    """The processing of the logits behind a sampler's reported log-probabilities."""
     return Processing.of(sampling) if facts.logprobs == "processed" else Processing()
 
 
 def self_scoring_of(rollouts: SampledRollouts) -> Control:
-    """The sampler against itself: prefill against decode."""
+    """Compare the sampler with itself: prefill against decode."""
     if isinstance(rollouts.rescored, EngineError):
         return not_made("self_scoring", rollouts.rescored.what)
     return self_scoring_control(rollouts.path, rollouts.rescored, dtype=computes_in(rollouts.facts))
 
 
 def repeat_of(scored: Path, backwards: JobResult | None, facts: EngineFacts) -> Control:
-    """The learner, of whom are the facts, against itself: the same tokens, other neighbours."""
+    """Compare the learner with itself: the same tokens in another batch order."""
     if backwards is None:
-        return not_made("repeat", "there was no time left")
+        return not_made("repeat", "the time budget ended")
     if isinstance(backwards, EngineError):
         return not_made("repeat", backwards.what)
     return repeat_control(scored, backwards, dtype=computes_in(facts))
 
 
 def stale_spec(learner: EngineSpec, stale: Path | None) -> tuple[EngineSpec | None, str]:
-    """The learner with weights that are wrong on purpose, and what they are.
+    """The learner with wrong weights, and their description.
 
     Args:
         learner: the engine.
-        stale: an older checkpoint; without one, noise is added.
+        stale: an older checkpoint; if None, noise is added.
     """
     if "perturb" not in learner.kind.experiment_options:
-        return None, f"a learner of the kind {learner.engine} cannot be given other weights"
+        return None, f"the engine {learner.engine} cannot load other weights"
     if stale is not None:
         plain = learner.with_options(**dict.fromkeys(_OTHER_WEIGHTS))
         if learner.kind.model == "option":
             return plain.with_options(model=str(stale)), f"the checkpoint {stale.name}"
         return replace(plain, model=str(stale)), f"the checkpoint {stale.name}"
-    return learner.with_options(perturb=NOISE), f"its own weights with {NOISE:.0%} of noise"
+    return learner.with_options(perturb=NOISE), f"its own weights plus {NOISE:.0%} noise"
 
 
 def stale_of(part: Path, scored: Path, outcome: JobResult | None, what: str) -> Control:
-    """The pair against a learner that is wrong on purpose, on the same responses.
+    """Compare the pair with a learner that has wrong weights, on the same responses.
 
     Args:
-        part: the responses that the wrong learner was given.
-        scored: the learner's scores of them: other responses may differ by more, or by less.
-        outcome: the wrong learner's; None if there is no such learner, and `what` says why.
-        what: its weights.
+        part: the responses that the wrong learner scored.
+        scored: the learner's scores of these responses: other responses may differ more or less.
+        outcome: the wrong learner's scores; None if there are none, and `what` gives the reason.
+        what: description of the wrong weights.
     """
     if outcome is None:
         return not_made("stale_weights", what)
@@ -111,35 +111,37 @@ def stale_of(part: Path, scored: Path, outcome: JobResult | None, what: str) -> 
 
 @dataclass(slots=True)
 class Weights:
-    """What is known of the engines' weights; each two are compared once."""
+    """Compares the engines' weights; each pair once."""
 
     _compared: dict[tuple[str, str], WeightsComparison | ModelError | None] = field(
         default_factory=dict
     )
 
     def has_routers(self, model: str) -> bool:
-        """Whether a model on this machine is a mixture of experts; False where not known."""
+        """Whether a local model is a mixture of experts; False if unknown."""
         config = read_config(model)
-        told = config.get("text_config")
-        text = told if isinstance(told, Mapping) else config
+        nested = config.get("text_config")
+        text = nested if isinstance(nested, Mapping) else config
         return any(isinstance(n := text.get(name), int) and n > 1 for name in _ROUTERS)
 
     def differing(self, sampler: EngineSpec, learner: EngineSpec) -> tuple[str, ...] | None:
-        """Names of the tensors that differ; None where that is not known."""
+        """Names of the tensors that differ; None if unknown."""
         found = self._compare(sampler, learner)
         return found.differing if isinstance(found, WeightsComparison) else None
 
     def control(self, sampler: EngineSpec, learner: EngineSpec) -> Control:
-        """Whether both were given the same weights."""
+        """Whether both engines have the same weights."""
         found = self._compare(sampler, learner)
         if found is None:
             return weights_control(None, 0)
         if isinstance(found, ModelError):
             return not_made("same_weights", str(found))
         if found.differing is None:
-            kinds = " against ".join(each or "plain weights" for each in found.quantised)
-            why = f"one side is quantised ({kinds}); all {found.tensors} tensors that are stored "
-            return not_made("same_weights", f"{why}alike on both sides are the same")
+            kinds = " against ".join(kind or "plain weights" for kind in found.quantised)
+            why = (
+                f"one side is quantized ({kinds}); all {found.tensors} tensors with the same type "
+            )
+            return not_made("same_weights", f"{why}on both sides are equal")
         control = weights_control(found.differing, found.tensors)
         settings = f" config.json differs: {'; '.join(found.settings)}." if found.settings else ""
         passed = control.passed and not settings

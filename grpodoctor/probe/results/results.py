@@ -1,4 +1,4 @@
-"""What a probe has found: the nouns that comparison, attribution and reports share."""
+"""The data types of a probe's result, shared by comparison, attribution and reports."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_
 StoredReading = Annotated[
     Reading, PlainValidator(reading_from_json), PlainSerializer(reading_to_json)
 ]
-"""A reading that pydantic writes and reads as steps.jsonl does."""
+"""A reading that pydantic stores in the form of steps.jsonl."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with the bootstrap interval of 95 % around it, resampled by prompt."""
+    """A figure with its 95 % bootstrap interval, resampled by prompt."""
 
     value: float
     low: float
@@ -40,14 +40,14 @@ class WorstResponse:
     sampler_logprobs: tuple[float, ...]
     learner_logprobs: tuple[float, ...]
     pieces: tuple[str, ...] = ()
-    """The tokens' texts, where a tokenizer gives them; hostile."""
+    """Texts of the tokens, if a tokenizer is available; hostile."""
     prompt_text: str = ""
     """The end of the prompt; hostile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The tokens of one stretch of positions or probabilities."""
+    """The tokens in one range of positions or probabilities."""
 
     low: float
     high: float
@@ -70,15 +70,15 @@ class PromptGap:
 
 @dataclass(frozen=True, slots=True)
 class LayerFlips:
-    """How one layer routes in the two engines."""
+    """The routing of one layer in the two engines."""
 
     layer: int
     overlap: float
-    """Mean share of the sampler's experts that are the learner's too."""
+    """Mean share of the sampler's experts that the learner uses too."""
     flipped_rate: float
-    """Share of tokens with any other expert."""
+    """Share of tokens with any different expert."""
     margin_flipped: float | None
-    """Median router margin of tokens that were routed otherwise; None if none was, or not told."""
+    """Median router margin of flipped tokens; None if there are none or margins are unknown."""
     margin_kept: float | None
 
 
@@ -87,9 +87,9 @@ class ExpertComparison:
     """Routing in two engines, or in two checkpoints, on the same tokens."""
 
     tokens: int
-    """With routing known on both sides."""
+    """Tokens with known routing on both sides."""
     coverage: float
-    """Share of the tokens with routing on both sides."""
+    """Share of tokens with known routing on both sides."""
     any_flip_rate: float
     churn: float
     """Mean over tokens and layers of |before minus after| / K (GSPO, arXiv 2507.18071)."""
@@ -102,20 +102,20 @@ class ExpertComparison:
     by_margin: tuple[tuple[float, float, float, int], ...] = ()
     """Flips against the router's margin: low, high, flip rate, (token, layer) pairs."""
     agreement: float | None = None
-    """Share of (token, layer) pairs with just the same experts: what a replay should bring to 1."""
+    """Share of (token, layer) pairs with the same experts; replay should raise it to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The learner forced to the sampler's experts (routing replay), on a part of the responses."""
+    """The learner with the sampler's experts (routing replay), on a part of the responses."""
 
     responses: int
     tokens: int
     experts: ExpertComparison
-    """The sampler's against those that were at work: `coverage` is the share of the tokens whose
-    experts the sampler told, `agreement` is 1 if the learner has obeyed."""
+    """The sampler's experts against those that the learner used: `coverage` is the share of tokens
+    with known experts; `agreement` is 1 if the learner used the sampler's experts."""
     kl_k3_before: float
-    """With the learner's own routing, in nats a token; NaN if no token is finite."""
+    """With the learner's own routing, in nats per token; NaN if no token is finite."""
     kl_k3_after: float
     prob_diff_before: float
     """Mean |Δp|."""
@@ -124,32 +124,32 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two engines on the same tokens; means over responses, as Yao et al. 2025 define them."""
+    """Two engines on the same tokens; means over responses as defined by Yao et al. 2025."""
 
     prompts: int
     responses: int
     tokens: int
     readings: Mapping[str, StoredReading]
-    """Canonical `mismatch/*`, with the buckets, and `experts/*` where both sides gave routing."""
+    """Canonical `mismatch/*` with buckets, and `experts/*` if both sides report routing."""
     intervals: Mapping[str, Interval]
     by_position: tuple[Bin, ...]
     by_probability: tuple[Bin, ...]
     worst_prompts: tuple[PromptGap, ...]
     worst: tuple[WorstResponse, ...]
     scatter: tuple[tuple[float, float], ...]
-    """(sampler's, learner's) log-probability of a bounded random choice of tokens."""
+    """(sampler's, learner's) log-probability of a bounded random selection of tokens."""
     effects: Mapping[str, float]
-    """Expected effect on training: share of tokens or responses that the usual caps act on, by the
-    name of the correction, such as `tis_token/2`."""
+    """Expected effect on training: the share of tokens or responses that the usual corrections
+    affect, by the name of the correction, such as `tis_token/2`."""
     experts: ExpertComparison | None = None
     entropy_z: float | None = None
     """z of mean(log p + entropy) over tokens: far from 0 if the tokens were not drawn from the
-    distribution whose log-probabilities the sampler gives, which |Δp| does not show."""
+    reported distribution, which |Δp| does not show."""
     quantiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Of the responses' own figures, such as `mismatch/prob_diff_max`: by metric, then by the share
-    of responses below it, `0.5`, `0.9` and `0.99`."""
+    """Quantiles of per-response figures, such as `mismatch/prob_diff_max`: by metric, then by the
+    share of responses below it, `0.5`, `0.9` and `0.99`."""
     unmeasured: tuple[tuple[int, int, int], ...] = ()
-    """Prompt, sample and position of the first tokens that are not finite on both sides."""
+    """Prompt, sample and position of the first tokens without finite values on both sides."""
 
 
 ControlName = Literal["self_scoring", "repeat", "stale_weights", "same_weights"]
@@ -157,78 +157,78 @@ ControlName = Literal["self_scoring", "repeat", "stale_weights", "same_weights"]
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A measurement whose outcome is known beforehand."""
+    """A measurement with a known result."""
 
     name: ControlName
     title: str
     passed: bool | None
-    """None where it could not be made; `told` says why."""
+    """None if it could not be measured; `told` gives the reason."""
     told: str
-    """One sentence with the numbers in it."""
+    """One sentence with the numbers."""
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 Confidence = Literal["proven", "likely", "possible"]
-"""`proven`: taking the cause away took the gap away; `likely`: the data bear its signature and
-nothing else does as well; `possible`: a known difference whose effect was not measured."""
+"""`proven`: removing the cause removed the gap. `likely`: the data have its signature and no other
+cause fits as well. `possible`: a known difference whose effect was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCause:
-    """One reason why the engines differ."""
+    """One cause of a gap."""
 
     cause: str
-    """Its id, such as `temperature`."""
+    """The cause's id, such as `temperature`."""
     title: str
     confidence: Confidence
     explained: float | None
-    """Share of the gap that went away with it, 1 being all; None without an experiment."""
+    """Share of the gap that disappeared without the cause, from 0 to 1; None without experiment."""
     told: str
-    """One sentence with the numbers in it."""
+    """One sentence with the numbers."""
     details: tuple[str, ...] = ()
-    """The tensors, modules, positions or prompts concerned."""
+    """The affected tensors, modules, positions or prompts."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What was fitted or measured: the temperature, the gap before and after."""
+    """Fitted or measured numbers: the temperature, the gap before and after."""
     remedies: tuple[str, ...] = ()
-    """What to do, best first, one sentence each."""
+    """Remedies, best first, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One sampler against one learner at one length of responses."""
+    """One sampler against one learner at one response length."""
 
     sampler: str
-    """Label."""
+    """Label of the sampler."""
     learner: str
     max_tokens: int
     status: Literal["done", "failed", "not_run"]
     told: str = ""
-    """Why it is not done."""
+    """The reason if the status is not `done`."""
     comparison: Comparison | None = None
     controls: tuple[Control, ...] = ()
     causes: tuple[NamedCause, ...] = ()
-    """Most of the gap first; empty if there is nothing to explain."""
+    """Largest share of the gap first; empty if there is nothing to explain."""
     verdict: str = ""
-    """One sentence for a person: do they agree, and if not, why."""
+    """One sentence: whether the engines agree, and the cause if they do not."""
     remedies: tuple[str, ...] = ()
     churn: ExpertComparison | None = None
     """Routing of an older checkpoint against the learner's on the same tokens, if one was given:
-    what the optimizer steps between the two have changed."""
+    the effect of the optimizer steps in between."""
     replayed: Replayed | None = None
-    """What is left of the gap under routing replay; None without experts on both sides, or where
-    the learner cannot."""
+    """The gap under routing replay; None without experts on both sides, or if the learner does not
+    support replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """All that a probe has found."""
+    """The result of a probe."""
 
     created: str
     """ISO 8601, UTC."""
     settings: Mapping[str, Any]
-    """Sampling, prompts, seed: what to repeat it with."""
+    """Sampling, prompts and seed, to repeat the probe."""
     engines: Mapping[str, EngineFacts]
-    """By label."""
+    """Facts of each engine, by label."""
     cells: tuple[Cell, ...]
     seconds: float
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A probe's result as JSON, for programs and for whoever reads it again."""
+"""A probe's result as JSON: writing and reading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grpodoctor.support.safe_text import clean_text
 
 SCHEMA_VERSION = 1
 _MOST_BYTES = 512 << 20
-_INSTEAD = "probe again, or name the probe.json that a probe has written"
+_INSTEAD = "run the probe again, or name a probe.json that a probe wrote"
 
 
 @cache
@@ -29,47 +29,47 @@ def _adapter() -> TypeAdapter[ProbeResult]:
 def to_json(result: ProbeResult) -> dict[str, Any]:
     """The result as plain JSON data, with its `schema_version`.
 
-    Numbers that are not finite are the texts `NaN`, `Infinity` and `-Infinity`: JSON has none.
+    Non-finite numbers become the strings `NaN`, `Infinity` and `-Infinity`.
     """
-    fields: dict[str, Any] = _spelled(_adapter().dump_python(result))
+    fields: dict[str, Any] = _plain(_adapter().dump_python(result))
     return {"schema_version": SCHEMA_VERSION, **fields}
 
 
-def _spelled(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {_spelled(str(key)): _spelled(each) for key, each in value.items()}
+        return {_plain(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_spelled(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, str):  # half a surrogate pair, as a cut token may leave it
+    if isinstance(value, str):  # a truncated token may leave half a surrogate pair
         return clean_text(value)
     return value
 
 
 def write_result(result: ProbeResult, path: Path) -> None:
-    """Write the result aside and rename it, so that nobody sees half of one."""
+    """Write the result atomically."""
     content = orjson.dumps(to_json(result), option=orjson.OPT_SERIALIZE_NUMPY)
     atomic_files.write_bytes(path, content)
 
 
 def read_result(path: Path) -> ProbeResult:
-    """Read what `write_result` has written.
+    """Read a result that `write_result` wrote.
 
     Raises:
         RunError: if it is missing, damaged, too large, or of another version.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise RunError("no result of a probe is that large", where=str(path), remedy=_INSTEAD)
+            raise RunError("file too large for a probe result", where=str(path), remedy=_INSTEAD)
         data = orjson.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise RunError(
-            f"the result of a probe cannot be read: {error}", where=str(path), remedy=_INSTEAD
+            f"cannot read the probe result: {error}", where=str(path), remedy=_INSTEAD
         ) from error
     if not isinstance(data, dict) or data.pop("schema_version", None) != SCHEMA_VERSION:
         raise RunError(
-            f"this is not the result of a probe of schema {SCHEMA_VERSION}",
+            f"not a probe result of schema {SCHEMA_VERSION}",
             where=str(path),
             remedy=_INSTEAD,
         )
@@ -79,7 +79,7 @@ def read_result(path: Path) -> ProbeResult:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RunError(
-            f"the result of a probe is damaged at {place}: {first['msg']}",
+            f"damaged probe result at {place}: {first['msg']}",
             where=str(path),
             remedy=_INSTEAD,
         ) from error

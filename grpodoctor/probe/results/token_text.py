@@ -1,7 +1,7 @@
-"""The texts of token ids, read from a model's `tokenizer.json` without its libraries.
+"""Texts of token ids, read from a model's `tokenizer.json` without tokenizer libraries.
 
-Only to show the worst responses to a person. A token may be a part of a character, and then is the
-replacement character. The texts are hostile.
+Used to show the worst responses. A token that is part of a character becomes the replacement
+character. The texts are hostile.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from grpodoctor.probe.results.results import Comparison
 
 _MOST_BYTES = 256 << 20
 _LONGEST = 200
-"""Characters of a piece."""
+"""Characters per token."""
 _SPACE = "\u2581"
-"""How SentencePiece writes a space."""
+"""SentencePiece's symbol for a space."""
 
 
-def with_pieces(comparison: Comparison, models: Sequence[str]) -> Comparison:
-    """The same with the texts of the worst responses' tokens.
+def with_token_texts(comparison: Comparison, models: Sequence[str]) -> Comparison:
+    """Add the token texts of the worst responses to a comparison.
 
     Args:
-        comparison: what was found.
-        models: of the engines; the first that has a tokenizer on this machine gives the texts.
+        comparison: the comparison.
+        models: models of the engines; the first with a local tokenizer provides the texts.
     """
     for model in models:
         texts = texts_of(model)
         if texts:
             worst = tuple(
-                replace(each, pieces=tuple(texts.get(token, "") for token in each.ids))
-                for each in comparison.worst
+                replace(response, pieces=tuple(texts.get(token, "") for token in response.ids))
+                for response in comparison.worst
             )
             return replace(comparison, worst=worst)
     return comparison
@@ -42,7 +42,7 @@ def with_pieces(comparison: Comparison, models: Sequence[str]) -> Comparison:
 
 @lru_cache(maxsize=2)
 def texts_of(model: str) -> Mapping[int, str]:
-    """The text of each id of a model; empty if it has no tokenizer here that can be read."""
+    """The text of each token id; empty if there is no readable local tokenizer."""
     folder = local_model(model)
     path = folder / "tokenizer.json" if folder else None
     try:
@@ -66,7 +66,7 @@ def _decoded(data: Mapping[str, Any]) -> dict[int, str]:
     decode = _from_bytes if in_bytes else _from_pieces
     texts = {int(number): decode(str(piece)[:_LONGEST]) for piece, number in pairs}
     added = data.get("added_tokens") or ()
-    return texts | {int(each["id"]): str(each["content"])[:_LONGEST] for each in added}
+    return texts | {int(token["id"]): str(token["content"])[:_LONGEST] for token in added}
 
 
 def _from_pieces(piece: str) -> str:
@@ -81,7 +81,7 @@ def _from_bytes(piece: str) -> str:
 
 @lru_cache(maxsize=1)
 def _byte_codes() -> dict[str, int]:
-    """Byte-level BPE writes bytes as letters: printable ones as they are, others from 256 on."""
+    """Byte-level BPE writes bytes as letters: printable bytes unchanged, others from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (code for code in range(0x100) if code not in set(printable))
     shifted = {chr(0x100 + at): code for at, code in enumerate(others)}

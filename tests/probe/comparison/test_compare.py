@@ -369,7 +369,7 @@ def test_nothing_to_compare_and_other_tokens_are_said(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="nothing to compare"):
         compare(tmp_path / "empty", tmp_path / "none")
     without = [Both(np.empty(0), np.empty(0), prompt) for prompt in range(4)]
-    with pytest.raises(EngineError, match="no response has a token"):
+    with pytest.raises(EngineError, match="all responses are empty"):
         compare(*write(tmp_path / "without", without))
     sampler, _ = write(tmp_path / "one", random_responses(8, 1))
     _, learner = write(tmp_path / "other", random_responses(8, 2))

@@ -71,7 +71,7 @@ def test_a_correction_acts_where_the_trainers_does(
     expected = acted[mask].double().mean() if by_token else acted.any(dim=1).double().mean()
     assert 0 < shares[name] < 1
     assert shares[name] == pytest.approx(float(expected))
-    if BY_NAME[name].judged == "product":  # one weight a response, the same for its tokens
+    if BY_NAME[name].quantity == "product":  # one weight a response, the same for its tokens
         free, kept, mask = free[:, :1], kept[:, :1], mask[:, :1]
     lost = 1 - kept[mask].sum() / free[mask].sum()
     assert shares[f"{name}/lost"] == pytest.approx(float(lost), abs=1e-9)

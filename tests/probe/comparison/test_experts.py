@@ -138,7 +138,7 @@ def test_engines_that_do_not_tell_or_tell_of_other_layers(tmp_path: Path) -> Non
     assert found.experts is None
     why = found.readings["experts/churn_engine"]
     assert isinstance(why, NotApplicable)
-    assert "4 layers with 2 experts and of 2 layers" in why.why
+    assert "4 layers with 2 experts and 2 layers" in why.why
     nothing = routed(7, 8)
     for each in nothing:
         each.sampler_extras["experts"][:] = -1

@@ -57,7 +57,7 @@ def test_log_probabilities_that_are_missing_are_no_failure(tmp_path: Path) -> No
     ]
     control = self_scoring_control(*write(tmp_path, silent))
     assert control.passed is None
-    assert "Not made" in control.told
+    assert "Not measured" in control.told
 
 
 def test_a_stale_learner_stands_out(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_pair_as_far_apart_as_checkpoints_cannot_be_stood_out_from(tmp_path: P
     pair = measured(tmp_path, 0.1)
     control = stale_control(pair, measured(tmp_path, 0.1, seed=2), what="an older checkpoint")
     assert control.passed is None
-    assert "so large" in control.told
+    assert "too large" in control.told
 
 
 @pytest.mark.parametrize("prompts", [40, 3])
@@ -89,7 +89,7 @@ def test_wrong_weights_that_are_nearer_to_the_sampler_are_told(
     pair, stale = (measured(tmp_path, gap, prompts=prompts) for gap in (0.05, 1e-3))
     control = stale_control(pair, stale, what="an older checkpoint")
     assert control.passed is None
-    assert "nearer to the sampler than the learner itself" in control.told
+    assert "closer to the sampler than the learner itself" in control.told
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [(0.05, True), (1.1e-3, False)])
@@ -107,4 +107,4 @@ def test_weights_are_compared_by_name() -> None:
     assert "7 of 40 tensors differ" in differing.told
     assert "layers.4.weight and 2 more" in differing.told
     assert weights_control(None, 40).passed is None
-    assert not_made("repeat", "there was no time").told == "Not made: there was no time."
+    assert not_made("repeat", "there was no time").told == "Not measured: there was no time."

@@ -61,10 +61,7 @@ def test_wrong_weights_on_purpose() -> None:
         for stale in (Path("ckpt"), None):
             none, why = stale_spec(parse(spec), stale)
             assert none is None
-            assert (
-                why
-                == f"a learner of the kind {spec.partition(':')[0]} cannot be given other weights"
-            )
+            assert why == f"the engine {spec.partition(':')[0]} cannot load other weights"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +117,7 @@ def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) 
     same = weights.control(plain, plain.with_options(dtype="float32"))
     assert (same.passed, same.told) == (
         True,
-        "All 1 tensors are the same on both sides, by checksum.",
+        "All 1 tensors have the same checksums on both sides.",
     )
     noisy = weights.control(plain, plain.with_options(perturb=0.05))
     assert noisy.passed is None, "its files are the same, and its weights are not"
