@@ -1,4 +1,4 @@
-"""What a rule is, and what it may say."""
+"""The base class of all rules, and what a rule returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpodoctor.vocabulary.values import Max, Min, NotApplicable
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
-"""Mildest first. `info` explains, `warning` costs, `critical` kills a run."""
+"""Mildest first: `info` explains, `warning` wastes compute, `critical` ends or ruins a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,44 +24,45 @@ class Evidence:
     step: int
     value: float
     baseline: float | None = None
-    """What it is compared with: the run's own start, a bound, a noise floor."""
+    """Value for comparison: the run's starting value, a bound or a noise floor."""
     where: str | None = None
-    """The sequence or tensor that caused it."""
+    """The sequence or tensor that caused the value."""
 
 
 def cite(chart: Chart, metric: str, baseline: float | None = None) -> Evidence:
-    """The latest reading of a metric as evidence, with the sequence that caused it if one did."""
+    """The latest reading of a metric as evidence, with the sequence that caused it if known."""
     series, reading = chart.series(metric), chart.reading(metric)
     where = reading.where if isinstance(reading, Max | Min) else None
     return Evidence(metric, series.last_step, series.last, baseline, where)
 
 
 def cite_all(chart: Chart, *metrics: str | None) -> tuple[Evidence, ...]:
-    """The latest reading of each metric that was ever read, against the run's own start."""
-    read = [name for name in metrics if name is not None and len(chart.series(name))]
-    starts = [chart.baseline(name) for name in read]
+    """The latest reading of each logged metric as evidence, with its starting value."""
+    logged = [name for name in metrics if name is not None and len(chart.series(name))]
+    starts = [chart.baseline(name) for name in logged]
     return tuple(
         cite(chart, name, start.level if start else None)
-        for name, start in zip(read, starts, strict=True)
+        for name, start in zip(logged, starts, strict=True)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a rule saw at one step. The engine turns sightings that persist into a finding."""
+    """What a rule saw at one step. The engine turns persistent sightings into a finding."""
 
     severity: Severity
     summary: str
-    """One sentence with the numbers in it, for a person."""
+    """One sentence of at most 20 words that contains the decisive number."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[str, ...] | None = None
-    """Remedy ids, best first, where they depend on what was seen; else the rule's own."""
-    since: Callable[[], int] | None = None
-    """Finds the step since which it has been so, where that takes fewer readings than a sighting
-    does; asked once, when a row of sightings begins."""
+    """Remedy ids, best first, where they depend on what was seen. None: the rule's own remedies."""
+    find_onset: Callable[[], int] | None = None
+    """Returns the step at which the condition began, for rules that need many readings to see it.
+    Called once, at the first of consecutive sightings."""
 
 
 RuleResult = Sighting | NotApplicable | None
+"""What `Rule.examine` returns; None if the rule saw nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,9 @@ class Finding:
     name: str
     severity: Severity
     onset_step: int
-    """The first step of the unbroken row of sightings, or an earlier one whose readings already
-    show what they saw."""
+    """The first of the consecutive sightings, or an earlier step at which the condition began."""
     last_step: int
-    """The last step at which it was seen."""
+    """The step of the last sighting."""
     active: bool
     summary: str
     evidence: tuple[Evidence, ...]
@@ -83,19 +83,19 @@ class Finding:
     references: tuple[str, ...]
 
     def resolved(self) -> Finding:
-        """The same finding, over."""
+        """The same finding, no longer active."""
         return replace(self, active=False)
 
 
 Need = str | tuple[str, ...]
-"""A metric a rule cannot do without; a tuple holds alternatives, best first."""
+"""A metric that a rule requires. A tuple lists alternatives, best first."""
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """Base of all rules: the class holds its identity, the fields its thresholds.
+    """Base class of all rules: class variables identify the rule, fields are its thresholds.
 
-    The docstring of each rule is its manual page, with the headings *What it sees*, *Why it
+    The docstring of a rule is its manual page, with the headings *What it sees*, *Why it
     matters*, *Evidence it needs*, *Remedies*, *When it is wrong* and *References*.
     """
 
@@ -109,22 +109,22 @@ class Rule(ABC):
     remedies: ClassVar[tuple[str, ...]] = ()
     references: ClassVar[tuple[str, ...]] = ()
     persistence: ClassVar[int] = 3
-    """Sightings in a row before a finding is raised."""
+    """Consecutive sightings that raise a finding."""
     clearance: ClassVar[int] = 5
-    """Steps in a row without a sighting before a finding is resolved."""
+    """Consecutive steps without a sighting that resolve a finding."""
     cadence: ClassVar[int] = 1
-    """Look at every so many steps only: for a rule whose long window barely moves in one."""
-    judges_applicability: ClassVar[bool] = False
-    """Whether an input that is not applicable is itself what the rule looks at."""
+    """Examine every this many steps, for a rule whose long window hardly changes in one step."""
+    handles_not_applicable: ClassVar[bool] = False
+    """Whether the rule is also examined when an input is not applicable."""
 
     @property
     def family(self) -> str:
-        """The three letters of the code."""
+        """The first three letters of the code."""
         return self.code[:3]
 
     @abstractmethod
     def examine(self, chart: Chart) -> RuleResult:
-        """Look at the chart at its current step. Pure: no state, no side effects."""
+        """Examine the chart at its current step, without state or side effects."""
 
     @classmethod
     def manual(cls) -> str:

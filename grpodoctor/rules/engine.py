@@ -1,25 +1,24 @@
-"""Runs the rules over a run, step by step, and keeps what they found.
+"""Runs the rules over a run, step by step, and keeps their findings.
 
-Live and offline share this code: a finding depends on the steps before it and on nothing else, so
-that the first k steps of a log give what the live run gave at its k-th.
+Live and offline runs share this code. A finding depends only on the steps before it, so the first k
+steps of a log give the findings that the live run gave at step k.
 
-What becomes of a rule at a step:
+At each step, a rule is in one of these states:
 
-- one of its inputs was never read: *skipped*, with the way to have it recorded;
-- one of its inputs is `NotApplicable`: *not applicable*, and no sighting;
-- its inputs were read before but not at this step (held-out evaluation every ten steps): not
-  examined, which is neither a sighting nor the absence of one;
-- otherwise it is *examined*; a rule with a `cadence` is so at every so many such steps.
+- *skipped*: one of its inputs was never logged; the diagnosis names the setting that logs it;
+- *not applicable*: one of its inputs is `NotApplicable`; this counts as no sighting;
+- not examined: its inputs were logged before, but not at this step (held-out evaluation every ten
+  steps); this counts neither as a sighting nor as its absence;
+- *examined* otherwise; a rule with a `cadence` is examined at every `cadence`-th such step.
 
-`persistence` sightings in a row raise a finding. Its onset is the first of them, or the step since
-which its readings show the same, but never before the end of the rule's finding before. Its
-severity is the mildest of the last `persistence` sightings and never falls. `clearance`
-examinations in a row without a sighting resolve it. A rule that fires again soon after must stay
-quiet twice as long before the next resolution, so that noise around a threshold ends as one long
-finding.
+`persistence` consecutive sightings raise a finding. Its onset is the first of them, or the earlier
+step at which the condition began, but never before the end of the rule's previous finding. Its
+severity is the mildest of the last `persistence` sightings and never decreases. `clearance`
+consecutive examinations without a sighting resolve it. If a rule fires again soon after that, its
+clearance doubles, so that noise around a threshold gives one long finding.
 
-When a run goes back to an earlier step, findings whose onset lies at or after that step are
-dropped and all streaks begin anew; findings from before stay as they are.
+When a run rewinds to an earlier step, findings with an onset at or after that step are dropped, and
+all counts of consecutive sightings restart. Earlier findings stay.
 """
 
 from __future__ import annotations
@@ -37,47 +36,48 @@ from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable
 
 RESOLVED_KEPT = 100
-"""Resolved findings remembered; older ones stand in the run's journal."""
+"""Resolved findings kept in memory; older ones remain in the run's journal."""
 
-_OTHERS_TOLD = 3
-"""Alternatives of an input that are named before the rest is counted, the input itself included."""
+_ALTERNATIVES_NAMED = 3
+"""Alternatives of an input that are named, including the input; the rest are counted."""
 _UNMAPPED_KEPT = 1000
-"""Unknown metric names remembered: a log may invent a new one at every step."""
+"""Unknown metric names kept; a log may contain a new name at every step."""
 
 _SYMPTOMS = ("MIS", "GRP", "OPT", "CLP", "KLD", "ENT", "REW")
-"""Families whose findings often follow from another one's, the later the further down the chain:
-experts that flip make a sampler disagree, one that disagrees clips tokens, clipped tokens change
-entropy, and the reward shows it last.
+"""Families in causal order; families that are not listed come first.
+
+Flipped experts cause a sampler mismatch, a mismatch clips tokens, clipped tokens change entropy,
+and the reward changes last.
 """
 
 _LONGEST_CLEARANCE = WINDOW
-"""Bound of the growing clearance: what a rule can see at all."""
+"""Upper bound of the doubled clearance: the window that a rule sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A finding that began, grew worse or ended."""
+    """A finding that was raised, escalated or resolved."""
 
     kind: Literal["raised", "escalated", "resolved"]
     finding: Finding
     step: int
-    """The step at which it became known: later than the onset, or than the last sighting."""
+    """The step at which the change was detected: after the onset, or after the last sighting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A rule that could not look."""
+    """A rule that could not be examined because a metric is not logged."""
 
     code: str
     missing: tuple[str, ...]
-    """The metrics it would need; of alternatives the best."""
+    """The missing metrics; for alternatives, the best one."""
     how: str
-    """How to have them recorded."""
+    """How to log them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inapplicable:
-    """A rule that has no meaning in this run."""
+    """A rule that does not apply to this run."""
 
     code: str
     why: str
@@ -85,53 +85,54 @@ class Inapplicable:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is known about a run.
+    """The state of a run according to its rules.
 
-    Every rule stands in one of the first four at most; in none if all its findings are resolved
-    and too old to be kept.
+    A rule appears in at most one of the first four fields. It appears in none if all its findings
+    are resolved and too old to be kept.
     """
 
     findings: tuple[Finding, ...]
-    """Active and resolved, gravest first, then by onset, then causes before symptoms."""
+    """Active and resolved, most severe first, then by onset, then causes before symptoms."""
     skipped: tuple[Skipped, ...]
     not_applicable: tuple[Inapplicable, ...]
     quiet: tuple[str, ...]
-    """Codes of the rules that looked and saw nothing."""
+    """Codes of the rules that were examined and saw nothing."""
     unmapped: tuple[str, ...]
-    """Names in the log that the vocabulary does not know."""
+    """Logged names that are not in the vocabulary."""
 
 
 @dataclass(slots=True)
-class _Case:
-    """What the engine remembers of one rule."""
+class _RuleState:
+    """What the engine keeps about one rule."""
 
     rule: Rule
     needs: tuple[tuple[str, ...], ...]
-    names: frozenset[str]
-    """All of them: of a step that has none of these there is nothing to look at."""
+    inputs: frozenset[str]
+    """All input metrics; a step without any of them is not examined."""
     recent: deque[int]
-    """Ranks of the latest sightings of the unbroken row, `persistence` of them at most."""
+    """Severity ranks of the latest consecutive sightings, at most `persistence` of them."""
     examined: bool = False
-    why: str | None = None
-    """Why the rule did not apply when it was last looked at."""
+    why_inapplicable: str | None = None
+    """Why the rule did not apply at its last examination."""
     onset: int = -1
-    clear: int = 0
+    clear_count: int = 0
     finding: Finding | None = None
     """The active finding."""
     resolved_at: int = -1
-    """Examinations seen when the last finding was resolved; -1 if none was."""
+    """Number of examinations when the last finding was resolved; -1 if there is none."""
     examinations: int = 0
-    over_step: int = -1
-    """Last step of that finding."""
+    last_finding_end: int = -1
+    """Last step of the previous finding."""
     due: int = 1
-    """Steps with all inputs until the rule is next examined."""
+    """Steps with all inputs until the next examination."""
     clearance: int = 0
 
 
-def _case(rule: Rule) -> _Case:
+def _initial_state(rule: Rule) -> _RuleState:
     needs = tuple(_alternatives(need) for need in rule.inputs)
-    names = frozenset(name for need in needs for name in need)
-    return _Case(rule, needs, names, deque(maxlen=rule.persistence), clearance=rule.clearance)
+    inputs = frozenset(name for need in needs for name in need)
+    recent = deque[int](maxlen=rule.persistence)
+    return _RuleState(rule, needs, inputs, recent, clearance=rule.clearance)
 
 
 def _alternatives(need: Need) -> tuple[str, ...]:
@@ -139,87 +140,87 @@ def _alternatives(need: Need) -> tuple[str, ...]:
 
 
 class Engine:
-    """The rules at work on one run.
+    """Examines one run by a set of rules.
 
     Args:
-        rules: the rules to run.
+        rules: the rules to examine.
         manifest: the run's manifest, for its knobs.
     """
 
     def __init__(self, rules: Sequence[Rule], manifest: Manifest | None = None) -> None:
         self.chart = Chart(manifest or Manifest())
-        self._cases = [_case(rule) for rule in rules]
+        self._states = [_initial_state(rule) for rule in rules]
         self._resolved: deque[Finding] = deque(maxlen=RESOLVED_KEPT)
         self._fired: set[str] = set()
-        self._seen: set[str] = set()
+        self._known_names: set[str] = set()
         self._unmapped: dict[str, None] = {}
 
     def observe(self, record: StepRecord) -> list[Change]:
-        """Take a step and return what changed by it: the gravest first, what is over last."""
+        """Take a step and return its changes: the most severe first, resolved findings last."""
         changes = self._rewind(record.step) if record.step <= self.chart.step else []
         self.chart.observe(record)
         self._note_names(record)
-        for case in self._cases:
-            if not case.names.isdisjoint(record.values):
-                changes.extend(self._examine(case))
-        return sorted(changes, key=lambda each: (each.kind == "resolved", *_rank(each.finding)))
+        for state in self._states:
+            if not state.inputs.isdisjoint(record.values):
+                changes.extend(self._examine(state))
+        return sorted(
+            changes, key=lambda change: (change.kind == "resolved", *_rank(change.finding))
+        )
 
     def _note_names(self, record: StepRecord) -> None:
-        fresh = record.values.keys() - self._seen
-        for name in sorted(fresh):
+        for name in sorted(record.values.keys() - self._known_names):
             if metric_of(name) is not None:
-                self._seen.add(name)
+                self._known_names.add(name)
             elif len(self._unmapped) < _UNMAPPED_KEPT:
                 self._unmapped[name] = None
 
     def _rewind(self, step: int) -> list[Change]:
         dropped = []
-        for case in self._cases:
-            case.recent.clear()
-            case.clear = 0
-            case.over_step = min(case.over_step, step - 1)
-            if case.finding is not None and case.finding.onset_step >= step:
-                dropped.append(Change("resolved", case.finding.resolved(), step))
-                case.finding = None
-        kept = [each for each in self._resolved if each.onset_step < step]
+        for state in self._states:
+            state.recent.clear()
+            state.clear_count = 0
+            state.last_finding_end = min(state.last_finding_end, step - 1)
+            if state.finding is not None and state.finding.onset_step >= step:
+                dropped.append(Change("resolved", state.finding.resolved(), step))
+                state.finding = None
+        kept = [finding for finding in self._resolved if finding.onset_step < step]
         self._resolved = deque(kept, maxlen=RESOLVED_KEPT)
-        active = (case.finding.code for case in self._cases if case.finding is not None)
-        self._fired = {*active, *(each.code for each in kept)}
+        active = (state.finding.code for state in self._states if state.finding is not None)
+        self._fired = {*active, *(finding.code for finding in kept)}
         return dropped
 
-    def _examine(self, case: _Case) -> Iterator[Change]:
-        state = self._inputs(case)
-        if state == "missing":
+    def _examine(self, state: _RuleState) -> Iterator[Change]:
+        readiness = self._readiness(state)
+        if readiness == "missing":
             return
-        case.due -= 1
-        if case.due > 0:
+        state.due -= 1
+        if state.due > 0:
             return
-        case.due = case.rule.cadence
-        if state == "ready":
-            verdict = case.rule.examine(self.chart)
-            case.why = verdict.why if isinstance(verdict, NotApplicable) else None
-            case.examined = case.examined or case.why is None
+        state.due = state.rule.cadence
+        result = None
+        if readiness == "ready":
+            result = state.rule.examine(self.chart)
+            state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
+            state.examined = state.examined or state.why_inapplicable is None
+        state.examinations += 1
+        if isinstance(result, Sighting):
+            yield from self._add_sighting(state, result)
         else:
-            verdict = None
-        case.examinations += 1
-        if isinstance(verdict, Sighting):
-            yield from self._sighted(case, verdict)
-        else:
-            yield from self._unsighted(case)
+            yield from self._add_absence(state)
 
-    def _inputs(self, case: _Case) -> Literal["ready", "missing", "inapplicable"]:
-        """Whether the inputs stand at this step; sets `case.why` where one does not apply."""
-        state: Literal["ready", "missing"] = "ready"
-        for names in case.needs:
+    def _readiness(self, state: _RuleState) -> Literal["ready", "missing", "inapplicable"]:
+        """Whether this step has the inputs; sets `why_inapplicable` where one does not apply."""
+        readiness: Literal["ready", "missing"] = "ready"
+        for names in state.needs:
             if any(map(self.chart.is_fresh, names)):
                 continue
             why = self._why_inapplicable(names)
             if why is None:
-                state = "missing"
-            elif not case.rule.judges_applicability:
-                case.why = why
+                readiness = "missing"
+            elif not state.rule.handles_not_applicable:
+                state.why_inapplicable = why
                 return "inapplicable"
-        return state
+        return readiness
 
     def _why_inapplicable(self, names: tuple[str, ...]) -> str | None:
         for name in names:
@@ -228,116 +229,126 @@ class Engine:
                 return reading.why
         return None
 
-    def _sighted(self, case: _Case, sighting: Sighting) -> Iterator[Change]:
-        if not case.recent:
-            since = sighting.since() if sighting.since else self.chart.step
-            case.onset = min(max(since, case.over_step + 1), self.chart.step)
-        case.recent.append(SEVERITIES.index(sighting.severity))
-        case.clear = 0
-        whole = len(case.recent) == case.rule.persistence
-        # A row that was broken and began anew is no persistence: it prolongs and never escalates.
-        persisted = SEVERITIES[min(case.recent)] if whole else SEVERITIES[0]
-        if case.finding is not None:
-            yield from self._continue(case, case.finding, sighting, persisted)
-        elif whole:
-            yield self._raise(case, sighting, persisted)
+    def _add_sighting(self, state: _RuleState, sighting: Sighting) -> Iterator[Change]:
+        if not state.recent:
+            began = sighting.find_onset() if sighting.find_onset else self.chart.step
+            state.onset = min(max(began, state.last_finding_end + 1), self.chart.step)
+        state.recent.append(SEVERITIES.index(sighting.severity))
+        state.clear_count = 0
+        is_persistent = len(state.recent) == state.rule.persistence
+        # After an interruption, sightings prolong a finding but escalate it only once they persist.
+        severity = SEVERITIES[min(state.recent)] if is_persistent else SEVERITIES[0]
+        if state.finding is not None:
+            yield from self._continue(state, state.finding, sighting, severity)
+        elif is_persistent:
+            yield self._raise(state, sighting, severity)
 
-    def _raise(self, case: _Case, sighting: Sighting, severity: Severity) -> Change:
-        rule = case.rule
-        again = case.resolved_at >= 0 and case.examinations - case.resolved_at <= WINDOW
-        case.clearance = min(2 * case.clearance, _LONGEST_CLEARANCE) if again else rule.clearance
-        remedies = rule.remedies if sighting.remedies is None else sighting.remedies
-        case.finding = Finding(
+    def _raise(self, state: _RuleState, sighting: Sighting, severity: Severity) -> Change:
+        rule = state.rule
+        again = state.resolved_at >= 0 and state.examinations - state.resolved_at <= WINDOW
+        state.clearance = min(2 * state.clearance, _LONGEST_CLEARANCE) if again else rule.clearance
+        state.finding = Finding(
             code=rule.code,
             name=rule.name,
             severity=severity,
-            onset_step=case.onset,
+            onset_step=state.onset,
             last_step=self.chart.step,
             active=True,
             summary=sighting.summary,
             evidence=sighting.evidence,
-            remedies=remedies,
+            remedies=_remedies(rule, sighting),
             references=rule.references,
         )
         self._fired.add(rule.code)
-        return Change("raised", case.finding, self.chart.step)
+        return Change("raised", state.finding, self.chart.step)
 
     def _continue(
-        self, case: _Case, finding: Finding, sighting: Sighting, persisted: Severity
+        self, state: _RuleState, finding: Finding, sighting: Sighting, persistent: Severity
     ) -> Iterator[Change]:
-        ranks = SEVERITIES.index
-        severity = max(finding.severity, persisted, key=ranks)
-        finding_now = replace(finding, last_step=self.chart.step, severity=severity)
+        severity = max(finding.severity, persistent, key=SEVERITIES.index)
+        updated = replace(finding, last_step=self.chart.step, severity=severity)
         if sighting.severity == severity:
-            # The words must fit the severity: a milder sighting only prolongs a grave finding, and
-            # a graver one has to persist first.
-            remedies = case.rule.remedies if sighting.remedies is None else sighting.remedies
-            finding_now = replace(
-                finding_now,
+            # The summary must match the severity: a milder sighting only prolongs a severe finding,
+            # and a more severe one has to persist first.
+            updated = replace(
+                updated,
                 summary=sighting.summary,
                 evidence=sighting.evidence,
-                remedies=remedies,
+                remedies=_remedies(state.rule, sighting),
             )
-        case.finding = finding_now
+        state.finding = updated
         if severity != finding.severity:
-            yield Change("escalated", finding_now, self.chart.step)
+            yield Change("escalated", updated, self.chart.step)
 
-    def _unsighted(self, case: _Case) -> Iterator[Change]:
-        case.recent.clear()
-        if case.finding is None:
+    def _add_absence(self, state: _RuleState) -> Iterator[Change]:
+        state.recent.clear()
+        if state.finding is None:
             return
-        case.clear += 1
-        if case.clear >= case.clearance:
-            over = case.finding.resolved()
-            case.finding, case.resolved_at = None, case.examinations
-            case.over_step = over.last_step
-            self._resolved.append(over)
-            yield Change("resolved", over, self.chart.step)
+        state.clear_count += 1
+        if state.clear_count >= state.clearance:
+            resolved = state.finding.resolved()
+            state.finding, state.resolved_at = None, state.examinations
+            state.last_finding_end = resolved.last_step
+            self._resolved.append(resolved)
+            yield Change("resolved", resolved, self.chart.step)
 
     def diagnosis(self) -> Diagnosis:
-        """What is known after the steps observed so far."""
-        active = [case.finding for case in self._cases if case.finding is not None]
-        findings = sorted([*active, *self._resolved], key=_rank)
-        idle = [case for case in self._cases if case.rule.code not in self._fired]
+        """The diagnosis after the steps observed so far."""
+        active = [state.finding for state in self._states if state.finding is not None]
+        idle = [state for state in self._states if state.rule.code not in self._fired]
         return Diagnosis(
-            findings=tuple(findings),
-            skipped=tuple(self._skipped(case) for case in idle if self._is_skipped(case)),
-            not_applicable=tuple(
-                Inapplicable(case.rule.code, case.why) for case in idle if case.why is not None
+            findings=tuple(sorted([*active, *self._resolved], key=_rank)),
+            skipped=tuple(
+                self._skipped(state)
+                for state in idle
+                if state.why_inapplicable is None and not state.examined
             ),
-            quiet=tuple(case.rule.code for case in idle if case.examined and case.why is None),
+            not_applicable=tuple(
+                Inapplicable(state.rule.code, state.why_inapplicable)
+                for state in idle
+                if state.why_inapplicable is not None
+            ),
+            quiet=tuple(
+                state.rule.code
+                for state in idle
+                if state.examined and state.why_inapplicable is None
+            ),
             unmapped=tuple(self._unmapped),
         )
 
-    def _is_skipped(self, case: _Case) -> bool:
-        return case.why is None and not case.examined
-
-    def _skipped(self, case: _Case) -> Skipped:
-        unread = [names for names in case.needs if not any(map(self._was_read, names))]
-        # Each was read, but never at the same step: all of them are wanted together.
-        unmet = unread or list(case.needs)
+    def _skipped(self, state: _RuleState) -> Skipped:
+        never_logged = [names for names in state.needs if not any(map(self._was_logged, names))]
+        # If each was logged, but never at the same step, all of them are missing together.
+        missing = never_logged or list(state.needs)
         return Skipped(
-            code=case.rule.code,
-            missing=tuple(names[0] for names in unmet),
-            how="; ".join(dict.fromkeys(self._how(names) for names in unmet)),
+            code=state.rule.code,
+            missing=tuple(names[0] for names in missing),
+            how="; ".join(dict.fromkeys(self._how_to_log(names) for names in missing)),
         )
 
-    def _how(self, names: tuple[str, ...]) -> str:
-        """How to have one of these metrics recorded, in the words of the run's own framework."""
+    def _how_to_log(self, names: tuple[str, ...]) -> str:
+        """How to log one of these metrics, in the terms of the run's framework."""
         metric = metric_of(names[0])
-        advice = metric.how if metric is not None and metric.how else f"record {names[0]}"
-        more = [*names[1:_OTHERS_TOLD], f"{len(names) - _OTHERS_TOLD} others"]
-        told = names[1:] if len(names) <= _OTHERS_TOLD + 1 else more
-        others = f" ({' or '.join(told)} will do)" if told else ""
+        advice = metric.how if metric is not None and metric.how else f"log {names[0]}"
+        alternatives = names[1:]
+        if len(names) > _ALTERNATIVES_NAMED + 1:
+            rest = len(names) - _ALTERNATIVES_NAMED
+            alternatives = (*names[1:_ALTERNATIVES_NAMED], f"{rest} others")
+        if alternatives:
+            advice += f" (alternatives: {', '.join(alternatives)})"
         key = how_to_log(self.chart.manifest.framework, names)
-        return f"{advice}{others}" + (f"; {key}" if key else "")
+        return advice + (f"; {key}" if key else "")
 
-    def _was_read(self, name: str) -> bool:
+    def _was_logged(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
 
 
+def _remedies(rule: Rule, sighting: Sighting) -> tuple[str, ...]:
+    return rule.remedies if sighting.remedies is None else sighting.remedies
+
+
 def _rank(finding: Finding) -> tuple[int, int, int, str]:
-    """The order in which findings are told."""
+    """The order in which findings are reported."""
     family = finding.code[:3]
     symptom = _SYMPTOMS.index(family) + 1 if family in _SYMPTOMS else 0
     return -SEVERITIES.index(finding.severity), finding.onset_step, symptom, finding.code

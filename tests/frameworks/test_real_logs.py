@@ -234,7 +234,7 @@ def test_a_reward_of_zero_throughout_is_named(logs: Path) -> None:
 def test_low_entropy_beside_success_is_no_collapse(logs: Path) -> None:
     """Entropy .35 to .03 while the reward rises from .27 to .91."""
     report = checked(logs / "happynessi_sft_grpo_mis.csv")
-    assert "saturation, not failure" in summary(report, "ENT001")
+    assert "prompts are solved" in summary(report, "ENT001")
 
 
 def test_what_is_not_computed_is_not_called_a_collapse(logs: Path) -> None:
@@ -251,8 +251,8 @@ def test_keys_that_a_user_added_are_read_by_their_plain_names(logs: Path) -> Non
 
 
 def test_solved_prompts_are_called_solved(logs: Path) -> None:
-    assert "solved" in summary(checked(logs / "arvindcr4_metrics.jsonl"), "GRP001")
-    assert "nothing left to learn" in summary(checked(logs / "dawn_history.json"), "REW006")
+    assert "all-correct" in summary(checked(logs / "arvindcr4_metrics.jsonl"), "GRP001")
+    assert "nothing is left to learn" in summary(checked(logs / "dawn_history.json"), "REW006")
 
 
 def test_values_that_are_repeated_count_once(logs: Path) -> None:

@@ -140,8 +140,8 @@ def test_what_the_run_reads_itself_is_not_completed_by_half(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("probed", "words", "first"),
     [
-        (0.0008, "with the same weights measured 0.0008", "sync-sampler"),
-        (0.03, "a probe of its engines measured 0.03", "recompute-old-logprobs"),
+        (0.0008, "the probe measured only 0.0008", "sync-sampler"),
+        (0.03, "the probe measured 0.03", "recompute-old-logprobs"),
     ],
 )
 def test_a_run_beyond_its_engines_is_told_apart_from_engines_that_differ(

@@ -186,6 +186,43 @@ def _of_policies(curve: _Noisy) -> dict[str, Curve]:
     }
 
 
+BANNED = (
+    "as far as",
+    "at hand",
+    "beside",
+    "borne",
+    "carry no signal",
+    "for want of",
+    "lest",
+    "no longer for it",
+    "noisier or older",
+    "of which",
+    "said by",
+    "stands",
+    "strangers",
+    "there is nothing",
+    "throughout",
+    "told",
+)
+"""Phrases that STYLE.md bans from texts that a user reads."""
+
+_OWN_CODES = {rule.code for rule in all_rules()}
+MOST_WORDS = 20
+
+
+def check_summary(finding: Finding) -> None:
+    """Check that a finding's summary is one short sentence with the decisive number."""
+    summary = finding.summary
+    if finding.code not in _OWN_CODES:
+        return
+    assert len(summary.split()) <= MOST_WORDS, summary
+    assert summary[0].isupper() or summary[0].isdigit() or "/" in summary.split()[0], summary
+    assert summary.endswith("."), summary
+    assert ". " not in summary, summary
+    assert not finding.evidence or any(map(str.isdigit, summary)), summary
+    assert not any(phrase in summary.lower() for phrase in BANNED), summary
+
+
 class Patient:
     """An engine that has seen some steps, and what it said while it saw them."""
 
@@ -205,6 +242,8 @@ class Patient:
     def observe(self, record: StepRecord) -> list[Change]:
         changes = self.engine.observe(record)
         self.changes.extend((record.step, change) for change in changes)
+        for change in changes:
+            check_summary(change.finding)
         return changes
 
     def findings(self, code: str) -> list[Finding]:

@@ -14,6 +14,7 @@ from grpodoctor.rules import catalogue
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.catalogue import all_rules, rule_of, select
 from grpodoctor.vocabulary.metrics import metric_of
+from tests.rules.scenario import BANNED, MOST_WORDS
 
 HEADINGS = (
     "What it sees:",
@@ -89,10 +90,14 @@ def test_remedies_exist(rule: Rule) -> None:
         )
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    named = {each for each in literals if re.fullmatch("[a-z]+(-[a-z]+)+", each)} - {
-        rule.name,
-        *rule.former_names,
-    }
+    named = (
+        {each for each in literals if re.fullmatch("[a-z]+(-[a-z]+)+", each)}
+        - {"all-correct", "all-incorrect"}
+        - {
+            rule.name,
+            *rule.former_names,
+        }
+    )
     assert named <= known
     assert set(rule.remedies) <= known
 
@@ -149,3 +154,10 @@ def test_codes_are_never_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "_rule_classes", lambda: iter([original, original]))
     with pytest.raises(ValueError, match="ENT001"):
         all_rules.__wrapped__()
+
+
+@each_rule
+def test_the_page_of_a_rule_is_plain(rule: Rule) -> None:
+    page = rule.manual().lower()
+    assert len(rule.summary.split()) <= MOST_WORDS
+    assert not [phrase for phrase in BANNED if re.search(rf"\b{phrase}\b", page)]

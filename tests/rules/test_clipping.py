@@ -61,7 +61,7 @@ def test_a_log_that_does_not_tell_the_sides_apart_is_judged_by_their_sum() -> No
 
 def test_growth_against_the_own_start() -> None:
     grown = noisy(ramp(0.003, 0.06, 20, begin=20), 0.001, 1)
-    assert "at the start" in run({LOW: grown}).finding("CLP001").summary
+    assert ", up from 0." in run({LOW: grown}).finding("CLP001").summary
 
 
 def test_losses_that_clip_whole_sequences_have_their_own_bar() -> None:

@@ -61,7 +61,7 @@ class SinceAlways(AboveBar):
 
     def examine(self, chart: Chart) -> RuleResult:
         verdict = super().examine(chart)
-        return replace(verdict, since=lambda: -5) if isinstance(verdict, Sighting) else verdict
+        return replace(verdict, find_onset=lambda: -5) if isinstance(verdict, Sighting) else verdict
 
 
 def watched(values: list[float | None], rule: Rule | None = None) -> Patient:
@@ -152,13 +152,13 @@ def test_a_reading_that_does_not_apply_reaches_no_rule() -> None:
 def test_what_was_never_read_is_skipped_with_advice() -> None:
     (skipped,) = watched([None]).engine.diagnosis().skipped
     assert skipped.missing == (REWARD,)
-    assert skipped.how == "record reward/mean"
+    assert skipped.how == "log reward/mean"
     (skipped,) = watched([1.0], EitherInput()).engine.diagnosis().skipped
     assert skipped.missing == ("accuracy/heldout",)
     assert "evaluate on prompts" in skipped.how
     (skipped,) = watched([None], EitherInput()).engine.diagnosis().skipped
     assert skipped.missing == (REWARD, "accuracy/heldout")
-    assert "accuracy/train will do" in skipped.how
+    assert "alternatives: accuracy/train" in skipped.how
 
 
 def test_inputs_that_never_meet_are_asked_for_together() -> None:
@@ -339,4 +339,4 @@ def test_the_advice_names_the_key_of_the_runs_own_framework(framework: str, said
     engine = Engine([AboveBar()], Manifest(framework=framework))
     engine.observe(StepRecord(1, {}))
     (skipped,) = engine.diagnosis().skipped
-    assert skipped.how == "record reward/mean" + (f"; {said}" if said else "")
+    assert skipped.how == "log reward/mean" + (f"; {said}" if said else "")

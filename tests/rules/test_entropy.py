@@ -79,12 +79,15 @@ def test_a_solved_task_is_saturation() -> None:
     curves = {ENTROPY: fall(0.001, 30), ACCURACY: solved_rate, REWARD: solved_rate}
     finding = changed(curves).finding("ENT001")
     assert finding.severity == "info"
-    assert "saturation" in finding.summary
+    assert "prompts are solved" in finding.summary
 
 
 def test_zero_at_every_step_means_not_computed() -> None:
     patient = changed({ENTROPY: 0})
-    assert patient.why_not("ENT001") == "entropy is exactly zero at every step: not computed"
+    assert (
+        patient.why_not("ENT001")
+        == "the logged entropy is 0 at every step, so the framework did not compute it"
+    )
     assert patient.findings("ENT001") == []
     assert patient.findings("ENT002") == []
 

@@ -49,7 +49,7 @@ def test_thinning_with_success_is_health() -> None:
 def test_groups_that_are_all_right_are_a_note() -> None:
     finding = run({**split(0.9, 0.0), **outcome(0.97), "accuracy/heldout": 0.95}).finding("GRP001")
     assert finding.severity == "info"
-    assert "solved" in finding.summary
+    assert "all-correct" in finding.summary
 
 
 def test_easy_training_prompts_with_unsolved_held_out_ones_are_a_warning() -> None:
@@ -218,7 +218,7 @@ def test_one_group_to_a_batch_gives_a_share_and_not_all_or_nothing() -> None:
     curves: dict[str, Curve] = {"groups/zero_variance_rate": flat, "reward/mean": reward}
     found = Patient(steps(300, curves)).findings("GRP004")
     assert {each.severity for each in found} == {"info"}
-    assert all("carry no signal" in each.summary for each in found)
+    assert all("have equal rewards" in each.summary for each in found)
     assert not any("100%" in each.summary for each in found)
 
 
@@ -241,13 +241,13 @@ def raw_advantages(**knobs: Setting) -> Patient:
 def test_advantages_that_are_the_rewards_have_no_baseline() -> None:
     finding = raw_advantages().finding("GRP005")
     assert (finding.severity, finding.active, finding.onset_step) == ("warning", True, 4)
-    assert "without any baseline" in finding.summary
+    assert finding.summary.startswith("No baseline is subtracted")
     assert finding.remedies == ("larger-groups",)
 
 
 def test_the_size_of_the_group_is_named_where_it_is_known() -> None:
     said = raw_advantages(group_size=1, advantage="group").finding("GRP005").summary
-    assert "one response per prompt has nothing to be compared with" in said
+    assert "(1 response per prompt)" in said
 
 
 def test_advantages_of_groups_and_of_a_critic_need_no_other_baseline() -> None:

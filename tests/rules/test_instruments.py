@@ -31,7 +31,7 @@ def test_a_log_that_says_something_else_is_found() -> None:
         }
     ).finding(CODE)
     assert finding.severity == "warning"
-    assert "reward/mean 0.9" in finding.summary
+    assert "reward/mean is logged as 0.9" in finding.summary
     assert "0.45" in finding.summary
     assert (finding.evidence[0].value, finding.evidence[0].baseline) == (0.9, 0.45)
 
@@ -84,7 +84,7 @@ def test_chance_does_not_differ_the_same_way_at_each_step() -> None:
     assert reported(0.0).findings(CODE) == []
     finding = reported(0.2).finding(CODE)
     assert finding.severity == "warning"
-    assert "on average of" in finding.summary
+    assert "averaged over" in finding.summary
     assert finding.onset_step == 15
 
 
@@ -112,7 +112,7 @@ def test_a_length_with_what_ends_it_is_the_same_length() -> None:
 def test_groups_that_were_filtered_before_the_log_are_explained() -> None:
     finding = run(pair("groups/zero_variance_rate", 0.0, Rate(40, 128))).finding(CODE)
     assert finding.severity == "info"
-    assert "left out" in finding.summary
+    assert "leaves out zero-variance groups" in finding.summary
 
 
 def test_the_unbiased_spread_excuses_no_other_number() -> None:

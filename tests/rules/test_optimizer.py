@@ -67,13 +67,13 @@ def test_starved_by_success_is_saturation() -> None:
     }
     finding = run(curves).finding("OPT001")
     assert finding.severity == "info"
-    assert "saturation" in finding.summary
+    assert "prompts are solved" in finding.summary
 
 
 def test_a_mask_that_removes_every_token_is_broken() -> None:
     finding = run({GRADIENT: 0.0, LOSS: 0.0, TOKENS: 0}).finding("OPT001")
     assert (finding.severity, finding.remedies) == ("critical", ("check-loss-mask",))
-    assert "no token bears loss" in finding.summary
+    assert "mask removes all tokens" in finding.summary
 
 
 def test_groups_that_vary_without_a_gradient_are_broken() -> None:
@@ -85,7 +85,7 @@ def test_groups_that_vary_without_a_gradient_are_broken() -> None:
 def test_an_unknown_cause_stays_open() -> None:
     finding = run({GRADIENT: 0.0}, without=groups_off()).finding("OPT001")
     assert finding.severity == "warning"
-    assert "would tell" in finding.summary
+    assert "not logged" in finding.summary
 
 
 def test_single_batches_without_signal_are_ordinary() -> None:
@@ -171,7 +171,7 @@ def test_with_a_critic_the_advantages_tell_starved_from_broken() -> None:
 
     assert "advantages are not zero" in finding(0.0).summary
     assert finding(0.0).remedies == ("check-loss-mask",)
-    assert "no token has an advantage: there is nothing" in finding(1.0).summary
+    assert "no token has an advantage" in finding(1.0).summary
 
 
 def test_single_prompts_without_spread_at_first_are_a_note() -> None:
@@ -216,7 +216,7 @@ def test_a_loss_of_zero_with_a_reward_of_zero_is_starved() -> None:
         "reward/mean": lambda step: 0.25 if step % 8 == 0 else 0.0,
         LOSS: lambda step: -1.5 if step % 8 == 0 else 0.0,
     }
-    assert "nothing to learn from" in Patient(steps(60, curves)).finding("OPT001").summary
+    assert "no group varies" in Patient(steps(60, curves)).finding("OPT001").summary
 
 
 def test_a_gradient_of_one_step_beside_the_groups_of_ten_is_no_fault() -> None:
@@ -229,9 +229,9 @@ def test_a_gradient_of_one_step_beside_the_groups_of_ten_is_no_fault() -> None:
     }
     finding = Patient(steps(60, curves)).finding("OPT001")
     assert finding.severity == "info"
-    assert "fault" not in finding.summary
+    assert "broken" not in finding.summary
     broken = Patient(steps(60, {**curves, FLAT: 0.2, GRADIENT: 0.0})).finding("OPT001")
-    assert (broken.severity, "fault" in broken.summary) == ("critical", True)
+    assert (broken.severity, "broken" in broken.summary) == ("critical", True)
 
 
 def test_a_log_of_loss_and_reward_whose_batches_are_nearly_all_wrong_is_starved() -> None:

@@ -128,7 +128,7 @@ def test_components_that_never_move_are_a_note_beside_a_healthy_run() -> None:
     }
     finding = run(curves).finding("REW004")
     assert finding.severity == "info"
-    assert finding.summary.endswith("earned: strict (0)")
+    assert finding.summary.endswith("ever earned strict (0).")
 
 
 def test_a_component_that_every_response_earns_is_no_news() -> None:
@@ -186,7 +186,7 @@ def test_a_task_that_was_never_rewarded_is_a_warning() -> None:
     }
     finding = Patient(steps(39, curves)).finding("REW004")
     assert finding.severity == "warning"
-    assert "the task was never rewarded" in finding.summary
+    assert "only the form of responses is rewarded" in finding.summary
     strict: dict[str, Curve] = {**curves, "reward/component/equation_reward_func/mean": 0.3}
     strict["reward/component/strict_format/mean"] = 0.0
     assert Patient(steps(39, strict)).finding("REW004").severity == "info"

@@ -1,1 +1,1 @@
-"""CLP: the trust region."""
+"""CLP: trust region and clipping."""

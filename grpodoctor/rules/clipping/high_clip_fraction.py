@@ -15,37 +15,38 @@ _LOW = "clip/low_rate"
 _HIGH = "clip/high_rate"
 _ANY = "clip/any_rate"
 _KL = "kl/old_policy/k3"
-_OFF = "mismatch/first_ratio_off"
+_RATIO_OFF = "mismatch/first_ratio_off"
 
 
 @dataclass(frozen=True)
 class HighClipFraction(Rule):
-    """The clip stops the gradient of a large share of the tokens.
+    """The clip removes the gradient of a large share of the tokens.
 
     What it sees:
-        The clipped shares of both sides together: a tenth of the tokens, or less of them where the
-        policy also moves far within one batch, or a multiple of the run's own start.
+        The clip fractions of both sides added up: a tenth of the tokens or more. A smaller share
+        suffices if the policy also moves far within one batch, or if the share is a multiple of
+        its starting value.
 
     Why it matters:
-        A clipped token teaches nothing, and a batch of which much is clipped has been used for
-        longer than it is good for: too many updates, or steps too large. If the high side does
-        nearly all of it, the tokens that rise are the rare ones: exploration is what is clipped.
+        A clipped token contributes no gradient. Many clipped tokens mean that the batch was used
+        for too many updates or with too large steps. If nearly all clipping is on the high side,
+        it affects rare tokens whose probability rises, which is exploration.
 
     Evidence it needs:
-        `clip/low_rate`, `clip/high_rate`; or `clip/any_rate` from logs that do not tell the sides
-        apart. Better with `kl/old_policy/k3`.
+        `clip/low_rate` and `clip/high_rate`, or `clip/any_rate` from logs that do not separate the
+        sides. Better with `kl/old_policy/k3`.
 
     Remedies:
-        Fewer updates on each batch, a lower learning rate; a higher upper clip if that side does
-        most of it.
+        Fewer updates per batch or a lower learning rate. A higher upper clip bound if most of the
+        clipping is on the high side.
 
     When it is wrong:
-        Losses that clip whole sequences clip far more and mean it: a seventh of the tokens is the
-        published norm, so a higher bar is used where the loss is known to be one of those.
-        Losses that bound a token's weight (CISPO, ScaleRL) leave it its gradient: their share is
-        told as a note, and only where the policy moves far besides.
-        Log-probabilities of the sampler in the ratio clip as many before any update is made; then
-        the finding says so and leaves the advice to MIS002's remedies.
+        Losses that clip whole responses clip far more on purpose: a seventh of the tokens is the
+        published norm, so these losses have a higher threshold. Losses that bound a token's weight
+        (CISPO, ScaleRL) keep its gradient; the finding is then only `info`, and only where the
+        policy also moves far.
+        With the sampler's log-probabilities in the ratio, as many tokens are clipped before any
+        update. The finding then says so, and the first remedy is the one of MIS002.
 
     References:
         PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071; CISPO,
@@ -55,7 +56,7 @@ class HighClipFraction(Rule):
     code: ClassVar[str] = "CLP001"
     name: ClassVar[str] = "high-clip-fraction"
     former_names: ClassVar[tuple[str, ...]] = ("clip-saturation",)
-    summary: ClassVar[str] = "The clip stops the gradient of a large share of the tokens."
+    summary: ClassVar[str] = "The clip removes the gradient of a large share of the tokens."
     inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW, _ANY),)
     remedies: ClassVar[tuple[str, ...]] = ("fewer-updates", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = (
@@ -66,60 +67,66 @@ class HighClipFraction(Rule):
     )
 
     share: float = 0.1
-    """Share of tokens. Healthy runs clip below .01, 16 cautious updates on a batch .034."""
+    """Share of tokens. Healthy runs clip below .01, and .034 with 16 cautious updates per batch."""
     share_with_drift: float = 0.03
-    """Share that suffices where the policy also moves far: small runs that over-update their
+    """Share that suffices where the policy also moves far. Small runs that over-update their
     batches and lose a third of their accuracy clip .045 at a KL of .02."""
     drift: float = 0.01
-    """KL to the old policy, nats per token. Healthy .001, with 16 cautious updates .004."""
+    """KL to the old policy, nats per token. Healthy runs: .001, with 16 cautious updates .004."""
     growth: float = 5.0
-    """Times the start."""
+    """Multiple of the starting value."""
     off: float = 0.01
-    """Share of ratios off 1 before any update from which the clip is not the updates' doing: 0 in
-    health, see MIS002."""
+    """Share of ratios that differ from 1 before any update, above which the updates do not cause
+    the clipping. It is 0 in healthy runs, see MIS002."""
     sequence_share: float = 0.3
-    """The bar for those: twice the published share of .15. Even more does no harm while the
-    policy hardly moves: at the paper's bounds the built-in model clips .4 at 2e-5 nats a token."""
+    """Threshold for losses that clip whole responses: twice the published share of .15. A larger
+    share does no harm while the policy hardly moves: at the paper's bounds the built-in model
+    clips .4 at 2e-5 nats per token."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Add up both sides, and look at the drift beside them."""
+        """Add up both sides and compare them with the thresholds."""
         sides = [name for name in (_LOW, _HIGH) if chart.is_fresh(name)]
         sides = sides or [name for name in (_ANY,) if chart.is_fresh(name)]
         if sum(chart.series(name).last for name in sides) < self.share_with_drift / 2:
             return None
         levels = {name: chart.series(name).level(RECENT) for name in sides}
         clipped = sum(levels.values())
-        reason = self._reason(chart, sides, clipped)
-        if reason is None:
+        comparison = self._comparison(chart, sides, clipped)
+        if comparison is None:
             return None
-        if traits_of(chart.knobs.get("loss")).bounds_weights:
-            text = f"the weights of {clipped:.1%} of the tokens are at their bound, {reason}"
-            return Sighting("info", text, cite_all(chart, *sides, _KL))
-        whole = traits_of(chart.knobs.get("loss")).ratio_per_response
-        text = f"the clip stops {clipped:.1%} of the {'responses' if whole else 'tokens'}, {reason}"
-        if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.off:
-            text = f"{text}; ratios are off before the first update (MIS002)"
-            evidence = cite_all(chart, *sides, _KL, _OFF)
+        traits, evidence = traits_of(chart.knobs.get("loss")), cite_all(chart, *sides, _KL)
+        if traits.bounds_weights:
+            text = f"The weights of {clipped:.1%} of the tokens are at their bound{comparison}."
+            return Sighting("info", text, evidence)
+        unit = "responses" if traits.ratio_per_response else "tokens"
+        text = f"The clip removes the gradient of {clipped:.1%} of the {unit}{comparison}."
+        if chart.is_fresh(_RATIO_OFF) and chart.series(_RATIO_OFF).level(RECENT) > self.off:
+            text = (
+                f"{clipped:.1%} of the {unit} are clipped; "
+                "ratios already differ from 1 before the first update (MIS002)."
+            )
+            evidence = cite_all(chart, *sides, _KL, _RATIO_OFF)
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
-        upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
-        remedies = ("clip-higher", *self.remedies) if upper else None
-        return Sighting("warning", text, cite_all(chart, *sides, _KL), remedies)
+        is_upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
+        remedies = ("clip-higher", *self.remedies) if is_upper else None
+        return Sighting("warning", text, evidence, remedies)
 
-    def _reason(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
-        drift = chart.series(_KL)
-        moves = len(drift) > 0 and drift.level(RECENT) >= self.drift
-        if traits_of(chart.knobs.get("loss")).bounds_weights:
-            return "and the policy moves far" if moves and clipped >= self.share else None
-        if traits_of(chart.knobs.get("loss")).ratio_per_response:
-            far = moves and clipped >= self.sequence_share
-            return "many even for whole sequences, and the policy moves far" if far else None
+    def _comparison(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
+        """Words for what the share is compared with; None if it is not too high."""
+        kl, traits = chart.series(_KL), traits_of(chart.knobs.get("loss"))
+        moves_far = len(kl) > 0 and kl.level(RECENT) >= self.drift
+        drift = f", and the policy moves {kl.level(RECENT):.2g} nats per token" if len(kl) else ""
+        if traits.bounds_weights:
+            return drift if moves_far and clipped >= self.share else None
+        if traits.ratio_per_response:
+            return drift if moves_far and clipped >= self.sequence_share else None
         if clipped >= self.share:
-            return "a large share"
+            return ""
         if not clipped >= self.share_with_drift:
             return None
-        if moves:
-            return f"and the policy moves by {drift.level(RECENT):.2g} nats a token on one batch"
+        if moves_far:
+            return drift
         starts = [start.level for name in sides if (start := chart.baseline(name))]
         if len(starts) == len(sides) and clipped >= self.growth * sum(starts):
-            return f"{sum(starts):.1%} at the start"
+            return f", up from {sum(starts):.1%}"
         return None

@@ -1,1 +1,1 @@
-"""ENT: exploration."""
+"""ENT: exploration and entropy."""

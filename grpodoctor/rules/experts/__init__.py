@@ -1,1 +1,1 @@
-"""MOE: the routing of a mixture of experts."""
+"""MOE: expert routing of mixture-of-experts models."""

@@ -7,16 +7,16 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.expert_routing import (
-    borne_by,
     extreme_layer,
-    layer_of,
-    remedies_of_flips,
+    flip_remedies,
+    layer_number,
+    tolerated_by,
 )
 from grpodoctor.runs.chart import Chart
 
 _CHURN = "experts/churn_update"
 _LATEST = 5
-"""Readings that make the level: routers are looked at every few steps only."""
+"""Readings that make the level; routing is measured every few steps only."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +24,27 @@ class ExpertChurn(Rule):
     """The updates of a step change which experts the same tokens activate.
 
     What it sees:
-        The share of the experts activated before the updates of a batch that are not activated
-        after them, by the same tokens: where it is large, or has grown far beyond the run's own
-        start. The evidence names the layer in which it is largest.
+        The share of experts activated before the updates of a batch that the same tokens do not
+        activate after them: where it is large, or has grown far beyond its starting value. The
+        evidence names the layer with the largest share.
 
     Why it matters:
-        The ratio of a token compares two sets of weights and not two states of one. It leaves the
-        clip's bounds for its routing and not for what was learnt, and tokens lose their gradient,
-        or keep one they should lose. Published runs with a clip of tokens do not converge with it.
+        The importance ratio of a token then compares two sets of weights instead of two states of
+        one set. It leaves the clip bounds because of routing instead of learning. Tokens lose their
+        gradient, or keep one that they should lose. Published runs that clip by token do not
+        converge with it.
 
     Evidence it needs:
         `experts/churn_update`: the routing of some responses before and after the updates. The
-        bundled trainer looks every five steps; `grpodoctor probe` compares two checkpoints.
+        bundled trainer measures it every five steps; `grpodoctor probe` compares two checkpoints.
 
     Remedies:
-        A ratio of whole responses (GSPO); replaying the routing over the updates; smaller steps.
+        An importance ratio of whole responses (GSPO); routing replay over the updates; smaller
+        steps.
 
     When it is wrong:
-        With a loss that bears it, or with a replay, it is a note. A high share in the first steps
-        of a warm-up says little; it is judged over five readings.
+        With a loss that tolerates it, or with a replay, the finding is `info`. A high share in the
+        first steps of a warm-up means little; the rule uses the median of five readings.
 
     References:
         Group Sequence Policy Optimization, arXiv 2507.18071, section 5.3: about a tenth of the
@@ -52,7 +54,7 @@ class ExpertChurn(Rule):
     code: ClassVar[str] = "MOE002"
     name: ClassVar[str] = "expert-churn"
     former_names: ClassVar[tuple[str, ...]] = ("experts-churn",)
-    summary: ClassVar[str] = "Each update sends many of the same tokens to other experts."
+    summary: ClassVar[str] = "Each update routes many of the same tokens to different experts."
     inputs: ClassVar[tuple[Need, ...]] = (_CHURN,)
     remedies: ClassVar[tuple[str, ...]] = ("gspo", "routing-replay", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = ("GSPO, arXiv 2507.18071, section 5.3",)
@@ -60,39 +62,39 @@ class ExpertChurn(Rule):
     clearance: ClassVar[int] = 2 * _LATEST
 
     many: float = 0.05
-    """Share that is a warning: half of what made a clip of tokens fail at 30B. Healthy small runs
-    show .002, a learning rate thirty times too high .08 to .13."""
+    """Share for a warning: half of the share that made token clipping fail at 30B. Healthy small
+    runs show .002, a learning rate thirty times too high .08 to .13."""
     growth: float = 4.0
-    """Times the run's own start."""
+    """Multiple of the starting value."""
     least: float = 0.015
-    """Least share that counts as grown; no healthy run has reached .01."""
+    """Minimum share that counts as grown; no healthy run has reached .01."""
     spreads: float = 6.0
-    """Growth in spreads of the start: the churn of few tokens is a small count."""
+    """Growth in spreads of the starting value, since the churn of few tokens is a small count."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the recent level with the published one and with the start."""
+        """Compare the recent level with the published one and with the starting value."""
         series, start = chart.series(_CHURN), chart.baseline(_CHURN)
         if series.last < self.least / 2:
             return None
         level = series.level(_LATEST)
-        bar = self.many
+        threshold = self.many
         if start is not None:
             grown = max(self.growth * start.level, start.level + self.spreads * start.spread)
-            bar = min(bar, max(self.least, grown))
-        if not level >= bar:
+            threshold = min(threshold, max(self.least, grown))
+        if not level >= threshold:
             return None
-        text = f"the updates of a step change {level:.1%} of the experts"
+        text = f"Updates change {level:.1%} of the activated experts"
         if start is not None and level >= 2 * start.level:
-            text += f", {start.level:.1%} at the start"
+            text += f", up from {start.level:.1%}"
         layer = extreme_layer(chart, _CHURN, _LATEST)
         if layer is not None:
-            text += f", most in layer {layer_of(layer)}"
-        bearer = borne_by(chart)
-        if bearer:
-            text += f"; {bearer} bears it"
+            text += f", most in layer {layer_number(layer)}"
+        tolerated = tolerated_by(chart)
+        if tolerated:
+            text += f"; {tolerated} tolerates it"
         return Sighting(
-            "info" if bearer else "warning",
-            text,
+            "info" if tolerated else "warning",
+            f"{text}.",
             cite_all(chart, _CHURN, layer, "clip/low_rate", "clip/high_rate"),
-            remedies_of_flips(chart, between_engines=False),
+            flip_remedies(chart, between_engines=False),
         )

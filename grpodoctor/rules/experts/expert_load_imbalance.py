@@ -6,40 +6,40 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.expert_routing import extreme_layer, layer_of
+from grpodoctor.rules.shared.expert_routing import extreme_layer, layer_number
 from grpodoctor.runs.chart import Chart
 
 _LOAD = "experts/load_max_over_mean"
 _ENTROPY = "experts/router_entropy"
 _LATEST = 5
-"""Readings that make the level: routers are looked at every few steps only."""
+"""Readings that make the level; routing is measured every few steps only."""
 
 
 @dataclass(frozen=True)
 class ExpertLoadImbalance(Rule):
-    """The load of the experts concentrates on few of them as the run goes on.
+    """A few experts receive a growing share of the tokens.
 
     What it sees:
-        The busiest expert's tokens over the mean of all experts, beyond the run's own start: on
-        average over the layers, or in a single layer.
+        The busiest expert's load divided by the mean load of all experts, above its starting value:
+        averaged over the layers, or in a single layer.
 
     Why it matters:
-        Experts without tokens learn nothing and are lost to the model, and the busy ones set the
-        time of each step where experts are spread over devices. Nothing in a policy gradient turns
-        it back.
+        Experts without tokens learn nothing and are lost to the model. The busy ones determine the
+        time of each step where experts are spread over devices. Nothing in a policy gradient
+        reverses it.
 
     Evidence it needs:
-        `experts/load_max_over_mean`, better for each layer too, for more than twenty readings.
+        `experts/load_max_over_mean` for at least fifteen readings, better for each layer too.
 
     Remedies:
-        Balance or freeze the routers, from a checkpoint before it began; a lower learning rate
-        slows it.
+        Resume from a checkpoint before the imbalance, with balanced or frozen routers. A lower
+        learning rate slows it down.
 
     When it is wrong:
-        The load depends on what the tokens are: a run whose prompts or lengths change has another
-        one. A narrow task is served by few experts from the start, which is why it is compared
-        with the start and not with 1. In a model with few experts the ratio cannot exceed their
-        number over those a token activates.
+        The load depends on the tokens: it changes when prompts or lengths change. A narrow task
+        uses few experts from the start, so the rule compares with the starting value and not with
+        1. In a model with few experts the ratio cannot exceed their number divided by the experts
+        per token.
 
     References:
         Switch Transformers, arXiv 2101.03961, section 2.2; verl pull request 6853, which logs the
@@ -49,25 +49,25 @@ class ExpertLoadImbalance(Rule):
     code: ClassVar[str] = "MOE003"
     name: ClassVar[str] = "expert-load-imbalance"
     former_names: ClassVar[tuple[str, ...]] = ("expert-load-concentrates",)
-    summary: ClassVar[str] = "Few experts take more and more of the tokens."
+    summary: ClassVar[str] = "A few experts receive a growing share of the tokens."
     inputs: ClassVar[tuple[Need, ...]] = (_LOAD,)
     remedies: ClassVar[tuple[str, ...]] = ("balance-experts", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = ("Switch Transformers, arXiv 2101.03961",)
 
     growth: float = 1.3
-    """Times the start's excess over an even load. Levels of healthy small runs stay below 1.05, a
-    run ruined by its learning rate reaches 1.1."""
+    """Multiple of the initial excess over an even load. Healthy small runs stay below 1.05, a run
+    ruined by its learning rate reaches 1.1."""
     growth_of_layer: float = 1.8
-    """The same in a single layer, of which there are many."""
+    """The same for a single layer, of which there are many."""
     least: float = 2.0
-    """Least load that matters: below it the busiest expert has less than twice its share."""
+    """Minimum load that matters: below it the busiest expert has less than twice its share."""
     spreads: float = 6.0
-    """Growth in spreads of the start."""
+    """Growth in spreads of the starting value."""
     readings: int = 15
-    """Fewest readings: a start and some that are not of it."""
+    """Minimum readings: the starting value and some later ones."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Judge the mean of the layers, then the worst of them."""
+        """Judge the mean of the layers, then the worst layer."""
         if len(chart.series(_LOAD)) < self.readings:
             return None
         layer = extreme_layer(chart, _LOAD, _LATEST)
@@ -80,17 +80,17 @@ class ExpertLoadImbalance(Rule):
         series, start = chart.series(name), chart.baseline(name)
         if start is None:
             return False
-        bar = max(
+        threshold = max(
             1 + growth * (start.level - 1), start.level + self.spreads * start.spread, self.least
         )
-        return series.last >= bar and series.level(_LATEST) >= bar
+        return series.last >= threshold and series.level(_LATEST) >= threshold
 
     def _sighting(self, chart: Chart, name: str, layer: str | None) -> Sighting:
         start, level = chart.baseline(name), chart.series(name).level(_LATEST)
-        where = f" of layer {layer_of(name)}" if name != _LOAD else ""
-        text = f"the busiest expert{where} takes {level:.1f} times the mean load"
+        where = f" of layer {layer_number(name)}" if name != _LOAD else ""
+        text = f"The busiest expert{where} receives {level:.1f} times the mean load"
         if start is not None:
-            text += f", {start.level:.1f} at the start"
+            text += f", up from {start.level:.1f}"
         if name == _LOAD and layer is not None:
-            text += f"; layer {layer_of(layer)} is the most uneven"
-        return Sighting("warning", text, cite_all(chart, _LOAD, layer, _ENTROPY))
+            text += f"; layer {layer_number(layer)} is the worst"
+        return Sighting("warning", f"{text}.", cite_all(chart, _LOAD, layer, _ENTROPY))

@@ -1,1 +1,1 @@
-"""GRP: the learning signal that groups of responses carry."""
+"""GRP: learning signal of the groups."""

@@ -17,27 +17,27 @@ _SIZE = "group_size"
 
 @dataclass(frozen=True)
 class AdvantagesWithoutBaseline(Rule):
-    """The advantages are the rewards themselves: nothing is subtracted from them.
+    """The advantages equal the rewards: no baseline is subtracted.
 
     What it sees:
         A mean advantage that follows the mean reward from step to step. Advantages that compare the
         responses to a prompt with each other sum to zero in every group, whatever the rewards.
 
     Why it matters:
-        With one response per prompt there is nothing to compare it with, and trainers then pass the
-        reward on as it is. With rewards above zero every response is made likelier, the wrong ones
-        too; with rewards below zero all are made less likely. What is learnt comes from the
-        difference of prompts and from chance, at many times the noise, and no curve of the log
+        A single response per prompt cannot be compared with others, and trainers then use the
+        reward as the advantage. With rewards above zero every response becomes more likely, also
+        the incorrect ones; with rewards below zero all become less likely. The run learns from the
+        differences between prompts and from chance, at many times the noise, and no logged curve
         shows that this is not GRPO.
 
     Evidence it needs:
         `advantage/mean` and `reward/mean`. Better with the setting `group_size`.
 
     Remedies:
-        Eight or more responses per prompt; else a critic, or a baseline over the batch.
+        Eight or more responses per prompt; otherwise a critic, or a baseline over the batch.
 
     When it is wrong:
-        REINFORCE without a baseline, if that is what was wanted.
+        REINFORCE without a baseline is intended.
 
     References:
         DeepSeekMath, arXiv 2402.03300, section 4.1; Williams 1992, Simple Statistical
@@ -46,7 +46,7 @@ class AdvantagesWithoutBaseline(Rule):
 
     code: ClassVar[str] = "GRP005"
     name: ClassVar[str] = "advantages-without-baseline"
-    summary: ClassVar[str] = "The advantages are the rewards themselves, without a baseline."
+    summary: ClassVar[str] = "The advantages equal the rewards: no baseline is subtracted."
     inputs: ClassVar[tuple[Need, ...]] = (_ADVANTAGE, _REWARD)
     remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)
     references: ClassVar[tuple[str, ...]] = (
@@ -56,18 +56,19 @@ class AdvantagesWithoutBaseline(Rule):
     clearance: ClassVar[int] = RECENT
 
     share: float = 0.2
-    """Typical distance of mean advantage and mean reward, in spreads of the reward. It is a mean
-    over tokens there and over responses here: runs with one response per prompt show .01 to .05,
-    and where groups are compared it is the reward's own distance from 0, a spread at the least."""
+    """Typical distance of mean advantage and mean reward, in spreads of the reward. The advantage
+    is a mean over tokens and the reward a mean over responses: runs with one response per prompt
+    show .01 to .05. Where groups are compared, the distance is that of the reward from 0, at least
+    one spread."""
     readings: int = 5
-    """Fewest readings: as many batches do not agree by chance."""
+    """Minimum readings: that many batches do not agree by chance."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the two means, batch by batch."""
         if has_critic(chart):
             return None
         advantages, rewards = dict(chart.series(_ADVANTAGE)), chart.series(_REWARD)
-        # Where nobody was rewarded both are zero, whatever is subtracted.
+        # Where no response was rewarded both are zero, whatever baseline is subtracted.
         pairs = [
             (advantages[step], reward) for step, reward in rewards if reward and step in advantages
         ]
@@ -75,17 +76,13 @@ class AdvantagesWithoutBaseline(Rule):
             return None
         pairs = pairs[-2 * RECENT :]
         spread = statistics.pstdev(reward for _, reward in pairs)
-        apart = statistics.median(abs(advantage - reward) for advantage, reward in pairs)
-        if not spread or not apart <= self.share * spread:
+        distance = statistics.median(abs(advantage - reward) for advantage, reward in pairs)
+        if not spread or not distance <= self.share * spread:
             return None
         mean, reward = chart.value(_ADVANTAGE), chart.value(_REWARD)
-        text = (
-            f"the advantages are the rewards themselves: their mean is {mean:.3g} with a mean "
-            f"reward of {reward:.3g}; {self._why(chart)}"
-        )
-        return Sighting("warning", text, (cite(chart, _ADVANTAGE, 0.0), cite(chart, _REWARD)))
-
-    def _why(self, chart: Chart) -> str:
+        means = f"the mean advantage is {mean:.3g}, the mean reward {reward:.3g}"
+        text = f"No baseline is subtracted: {means}"
         if chart.knobs.get(_SIZE) == 1:
-            return "one response per prompt has nothing to be compared with"
-        return "as with one response per prompt, or without any baseline"
+            text += " (1 response per prompt)"
+        evidence = (cite(chart, _ADVANTAGE, 0.0), cite(chart, _REWARD))
+        return Sighting("warning", f"{text}.", evidence)

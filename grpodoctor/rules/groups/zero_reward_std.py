@@ -10,49 +10,50 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    first_step_where,
     has_improved,
     never_moved,
-    outcome_of,
-    share_of,
-    since,
-    why_no_variance,
+    outcome_metric,
+    typical_share,
+    zero_variance_cause,
 )
 from grpodoctor.runs.chart import Chart
 
-_FLAT = "groups/zero_variance_rate"
-_RIGHT = "groups/all_correct_rate"
-_WRONG = "groups/all_incorrect_rate"
+_ZERO_VARIANCE = "groups/zero_variance_rate"
+_ALL_CORRECT = "groups/all_correct_rate"
+_ALL_INCORRECT = "groups/all_incorrect_rate"
 _CANCELLED = "groups/cancelled_rate"
 
 
 @dataclass(frozen=True)
 class ZeroRewardStd(Rule):
-    """Groups carry no signal, and correctness does not explain why.
+    """Many groups have equal rewards, and correctness does not explain why.
 
     What it sees:
-        Groups without variance beyond those that are right or wrong throughout and those whose
-        components cancel: the reward gives the same to responses of different quality. In a log
-        that does not split such groups, more of them than the accuracy, or a reward of right and
-        wrong, can explain. A note where the reward is on a scale of its own and has not risen, so
-        that nothing tells success from failure.
+        Zero-variance groups beyond those that are all-correct, all-incorrect or whose components
+        cancel: the reward is the same for responses of different quality. In a log that does not
+        split such groups: more of them than accuracy or a binary reward can explain. The finding is
+        `info` where the reward has an unknown scale and has not risen, since the log then does not
+        separate success from failure.
 
     Why it matters:
-        It is the reward, and no prompt mix or sampling trick will help: one that is always given, a
-        judge that always answers the same, a format reward that every response earns, responses
-        that are all cut before the part that is judged. A rising or high reward curve hides it.
+        The reward function is the cause, and no prompt mix or sampling method will help: a reward
+        that is always given, a judge that always answers the same, a format reward that every
+        response receives, or responses that are all truncated before the graded part. A rising or
+        high reward curve hides it.
 
     Evidence it needs:
         `groups/zero_variance_rate`. Better with `groups/all_correct_rate`,
         `groups/all_incorrect_rate` and `groups/cancelled_rate`.
 
     Remedies:
-        Score a right, a wrong and an empty response by hand. If all responses are cut at the length
-        limit (LEN002), raise it first.
+        Score a correct, an incorrect and an empty response by hand. If all responses are truncated
+        (LEN002), raise the length limit first.
 
     When it is wrong:
         A graded reward may by accident give a whole group the same middle grade; half of all groups
-        is no accident. Without correctness on record a reward that has risen counts as success when
-        its groups thin out, whatever it really rewards.
+        is no accident. If correctness is not logged, a reward that has risen counts as success,
+        whatever it really rewards.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2, for what such groups cost.
@@ -61,74 +62,78 @@ class ZeroRewardStd(Rule):
     code: ClassVar[str] = "GRP004"
     name: ClassVar[str] = "zero-reward-std"
     former_names: ClassVar[tuple[str, ...]] = ("constant-reward-within-groups",)
-    summary: ClassVar[str] = "Groups carry no signal, and correctness does not explain why."
-    inputs: ClassVar[tuple[Need, ...]] = (_FLAT,)
+    summary: ClassVar[str] = "Many groups have equal rewards, unexplained by correctness."
+    inputs: ClassVar[tuple[Need, ...]] = (_ZERO_VARIANCE,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "longer-limit")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 2 * RECENT
 
     share: float = 0.5
-    """Share of groups without an explanation; healthy runs have next to none."""
+    """Share of unexplained groups; healthy runs have next to none."""
     all_groups: float = 0.98
-    """Share of groups without variance at which no signal is left but for accidents."""
+    """Share of zero-variance groups at which no signal is left except by accident."""
     patience: int = 20
-    """Readings after which no signal at all is critical."""
+    """Readings without any signal that are critical."""
     allowance: float = 0.1
-    """Added to the share that a reward of right and wrong can explain, for the noise of both."""
+    """Added to the share that a binary reward can explain, for the noise of both."""
     readings: int = 5
-    """Fewest readings for a level."""
+    """Minimum readings for a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Take the recent share of groups that nothing explains."""
-        series = chart.series(_FLAT)
+        """Take the recent share of unexplained zero-variance groups."""
+        series = chart.series(_ZERO_VARIANCE)
         if series.last < self.share or len(series) < self.readings:
             return None
-        flat = share_of(series, RECENT)
-        if not flat >= self.share:
+        zero_variance = typical_share(series, RECENT)
+        if not zero_variance >= self.share:
             return None
-        unexplained = self._unexplained(chart, flat)
+        unexplained = self._unexplained(chart, zero_variance)
         if not unexplained >= self.share:
-            return self._of_unknown_cause(chart, flat)
-        severe = flat >= self.all_groups and len(series) >= self.patience
-        text = (
-            f"{unexplained:.0%} of the groups have equal rewards "
-            "that are neither all right nor all wrong, as far as it is recorded"
-        )
-        evidence = cite_all(chart, _FLAT, _RIGHT, _WRONG, _CANCELLED, outcome_of(chart))
-        severity: Severity = "critical" if severe else "warning"
-        return Sighting(severity, text, evidence, since=self._began(chart))
+            return self._of_unknown_cause(chart, zero_variance)
+        is_critical = zero_variance >= self.all_groups and len(series) >= self.patience
+        text = f"{unexplained:.0%} of groups have equal rewards, unexplained by correctness."
+        metrics = (_ZERO_VARIANCE, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
+        severity: Severity = "critical" if is_critical else "warning"
+        onset = self._onset(chart)
+        return Sighting(severity, text, cite_all(chart, *metrics), find_onset=onset)
 
-    def _of_unknown_cause(self, chart: Chart, flat: float) -> Sighting | None:
-        """A note where nothing at hand tells success from a reward that says nothing."""
+    def _of_unknown_cause(self, chart: Chart, zero_variance: float) -> Sighting | None:
+        """An `info` where the log cannot separate success from an uninformative reward."""
         reward = chart.series("reward/mean")
-        told = any(chart.is_fresh(name) for name in (_RIGHT, _WRONG, "accuracy/train"))
-        bounded = all(0 <= value <= 1 for _, value in reward)
-        if told or not len(reward) or bounded or has_improved(chart):
+        correctness = (_ALL_CORRECT, _ALL_INCORRECT, "accuracy/train")
+        is_known = any(chart.is_fresh(name) for name in correctness)
+        is_bounded = all(0 <= value <= 1 for _, value in reward)
+        if is_known or not len(reward) or is_bounded or has_improved(chart):
             return None
         text = (
-            f"{flat:.0%} of the groups have equal rewards and carry no signal; whether they are "
-            "right or wrong is not recorded, and the reward has not risen"
+            f"{zero_variance:.0%} of groups have equal rewards; "
+            "correctness is not logged, and the reward has not risen."
         )
         remedies = ("recheck-reward", "dynamic-sampling")
-        evidence = cite_all(chart, _FLAT, "reward/mean")
-        return Sighting("info", text, evidence, remedies, self._began(chart))
+        evidence = cite_all(chart, _ZERO_VARIANCE, "reward/mean")
+        return Sighting("info", text, evidence, remedies, self._onset(chart))
 
-    def _began(self, chart: Chart) -> Callable[[], int]:
-        return partial(since, chart.series(_FLAT), lambda flat: flat >= self.share)
+    def _onset(self, chart: Chart) -> Callable[[], int]:
+        series = chart.series(_ZERO_VARIANCE)
+        return partial(first_step_where, series, lambda value: value >= self.share)
 
-    def _unexplained(self, chart: Chart, flat: float) -> float:
-        parts = [name for name in (_RIGHT, _WRONG, _CANCELLED) if chart.is_fresh(name)]
-        is_split = {_RIGHT, _WRONG} <= set(parts)
-        if not is_split and (why_no_variance(chart) or self._may_be_solved(chart, flat)):
+    def _unexplained(self, chart: Chart, zero_variance: float) -> float:
+        parts = [
+            name for name in (_ALL_CORRECT, _ALL_INCORRECT, _CANCELLED) if chart.is_fresh(name)
+        ]
+        is_split = {_ALL_CORRECT, _ALL_INCORRECT} <= set(parts)
+        if not is_split and (
+            zero_variance_cause(chart) or self._may_be_explained(chart, zero_variance)
+        ):
             return 0.0
-        return flat - sum(share_of(chart.series(name), RECENT) for name in parts)
+        return zero_variance - sum(typical_share(chart.series(name), RECENT) for name in parts)
 
-    def _may_be_solved(self, chart: Chart, flat: float) -> bool:
-        """Whether success or failure on whole groups can explain a share, correctness unknown."""
+    def _may_be_explained(self, chart: Chart, zero_variance: float) -> bool:
+        """Whether all-correct or all-incorrect groups can explain a share without accuracy."""
         reward = chart.series("reward/mean")
         if len(chart.series("accuracy/train")) or not len(reward) or never_moved(reward):
             return False
-        if not all(0 <= value <= 1 for _, value in reward):  # on a scale of its own
-            return flat < self.all_groups or has_improved(chart) is True
+        if not all(0 <= value <= 1 for _, value in reward):  # unknown scale
+            return zero_variance < self.all_groups or has_improved(chart) is True
         level = reward.level(RECENT)
-        return flat <= max(level, 1 - level) + self.allowance
+        return zero_variance <= max(level, 1 - level) + self.allowance

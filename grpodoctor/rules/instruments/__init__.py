@@ -1,1 +1,1 @@
-"""INS: the instruments themselves."""
+"""INS: consistency of the recorded data."""

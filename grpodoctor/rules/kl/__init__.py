@@ -1,1 +1,1 @@
-"""KLD: how far the policy moves."""
+"""KLD: divergence from the old policy and from the reference model."""

@@ -7,42 +7,42 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
-from grpodoctor.rules.shared.run_health import RECENT, fresh_of
+from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import Chart
 
 _KL = "kl/old_policy/k3"
 _SIGNED = "kl/old_policy/k1"
 _CLIPPED = ("clip/any_rate", "clip/high_rate", "clip/low_rate")
-_OFF = "mismatch/first_ratio_off"
+_RATIO_OFF = "mismatch/first_ratio_off"
 
 
 @dataclass(frozen=True)
 class LargePolicyUpdates(Rule):
-    """The updates on one batch carry the policy far away from the one that sampled it.
+    """The updates on one batch move the policy far away from the policy that sampled the batch.
 
     What it sees:
-        The divergence between the policy while it is updated and the one that began the batch, at a
-        level that no run was seen to survive.
+        The KL divergence between the updated policy and the policy at the start of the batch, at a
+        level that no observed run survived.
 
     Why it matters:
-        The advantages were measured on answers of the policy that sampled. The further it has moved
-        the less they say, and each batch then destroys what the last one taught. It shows in the
-        first steps, before reward or entropy do, and also where nothing is clipped because the clip
-        is off.
+        The advantages describe responses of the policy that sampled. The further the policy has
+        moved, the less they apply, and each batch then undoes what the last one taught. The
+        divergence is high from the first steps on, before reward or entropy change. It is also
+        visible where nothing is clipped because the clip is off.
 
     Evidence it needs:
-        `kl/old_policy/k3`, or `kl/old_policy/k1`, better with a clip fraction.
+        `kl/old_policy/k3` or `kl/old_policy/k1`. Better with a clip fraction.
 
     Remedies:
-        Lower the learning rate, make fewer updates on each batch, keep the clip on.
+        Lower the learning rate, make fewer updates per batch, keep the clip on.
 
     When it is wrong:
-        The estimate is a mean with a heavy tail: a few tokens can carry it, so a median of steps is
-        taken. With the sampler's log-probabilities in the ratio the divergence is there before any
-        update; the finding says so, and MIS002 is the cause. A learning rate ten times too high
-        stays below the bar (.02) and ruins a run slowly; REW002 sees that. The signed estimate
-        counts tokens of a demonstration in the batch, which were never sampled; where next to
-        nothing is clipped beside it, it is no finding.
+        The estimate is a mean with a heavy tail, which a few tokens can dominate; the rule uses the
+        median over steps. If the sampler's log-probabilities are in the ratio, the divergence
+        exists before any update; the finding then says so, and MIS002 is the cause. A learning rate
+        that is ten times too high stays below the threshold (.02) and ruins a run slowly; REW002
+        sees that. The signed estimate counts demonstration tokens in the batch, which were never
+        sampled; if next to nothing is clipped, the rule raises no finding from it.
 
     References:
         PPO, arXiv 1707.06347; Schulman, Approximating KL Divergence, 2020.
@@ -51,7 +51,7 @@ class LargePolicyUpdates(Rule):
     code: ClassVar[str] = "KLD001"
     name: ClassVar[str] = "large-policy-updates"
     former_names: ClassVar[tuple[str, ...]] = ("policy-moves-far-in-one-batch",)
-    summary: ClassVar[str] = "The updates on one batch carry the policy too far."
+    summary: ClassVar[str] = "The updates on one batch move the policy too far."
     inputs: ClassVar[tuple[Need, ...]] = ((_KL, _SIGNED),)
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates")
     references: ClassVar[tuple[str, ...]] = (
@@ -61,32 +61,32 @@ class LargePolicyUpdates(Rule):
     clearance: ClassVar[int] = 2 * RECENT
 
     far: float = 0.05
-    """Nats per token. Runs that learn stay below .02, also with sixteen updates on a batch and
-    without any clip; runs that collapse lie at .05 to .5."""
+    """Nats per token. Runs that learn stay below .02, even with sixteen updates per batch and
+    without a clip; runs that collapse show .05 to .5."""
     clipped: float = 0.05
-    """Share of tokens clipped without which a signed mean of that size is a few tokens' doing: at
-    .05 nats half of the ratios lie outside a band of .2, and half of those are clipped."""
+    """Share of clipped tokens below which a few tokens explain a signed mean of that size. At .05
+    nats half of the ratios are outside a band of .2, and half of those are clipped."""
     off: float = 0.01
-    """Share of ratios off 1 before any update from which it is not the updates' doing; see
-    MIS002."""
+    """Share of ratios that differ from 1 before any update, above which the updates are not the
+    cause; see MIS002."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the recent level with what runs survive."""
-        name = fresh_of(chart, (_KL, _SIGNED))
+        """Compare the recent level with the level that runs survive."""
+        name = current_metric(chart, (_KL, _SIGNED))
         series = chart.series(name)
         if series.last < self.far / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.far or (name == _SIGNED and self._is_of_few(chart)):
+        if not level >= self.far or (name == _SIGNED and self._is_hardly_clipped(chart)):
             return None
-        text = f"the updates on one batch move the policy by {level:.2g} nats per token"
-        evidence = cite_all(chart, name, _OFF)
-        if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.off:
-            text = f"{text}; ratios are off before the first update (MIS002)"
+        text = f"The updates on one batch move the policy by {level:.2g} nats per token"
+        evidence = cite_all(chart, name, _RATIO_OFF)
+        if chart.is_fresh(_RATIO_OFF) and chart.series(_RATIO_OFF).level(RECENT) > self.off:
+            text = f"{text}; ratios differ from 1 before them (MIS002)."
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
-        return Sighting("warning", text, evidence)
+        return Sighting("warning", f"{text}.", evidence)
 
-    def _is_of_few(self, chart: Chart) -> bool:
-        """Whether the clip, as far as it is recorded, speaks against so large a move."""
+    def _is_hardly_clipped(self, chart: Chart) -> bool:
+        """Whether the logged clip fractions contradict so large a move."""
         shares = [chart.series(name).level(RECENT) for name in _CLIPPED if chart.is_fresh(name)]
         return bool(shares) and max(shares) < self.clipped

@@ -1,1 +1,1 @@
-"""LEN: length and truncation."""
+"""LEN: response length and truncation."""

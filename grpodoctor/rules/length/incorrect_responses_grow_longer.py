@@ -11,8 +11,8 @@ from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
 
 _GAP = "length/group_gap"
-_WRONG = "length/incorrect"
-_RIGHT = "length/correct"
+_INCORRECT = "length/incorrect"
+_CORRECT = "length/correct"
 _ALL = "length/mean"
 
 
@@ -22,28 +22,29 @@ class IncorrectResponsesGrowLonger(Rule):
 
     What it sees:
         The difference in length between incorrect and correct responses of the same group, as a
-        share of the mean length: large, beyond its noise, and grown since the run's own start.
-        Where groups are not recorded, the ratio of the two overall means: only a note, since harder
-        prompts get longer answers.
+        share of the mean length: large, beyond its noise, and grown since the start of the run.
+        Where groups are not logged, the ratio of the two overall means; the finding is then only
+        `info`, since harder prompts get longer responses.
 
     Why it matters:
-        When each response's loss is divided by its own length, a long wrong answer is punished less
-        per token than a short one. Where the policy can tell that it has failed, it learns to fail
-        at length. The reward does not move, so nothing else shows it until responses hit the limit.
+        If each response's loss is divided by its own length, a long incorrect response is punished
+        less per token than a short one. A policy that can tell that it has failed learns to fail at
+        length. The reward does not move, so nothing else shows it until responses reach the limit.
 
     Evidence it needs:
         `length/group_gap` and `length/mean`; or `length/incorrect` and `length/correct`.
 
     Remedies:
         Divide the loss by a denominator that does not depend on the response's own length: the
-        tokens of the batch, or a constant. Mask or punish responses that are cut.
+        tokens of the batch, or a constant. Mask or punish truncated responses.
 
     When it is wrong:
-        Reasoning that grows in all responses lengthens the wrong ones most; that is why the gap is
-        taken relative to the mean length. Where short answers are the wrong ones, the gap begins
-        below zero and rises to it as the policy learns to show its work: that is progress, and why
-        a rise counts only once the wrong answers are the longer ones. Late in a good run few groups
-        have both kinds, and the gap is noisy. A prompt mix that changes in flight moves it too.
+        Reasoning that grows in all responses lengthens the incorrect ones most, so the rule takes
+        the gap relative to the mean length. Where short responses are the incorrect ones, the gap
+        begins below zero and rises to it as the policy learns to reason. That is progress, so a
+        rise counts only once the incorrect responses are the longer ones. Late in a good run few
+        groups have both kinds, and the gap is noisy. A prompt mix that changes during the run moves
+        it too.
 
     References:
         Dr. GRPO, arXiv 2503.20783; DAPO, arXiv 2503.14476, section 3.3.
@@ -52,7 +53,7 @@ class IncorrectResponsesGrowLonger(Rule):
     code: ClassVar[str] = "LEN001"
     name: ClassVar[str] = "incorrect-responses-grow-longer"
     summary: ClassVar[str] = "Incorrect responses grow longer than correct ones."
-    inputs: ClassVar[tuple[Need, ...]] = ((_GAP, _WRONG), (_ALL, _RIGHT))
+    inputs: ClassVar[tuple[Need, ...]] = ((_GAP, _INCORRECT), (_ALL, _CORRECT))
     remedies: ClassVar[tuple[str, ...]] = (
         "token-level-loss",
         "dr-grpo",
@@ -63,58 +64,65 @@ class IncorrectResponsesGrowLonger(Rule):
     persistence: ClassVar[int] = 5
 
     growth: float = 0.25
-    """Least gap, and least growth of it, as a share of the mean length. In a run built to show the
-    effect it goes from 0 to 1.9, with a token-level loss it stays within .02. Healthy runs of the
-    bundled trainer were seen to grow by .3, from -.3 to 0."""
+    """Minimum gap, and minimum growth of it, as a share of the mean length. In a run built to show
+    the effect it goes from 0 to 1.9; with a token-level loss it stays within .02. Healthy runs of
+    the bundled trainer grew by up to .3, from -.3 to 0."""
     growth_overall: float = 0.5
-    """The same for overall means, which also move with difficulty: twice as much."""
+    """The same for overall means, which also depend on difficulty: twice as much."""
     noise: float = 3.0
-    """Gap and growth in standard deviations of one reading; a level of ten scatters by .4 of
-    them."""
+    """Gap and growth in standard deviations of one reading; a level of ten readings scatters by .4
+    of them."""
     readings: int = 20
-    """Fewest readings: a start and a present that do not overlap."""
+    """Minimum readings: the starting value and the current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the present gap with its start, each as a share of its mean length."""
+        """Compare the gap with its starting value, each as a share of the mean length."""
         if chart.is_fresh(_GAP) and chart.is_fresh(_ALL):
             return self._within_groups(chart)
-        if chart.is_fresh(_WRONG) and chart.is_fresh(_RIGHT):
+        if chart.is_fresh(_INCORRECT) and chart.is_fresh(_CORRECT):
             return self._overall(chart)
         return None
 
     def _within_groups(self, chart: Chart) -> Sighting | None:
         gap, length = chart.series(_GAP), chart.series(_ALL)
-        start, usual = gap.baseline, length.baseline
-        if start is None or usual is None or not usual.level or len(gap) < self.readings:
+        gap_start, length_start = gap.baseline, length.baseline
+        if gap_start is None or length_start is None or not length_start.level:
             return None
-        now, present = gap.level(RECENT), length.level(RECENT)
-        # The lesser of the two: a gap that closes from below is no disease, however much it grew.
-        least = min(now / present, now / present - start.level / usual.level)
-        if not least >= self.growth or least * present < self._noise_of(gap):
+        if len(gap) < self.readings:
+            return None
+        gap_now, length_now = gap.level(RECENT), length.level(RECENT)
+        share = gap_now / length_now
+        # The lesser of the two: a gap that closes from below is no fault, however much it grew.
+        growth = min(share, share - gap_start.level / length_start.level)
+        if not growth >= self.growth or growth * length_now < self._noise_of(gap):
             return None
         text = (
-            f"incorrect responses are {now:.3g} tokens longer than correct ones to the same "
-            f"prompts (mean length {present:.3g}); the gap was {start.level:+.2g} at the start"
+            f"Incorrect responses are {gap_now:.3g} tokens longer than correct ones to the same "
+            f"prompts, up from {gap_start.level:+.2g}."
         )
         evidence = cite_all(chart, _GAP, _ALL, "length/truncated_rate")
         return Sighting("warning", text, evidence)
 
     def _overall(self, chart: Chart) -> Sighting | None:
-        wrong, right = chart.series(_WRONG), chart.series(_RIGHT)
-        begun, usual = wrong.baseline, right.baseline
-        if begun is None or usual is None or not usual.level or len(wrong) < self.readings:
+        incorrect, correct = chart.series(_INCORRECT), chart.series(_CORRECT)
+        incorrect_start, correct_start = incorrect.baseline, correct.baseline
+        if incorrect_start is None or correct_start is None or not correct_start.level:
             return None
-        now, present = wrong.level(RECENT), right.level(RECENT)
-        if not present > 0:
+        correct_now = correct.level(RECENT)
+        if len(incorrect) < self.readings or not correct_now > 0:
             return None
-        least = min(now / present - 1, now / present - begun.level / usual.level)
-        if not least >= self.growth_overall or least * present < self._noise_of(wrong):
+        ratio, ratio_start = (
+            incorrect.level(RECENT) / correct_now,
+            incorrect_start.level / correct_start.level,
+        )
+        growth = min(ratio - 1, ratio - ratio_start)
+        if not growth >= self.growth_overall or growth * correct_now < self._noise_of(incorrect):
             return None
         text = (
-            f"incorrect responses are {now / present:.1f} times as long as correct ones, "
-            f"{begun.level / usual.level:.1f} times at the start; their prompts may be harder"
+            f"Incorrect responses are {ratio:.1f} times as long as correct ones, up from "
+            f"{ratio_start:.1f}; their prompts may be harder."
         )
-        return Sighting("info", text, cite_all(chart, _WRONG, _RIGHT))
+        return Sighting("info", text, cite_all(chart, _INCORRECT, _CORRECT))
 
     def _noise_of(self, series: Series) -> float:
         return self.noise * step_noise(series.tail(self.readings))

@@ -1,1 +1,1 @@
-"""MIS: the engine that samples against the one that learns."""
+"""MIS: sampler-learner mismatch."""

@@ -16,27 +16,28 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class NanOrInf(Rule):
-    """A measured quantity holds NaN or infinity.
+    """A metric contains NaN or infinity.
 
     What it sees:
-        Entries that are not finite in any metric: counted beside the mean of the others, which
-        stays readable, so that a single token shows. It names the metrics and the first step.
+        NaN or infinite entries in any metric. They are counted separately from the mean of the
+        other entries, so a single token is enough to show. The evidence names the metrics and the
+        first step.
 
     Why it matters:
         NaN in the loss, the gradient, the reward or a ratio reaches every weight with the next
-        update and ends the run. There is often no sign of it in any curve before.
+        update and ends the run. Often no curve shows a sign of it before.
 
     Evidence it needs:
         Any reading at all; best `optimizer/nonfinite` and `mismatch/nonfinite`.
 
     Remedies:
-        Stop, go back to the last checkpoint, and look at the first metric named: log-probabilities
-        at padding, an overflow in a coarse number format, an empty mask.
+        Stop, return to the last checkpoint, and check the first metric named: log-probabilities at
+        padding, an overflow in a low-precision number format, an empty mask.
 
     When it is wrong:
-        Training in fp16 skips single updates whose gradient overflows, by design: a warning where
-        the update was skipped. Logs that write NaN for "not measured" are read as not measured only
-        where their dialect says so.
+        Training in fp16 skips single updates whose gradient overflows, by design; a skipped update
+        is a warning. Logs that write NaN for "not measured" are read that way only where their
+        framework is known to do so.
 
     References:
         verl issue 2505, an accumulation over no tokens.
@@ -45,7 +46,7 @@ class NanOrInf(Rule):
     code: ClassVar[str] = "OPT003"
     name: ClassVar[str] = "nan-or-inf"
     former_names: ClassVar[tuple[str, ...]] = ("non-finite-values",)
-    summary: ClassVar[str] = "A measured quantity holds NaN or infinity."
+    summary: ClassVar[str] = "A metric contains NaN or infinity."
     inputs: ClassVar[tuple[Need, ...]] = (
         (
             "optimizer/loss",
@@ -61,39 +62,42 @@ class NanOrInf(Rule):
     persistence: ClassVar[int] = 1
 
     deadly: tuple[str, ...] = ("optimizer/", "reward/mean", "advantage/", "ratio/", "kl/")
-    """Metrics of what goes into the update; elsewhere a value that is not finite is a warning."""
+    """Metrics of what goes into the update; in other metrics NaN or infinity is a warning."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Scan the readings of the step."""
-        found = [
+        counts = [
             (name, count)
             for name, reading in chart.readings.items()
-            if (count := _nonfinite(name, reading))
+            if (count := _nonfinite_count(name, reading))
         ]
-        if not found:
+        if not counts:
             return None
-        found.sort(key=lambda pair: not pair[0].startswith(self.deadly))
-        names = ", ".join(name for name, _ in found[:_MOST_NAMED])
-        critical = found[0][0].startswith(self.deadly) and not self._was_skipped(chart)
+        counts.sort(key=lambda pair: not pair[0].startswith(self.deadly))
+        worst, worst_count = counts[0]
+        is_critical = worst.startswith(self.deadly) and not self._was_skipped(chart)
         evidence = tuple(
             Evidence(name, chart.step, count, 0.0, _where(chart.readings[name]))
-            for name, count in found[:_MOST_NAMED]
+            for name, count in counts[:_MOST_NAMED]
         )
-        text = f"values that are not finite in {names}"
-        return Sighting("critical" if critical else "warning", text, evidence)
+        others = f" and {len(counts) - 1} more metrics" if len(counts) > 1 else ""
+        text = f"{worst} has {worst_count} NaN or infinite values{others}."
+        if worst_count == 1:
+            text = f"{worst} has 1 NaN or infinite value{others}."
+        return Sighting("critical" if is_critical else "warning", text, evidence)
 
     def _was_skipped(self, chart: Chart) -> bool:
         skipped, broken = chart.value("optimizer/skipped_rate"), chart.value("optimizer/nonfinite")
         return skipped is not None and broken is not None and skipped >= broken > 0
 
 
-def _nonfinite(name: str, reading: Reading) -> int:
-    """How many entries of a reading are not finite."""
+def _nonfinite_count(name: str, reading: Reading) -> int:
+    """Number of entries of a reading that are NaN or infinite."""
     if isinstance(reading, Mean | Quantiles):
         return reading.nonfinite
     if isinstance(reading, Rate):
         return reading.hits if name.startswith(_COUNTERS) else 0
-    # An extreme over nothing is the other infinity.
+    # The extreme of an empty set is the other infinity.
     if isinstance(reading, Max):
         return int(reading.value == math.inf)
     return int(isinstance(reading, Min) and reading.value == -math.inf)

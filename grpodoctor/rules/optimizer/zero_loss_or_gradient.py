@@ -12,43 +12,47 @@ from grpodoctor.runs.chart import Chart
 _LOSS = "optimizer/loss"
 _GRADIENT = "optimizer/grad_norm"
 _TOKENS = "optimizer/loss_tokens"
-_FLAT = "groups/zero_variance_rate"
-_FLAT_KINDS = (_FLAT, "groups/all_correct_rate", "groups/all_incorrect_rate")
-_ALIVE = "groups/effective_rate"
-_SPREAD = "groups/reward_std"
-_BATCH_SPREAD = "reward/std"
-_IDLE = "advantage/zero_rate"
+_ZERO_VARIANCE = "groups/zero_variance_rate"
+_GROUP_RATES = (_ZERO_VARIANCE, "groups/all_correct_rate", "groups/all_incorrect_rate")
+_EFFECTIVE = "groups/effective_rate"
+_GROUP_STD = "groups/reward_std"
+_BATCH_STD = "reward/std"
+_ZERO_ADVANTAGE = "advantage/zero_rate"
 _REWARD = "reward/mean"
 
 
 @dataclass(frozen=True)
 class ZeroLossOrGradient(Rule):
-    """The loss or the gradient is zero, and this is which of the causes it is.
+    """The loss or the gradient is zero, for one of three reasons.
 
     What it sees:
-        Zeros that last, told apart. *Harmless*: the loss prints as zero and the gradient is alive;
-        with one update per batch the ratio is 1 and the centred advantages add up to nothing: a
-        note. *Starved*: groups have no variance, so that there is nothing to learn from, or, when
-        all is solved, nothing left to learn; where groups are recorded it is a note, and one of
-        GRP002 to GRP004 beside it names the cause. *Broken*: groups do vary, or no token bears
-        loss, and still there is no gradient: a mask or plumbing fault. The fourth, a clip fraction
-        of zero, is CLP002.
+        Lasting zeros, and which of these cases applies:
+
+        - harmless (`info`): the loss prints as zero, but the gradient does not. With one update per
+          batch the ratio is 1, and the centered advantages add up to zero;
+        - no signal: all groups have zero variance, so nothing can be learned, or the prompts are
+          solved. The finding is `info` where groups are logged, since GRP002, GRP003 or GRP004 then
+          names the cause;
+        - broken (critical): groups do vary, or the mask removes all tokens, and the gradient is
+          still zero.
+
+        A clip fraction of zero is reported by CLP002.
 
     Why it matters:
-        It is the most frequent complaint about such runs. Most of the time nothing is wrong, and
-        the rest of the time everything is.
+        It is the most frequent question about such runs. Usually nothing is wrong, and sometimes
+        nothing is being trained.
 
     Evidence it needs:
-        `optimizer/grad_norm` or `optimizer/loss`. To tell the causes apart also
+        `optimizer/grad_norm` or `optimizer/loss`. To separate the cases also
         `groups/zero_variance_rate`, `groups/reward_std` and `optimizer/loss_tokens`.
 
     Remedies:
-        Harmless: none. Starved: see GRP001 to GRP004. Broken: look at the loss mask of one batch;
-        a padding token that equals the end token masks everything.
+        Harmless: none. No signal: see GRP001 to GRP004. Broken: check the loss mask of one batch; a
+        padding token that equals the end token masks everything.
 
     When it is wrong:
-        A log that rounds to four places shows zero for a loss that is merely small; that is the
-        harmless case. Without group statistics the cause stays open, and the finding says so.
+        A log with four decimals shows zero for a loss that is merely small; that is the harmless
+        case. Without group statistics the case is unknown, and the finding says so.
 
     References:
         TRL issues 3452, 2703 and 3857; open-r1 issue 239.
@@ -56,7 +60,7 @@ class ZeroLossOrGradient(Rule):
 
     code: ClassVar[str] = "OPT001"
     name: ClassVar[str] = "zero-loss-or-gradient"
-    summary: ClassVar[str] = "The loss or the gradient is zero: harmless, starved or broken."
+    summary: ClassVar[str] = "The loss or the gradient is zero: harmless, no signal or broken."
     inputs: ClassVar[tuple[Need, ...]] = ((_GRADIENT, _LOSS),)
     references: ClassVar[tuple[str, ...]] = (
         "github.com/huggingface/trl/issues/3452",
@@ -69,148 +73,148 @@ class ZeroLossOrGradient(Rule):
     printed_zero: float = 5e-5
     """A loss below this prints as zero with four decimals, as trainers log it."""
     no_gradient: float = 1e-9
-    """A gradient below this is zero: far below one that weight decay or a KL penalty leaves."""
+    """A gradient norm below this is zero: far below what weight decay or a KL penalty leaves."""
     all_groups: float = 0.98
-    """Share of groups without variance at which a run is starved."""
+    """Share of zero-variance groups above which a run has no signal."""
     mostly: float = 0.5
-    """Share of groups without variance from which on a step may be without any signal: runs of
-    strangers with one to four groups to a step, of which .65 to .95 were flat, had gradients of
-    zero in half of their logs."""
+    """Share of zero-variance groups above which single steps without any signal are expected.
+    Public runs with one to four groups per step, of which .65 to .95 had zero variance, had zero
+    gradients in half of their logged steps."""
     patience: int = 20
-    """Readings after which a starved run is critical: every run has a few bad batches."""
+    """Readings after which a missing signal is critical: every run has a few bad batches."""
     idle: float = 0.75
-    """Share of those without any spread that is a warning. A healthy run of strangers with one
-    prompt to a batch had up to half, five in a row."""
+    """Share of these readings without any spread for a warning. A healthy public run with one
+    prompt per batch had up to half, five in a row."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """See which of the two is zero, then look for the cause."""
+        """Find out which of the two is zero, then look for the cause."""
         gradient = chart.value(_GRADIENT)
         if gradient is not None and gradient <= self.no_gradient:
-            return self._no_gradient(chart)
+            return self._zero_gradient(chart)
         loss = chart.value(_LOSS)
         if loss is None or abs(loss) > self.printed_zero:
             return None
         return self._zero_loss(chart, gradient)
 
-    def _no_gradient(self, chart: Chart) -> Sighting:
+    def _zero_gradient(self, chart: Chart) -> Sighting:
         if chart.value(_TOKENS) == 0:
-            text = "the gradient is zero because no token bears loss: the mask removes them all"
+            text = "The gradient is 0 because the loss mask removes all tokens."
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
-        if self._is_starved(chart):
-            return self._starved(chart, "the gradient is zero")
-        if not has_critic(chart) and self._is_mostly_flat(chart):
-            share = self._flat_share(chart)
-            text = (
-                f"the gradient is zero where no group of a step varies: {share:.0%} of the groups "
-                "carry no signal, on average since the last log"
-            )
+        if self._has_no_signal(chart):
+            return self._no_signal(chart, "The gradient is 0")
+        if not has_critic(chart) and self._is_mostly_zero_variance(chart):
+            share = self._zero_variance_share(chart)
+            text = f"The gradient of this step is 0; {share:.0%} of groups have zero variance."
             return self._sighting(chart, "info", text, ("dynamic-sampling", "easier-prompts"))
         if self._has_signal(chart):
-            alive = "advantages are not zero" if has_critic(chart) else "groups vary in reward"
-            text = f"the gradient is zero although {alive}: a mask or plumbing fault"
+            signal = "advantages are not zero" if has_critic(chart) else "groups vary in reward"
+            text = f"The gradient is 0 although {signal}: the loss mask or the code is broken."
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
-        text = "the gradient is zero; rewards per group would tell a fault from a lack of signal"
+        text = "The gradient is 0; group rewards, which would show the cause, are not logged."
         return self._sighting(chart, "warning", text, ("recheck-reward", "check-loss-mask"))
 
     def _zero_loss(self, chart: Chart, gradient: float | None) -> Sighting:
-        if self._is_starved(chart):
-            return self._starved(chart, "the loss is zero, any gradient left is not the reward's,")
+        if self._has_no_signal(chart):
+            return self._no_signal(chart, "The loss is 0")
         if gradient is None:
-            text = "a loss of zero is expected with centred advantages; no gradient is recorded"
+            text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
         else:
-            text = f"a loss of zero is expected here: the gradient is alive ({gradient:.2g})"
+            text = f"A loss of 0 is expected here: the gradient norm is {gradient:.2g}."
         return self._sighting(chart, "info", text, ())
 
-    def _starved(self, chart: Chart, symptom: str) -> Sighting:
+    def _no_signal(self, chart: Chart, symptom: str) -> Sighting:
         if is_solved(chart):
-            text = f"{symptom} because the training prompts are solved: saturation, not failure"
+            text = f"{symptom} because the training prompts are solved; this is no failure."
             return self._sighting(chart, "info", text, ("stop-training", "harder-prompts"))
         cause = "no token has an advantage" if has_critic(chart) else "no group varies in reward"
-        text = f"{symptom} because {cause}: there is nothing to learn from"
+        text = f"{symptom} because {cause}."
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
-        return self._sighting(chart, self._weight_of_starving(chart), text, remedies)
+        return self._sighting(chart, self._no_signal_severity(chart), text, remedies)
 
-    def _weight_of_starving(self, chart: Chart) -> Severity:
-        """Critical where no gradient was left for long; a note beside GRP002 to GRP004.
+    def _no_signal_severity(self, chart: Chart) -> Severity:
+        """Critical if the gradient stays zero; `info` alongside GRP002 to GRP004.
 
-        With groups on record those rules name the cause, and a symptom must not stand before it.
-        Without them a few batches of little variety look the same: one or two prompts to a batch
-        are often all wrong at first.
+        Where groups are logged, those rules name the cause, and this symptom must not precede it.
+        Where they are not, a few batches of little variety look the same: one or two prompts per
+        batch are often all incorrect at first.
         """
-        if any(map(chart.is_fresh, _FLAT_KINDS)):
+        if any(map(chart.is_fresh, _GROUP_RATES)):
             return "info"
         gradients = chart.series(_GRADIENT).tail(self.patience)
-        long = len(gradients) == self.patience and max(gradients) <= self.no_gradient
-        if long:
+        if len(gradients) == self.patience and max(gradients) <= self.no_gradient:
             return "critical"
         return "warning" if self._lasts(chart) else "info"
 
     def _lasts(self, chart: Chart) -> bool:
-        """Whether nearly none of the latest batches had any spread in reward."""
-        for name in (_ALIVE, _SPREAD, _BATCH_SPREAD):
+        """Whether nearly all of the latest batches had equal rewards."""
+        for name in (_EFFECTIVE, _GROUP_STD, _BATCH_STD):
             spreads = chart.series(name).tail(self.patience)
             if spreads:
-                idle = sum(spread == 0 for spread in spreads)
-                return len(spreads) == self.patience and idle >= self.idle * self.patience
+                zeros = sum(spread == 0 for spread in spreads)
+                return len(spreads) == self.patience and zeros >= self.idle * self.patience
         gradients = chart.series(_GRADIENT)
         if len(gradients):
             return gradients.level(self.patience) <= self.no_gradient
         rewards = chart.series(_REWARD).tail(self.patience)
         return len(rewards) == self.patience and rewards.count(0.0) >= self.idle * self.patience
 
-    def _is_starved(self, chart: Chart) -> bool:
-        if has_critic(chart):  # a group without variance is no group without signal
-            return chart.value(_IDLE) == 1
-        if any(map(chart.is_fresh, _FLAT_KINDS)):
-            return self._flat_share(chart) >= self.all_groups or self._is_all_or_nothing(chart)
-        if self._is_at_an_end(chart):
+    def _has_no_signal(self, chart: Chart) -> bool:
+        if has_critic(chart):  # zero-variance groups contribute gradient here
+            return chart.value(_ZERO_ADVANTAGE) == 1
+        if any(map(chart.is_fresh, _GROUP_RATES)):
+            share = self._zero_variance_share(chart)
+            return share >= self.all_groups or self._is_all_or_nothing(chart)
+        if self._is_at_extreme(chart):
             return True
-        none = any(chart.value(name) == 0 for name in (_ALIVE, _SPREAD, _BATCH_SPREAD))
-        return none or chart.value(_IDLE) == 1
+        is_zero = any(chart.value(name) == 0 for name in (_EFFECTIVE, _GROUP_STD, _BATCH_STD))
+        return is_zero or chart.value(_ZERO_ADVANTAGE) == 1
 
-    def _is_mostly_flat(self, chart: Chart) -> bool:
-        """Whether single steps without any signal are to be expected.
+    def _is_mostly_zero_variance(self, chart: Chart) -> bool:
+        """Whether single steps without any signal are expected.
 
-        A log of every tenth step has the gradient of the last one, and the mean of all ten for the
-        groups: that some of them vary is no proof that one did in the last.
+        A log of every tenth step has the gradient of the last step and the mean of ten steps for
+        the groups, so varying groups do not prove that one varied in the last step.
         """
-        return any(map(chart.is_fresh, _FLAT_KINDS)) and self._flat_share(chart) >= self.mostly
+        is_logged = any(map(chart.is_fresh, _GROUP_RATES))
+        return is_logged and self._zero_variance_share(chart) >= self.mostly
 
     def _is_all_or_nothing(self, chart: Chart) -> bool:
-        """Whether all groups that are not wrong throughout are right throughout.
+        """Whether all groups that are not all-incorrect are all-correct.
 
-        A reward of at most 1 has, over all groups, a mean of at most the share of those with any
-        reward, and reaches it only where each response of them has all of it.
+        For rewards of at most 1, the mean over all groups is at most the share of groups with any
+        reward. It reaches that share only if each of their responses has the full reward.
         """
-        wrong, reward = chart.value("groups/all_incorrect_rate"), chart.value(_REWARD)
-        bounded = all(0 <= value <= 1 for _, value in chart.series(_REWARD))
-        return bounded and wrong is not None and reward is not None and wrong + reward >= 1 - 1e-6
+        incorrect, reward = chart.value("groups/all_incorrect_rate"), chart.value(_REWARD)
+        is_bounded = all(0 <= value <= 1 for _, value in chart.series(_REWARD))
+        if not is_bounded or incorrect is None or reward is None:
+            return False
+        return incorrect + reward >= 1 - 1e-6
 
-    def _is_at_an_end(self, chart: Chart) -> bool:
-        """Whether every reward of the batch is 0, or every one is 1, in a run between the two."""
+    def _is_at_extreme(self, chart: Chart) -> bool:
+        """Whether all rewards of the batch are 0, or all are 1, in a run with rewards between."""
         reward = chart.series(_REWARD)
-        inside = all(0 <= value <= 1 for _, value in reward)
-        return inside and chart.value(_REWARD) in (0.0, 1.0) and not never_moved(reward)
+        is_bounded = all(0 <= value <= 1 for _, value in reward)
+        return is_bounded and chart.value(_REWARD) in (0.0, 1.0) and not never_moved(reward)
 
     def _has_signal(self, chart: Chart) -> bool:
-        """Whether groups are known to vary; a spread over the whole batch says nothing of it.
+        """Whether groups are known to vary; the spread over the whole batch does not show it.
 
         With a critic: whether some token has an advantage.
         """
         if has_critic(chart):
-            return (chart.value(_IDLE) or 0.0) < 1 and chart.is_fresh(_IDLE)
-        if chart.is_fresh(_FLAT):
-            return self._flat_share(chart) < self.all_groups
-        return bool(chart.value(_ALIVE)) or bool(chart.value(_SPREAD))
+            return (chart.value(_ZERO_ADVANTAGE) or 0.0) < 1 and chart.is_fresh(_ZERO_ADVANTAGE)
+        if chart.is_fresh(_ZERO_VARIANCE):
+            return self._zero_variance_share(chart) < self.all_groups
+        return bool(chart.value(_EFFECTIVE)) or bool(chart.value(_GROUP_STD))
 
-    def _flat_share(self, chart: Chart) -> float:
-        """Share of groups without variance, or the part of it that is split by correctness."""
-        if chart.is_fresh(_FLAT):
-            return chart.series(_FLAT).last
-        return sum(chart.value(name) or 0.0 for name in _FLAT_KINDS)
+    def _zero_variance_share(self, chart: Chart) -> float:
+        """Share of zero-variance groups, or the part of it that is split by correctness."""
+        if chart.is_fresh(_ZERO_VARIANCE):
+            return chart.series(_ZERO_VARIANCE).last
+        return sum(chart.value(name) or 0.0 for name in _GROUP_RATES)
 
     def _sighting(
         self, chart: Chart, severity: Severity, text: str, remedies: tuple[str, ...]
     ) -> Sighting:
-        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, *_FLAT_KINDS, _SPREAD)
+        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, *_GROUP_RATES, _GROUP_STD)
         return Sighting(severity, text, evidence, remedies)

@@ -1,1 +1,1 @@
-"""REW: reward and accuracy."""
+"""REW: reward, accuracy and held-out evaluation."""

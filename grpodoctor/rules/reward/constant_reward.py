@@ -7,42 +7,47 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.reward_components import (
+    MOST_NAMED,
+    PREFIX,
+    component_means,
+    list_components,
+)
 from grpodoctor.rules.shared.run_health import is_solved, never_moved
 from grpodoctor.runs.chart import Chart
 
 _REWARD = "reward/mean"
-_PREFIX, _SUFFIX = "reward/component/", "/mean"
-_MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
 class ConstantReward(Rule):
-    """The reward has the same value at every step, or a component of it was never earned.
+    """The reward has the same mean at every step, or no response ever earned one of its components.
 
     What it sees:
-        A mean that stands where it stood when the run began, in every reading of the window. The
-        total reward is a warning, unless accuracy says that all is solved: no response was ever
-        told from another. A single component at zero or below is a note: its share of the nominal
-        reward is out of reach. It is a warning where all that was ever earned is for the form of
-        the answer, as the components' names have it: then the task itself was never rewarded.
+        A mean that has its first value in every reading of the window. For the total reward the
+        finding is a warning, since the reward never separated one response from another; it is
+        `info` if accuracy shows that the task is solved. For a single component at zero or below it
+        is `info`: its share of the nominal reward is out of reach. It is a warning if all earned
+        components reward the form of the response, judged by their names: the task itself was then
+        never rewarded.
 
     Why it matters:
-        Not one response among hundreds earned a reward, or none failed to: a parser that looks for
-        another format is far likelier than a policy without a single success. Unlike too hard
-        prompts (GRP002) this is judged on the reward itself and needs no groups.
+        No response among hundreds earned a reward, or all did. A parser that expects another
+        format is far more likely than a policy without a single success. Unlike all-incorrect
+        groups (GRP002), this needs no group statistics.
 
     Evidence it needs:
         `reward/mean`, better with `reward/component/<name>/mean`.
 
     Remedies:
-        Run the reward function on a known right answer in the format that the prompt asks for.
+        Run the reward function on a known correct answer in the format that the prompt asks for.
 
     When it is wrong:
-        A rare success may simply not have happened yet in small batches. A component at zero may be
-        a penalty that no response has incurred, which is well; those that say so by their name are
-        left out. A component above zero is left out,
-        since all responses earning it is mostly what it was meant for (a format that the policy
-        knows from the start); so the rule does not see a part of the reward that is given away.
+        A rare success may not have happened yet in small batches. A component at zero may be a
+        penalty that no response has incurred, which is good; the rule leaves out components whose
+        name says so. It also leaves out components above zero, which all responses usually earn for
+        a good reason (a format that the policy knows from the start), so it does not see a part of
+        the reward that is given away; REW007 does.
 
     References:
         open-r1 issues 293, 215 and 557 for parsers that reject right answers.
@@ -50,7 +55,7 @@ class ConstantReward(Rule):
 
     code: ClassVar[str] = "REW004"
     name: ClassVar[str] = "constant-reward"
-    summary: ClassVar[str] = "The reward has never moved, or a component of it was never earned."
+    summary: ClassVar[str] = "The reward never moved, or one of its components was never earned."
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/open-r1/issues/293",)
@@ -59,10 +64,10 @@ class ConstantReward(Rule):
     cadence: ClassVar[int] = 10
 
     readings: int = 20
-    """Readings without a move. With 128 responses a step, a success in a thousand would have shown
-    itself with a chance of 92 %."""
+    """Readings with the same value. With 128 responses per step, a success rate of one in a
+    thousand would have shown itself with a probability of 92%."""
     penalties: tuple[str, ...] = ("overlong", "penalt", "punish")
-    """Parts of the names of components that are zero in health."""
+    """Parts of component names that are zero in healthy runs."""
     forms: tuple[str, ...] = (
         "format",
         "xml",
@@ -73,53 +78,46 @@ class ConstantReward(Rule):
         "lang",
         "repet",
     )
-    """Parts of the names of components that any answer can earn, right or wrong. In a run of
-    strangers the format was earned now and then and the equation in none of 39 batches."""
+    """Parts of the names of components that any response can earn, correct or not. In a public run
+    responses earned the format now and then, and the equation in none of 39 batches."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for means that never left their first value."""
         if len(chart.series(_REWARD)) < self.readings:
             return None
         if self._never_moved(chart, _REWARD):
-            return self._total(chart, chart.series(_REWARD).last)
-        stuck = [name for name in self._components(chart) if self._was_never_earned(chart, name)]
+            return self._constant_total(chart)
+        components = component_means(chart)
+        stuck = [name for name in components if self._was_never_earned(chart, name)]
         if not stuck:
             return None
-        each = ", ".join(
-            f"{name.removeprefix(_PREFIX).removesuffix(_SUFFIX)} ({chart.series(name).last:g})"
-            for name in stuck[:_MOST_NAMED]
-        )
-        text = f"reward components that no response has ever earned: {each}"
-        evidence = tuple(cite(chart, name) for name in stuck[:_MOST_NAMED])
-        if self._only_form_is_earned(chart, stuck):
-            text = f"{text}; what is earned is for form, the task was never rewarded"
+        evidence = tuple(cite(chart, name) for name in stuck[:MOST_NAMED])
+        onset = self._first_reading(chart, stuck[0])
+        text = f"No response ever earned {list_components(chart, stuck)}"
+        if self._only_form_is_earned(components, stuck):
+            text = f"{text}; only the form of responses is rewarded."
             evidence = (cite(chart, _REWARD), *evidence)
-            return Sighting("warning", text, evidence, since=self._first(chart, stuck[0]))
-        return Sighting("info", text, evidence, since=self._first(chart, stuck[0]))
+            return Sighting("warning", text, evidence, find_onset=onset)
+        return Sighting("info", f"{text}.", evidence, find_onset=onset)
 
-    def _first(self, chart: Chart, name: str) -> Callable[[], int]:
-        """The first reading in the window: none of them ever differed."""
+    def _constant_total(self, chart: Chart) -> Sighting:
+        reward = chart.series(_REWARD)
+        text = f"The mean reward was exactly {reward.last:g} in the last {len(reward)} readings."
+        severity: Severity = "info" if is_solved(chart) else "warning"
+        onset = self._first_reading(chart, _REWARD)
+        return Sighting(severity, text, (cite(chart, _REWARD),), find_onset=onset)
+
+    def _first_reading(self, chart: Chart, name: str) -> Callable[[], int]:
+        """Finds the first step in the window: no reading ever differed."""
         return lambda: next(iter(chart.series(name)))[0]
 
-    def _only_form_is_earned(self, chart: Chart, stuck: list[str]) -> bool:
-        earned = [name for name in self._components(chart) if name not in stuck]
+    def _only_form_is_earned(self, components: list[str], stuck: list[str]) -> bool:
+        earned = [name for name in components if name not in stuck]
         return any(not self._is_form(name) for name in stuck) and all(map(self._is_form, earned))
 
     def _is_form(self, name: str) -> bool:
-        component = name.removeprefix(_PREFIX).lower()
+        component = name.removeprefix(PREFIX).lower()
         return any(part in component for part in (*self.forms, *self.penalties))
-
-    def _total(self, chart: Chart, level: float) -> Sighting:
-        count = len(chart.series(_REWARD))
-        text = (
-            f"the mean reward was exactly {level:g} at the start and in the last {count} readings"
-        )
-        severity: Severity = "info" if is_solved(chart) else "warning"
-        return Sighting(severity, text, (cite(chart, _REWARD),), since=self._first(chart, _REWARD))
-
-    def _components(self, chart: Chart) -> list[str]:
-        found = (name for name in chart.readings if name.startswith(_PREFIX))
-        return sorted(name for name in found if name.endswith(_SUFFIX) and chart.is_fresh(name))
 
     def _was_never_earned(self, chart: Chart, name: str) -> bool:
         if chart.series(name).last > 0 or any(part in name for part in self.penalties):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT, level_at
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.values import Rate, Reading
@@ -19,7 +19,7 @@ _TRAIN = ("reward/mean", "accuracy/train")
 
 @dataclass(frozen=True)
 class HeldOutDrop(Rule):
-    """Held-out figures fall while the training reward holds or rises.
+    """Held-out evaluation drops while the training reward holds or rises.
 
     What it sees:
         The latest held-out evaluations below the best ones by more than their sampling error, while
@@ -27,21 +27,21 @@ class HeldOutDrop(Rule):
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
-        or learns the training prompts by heart. The training curve looks exactly like success.
+        or memorizes the training prompts. The training curve looks exactly like success.
 
     Evidence it needs:
-        `accuracy/heldout` or `reward/heldout`, from a judge that the training reward does not share
-        where possible, and `reward/mean` or `accuracy/train`.
+        `accuracy/heldout` or `reward/heldout`, if possible from a judge that the training reward
+        does not use, and `reward/mean` or `accuracy/train`.
 
     Remedies:
         Read the responses with the highest reward; score an empty and a hostile response by hand.
-        Then hold the policy by a KL penalty, or stop at the best evaluation.
+        Then add a KL penalty, or stop at the best evaluation.
 
     When it is wrong:
-        Held-out prompts of another kind fall when the policy specialises, which may be wanted.
-        Evaluation at another temperature than training sees a sharper policy differently. With 64
-        held-out prompts a fall from .72 to .56 is still within the error; REW005 looks at the
-        rollouts and sees it sooner.
+        Held-out prompts of another kind drop when the policy specializes, which may be intended.
+        Evaluation at another temperature than training measures a different policy. With 64
+        held-out prompts a fall from .72 to .56 is still within the error; REW005 uses the training
+        responses and sees it sooner.
 
     References:
         Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
@@ -50,7 +50,7 @@ class HeldOutDrop(Rule):
     code: ClassVar[str] = "REW003"
     name: ClassVar[str] = "held-out-drop"
     former_names: ClassVar[tuple[str, ...]] = ("held-out-falls-while-training-rises",)
-    summary: ClassVar[str] = "Held-out figures fall while the training reward holds or rises."
+    summary: ClassVar[str] = "Held-out evaluation drops while the training reward does not."
     inputs: ClassVar[tuple[Need, ...]] = (_HELDOUT, _TRAIN)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "stop-training")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
@@ -59,18 +59,18 @@ class HeldOutDrop(Rule):
 
     errors: float = 4.0
     """Standard errors of one evaluation by which the level must fall. The best of many levels of
-    three lies one to two of them too high by chance."""
+    three is one to two of them too high by chance."""
     share: float = 0.1
-    """Least share of the best that must be lost, however exact the evaluation."""
+    """Minimum share of the best level that must be lost, however exact the evaluation."""
     half: float = 0.5
-    """Share of the best whose loss is critical: what the run was for is gone. A hacked verifier was
-    seen to take true accuracy from .57 to .17 while its reward rose to .7."""
+    """Share of the best level whose loss is critical: the purpose of the run is lost. A hacked
+    verifier took true accuracy from .57 to .17 while its reward rose to .7."""
     together: int = 3
     """Evaluations that make a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest held-out level with the best, and the training level then and now."""
-        name = _HELDOUT[0] if chart.is_fresh(_HELDOUT[0]) else _HELDOUT[1]
+        name = current_metric(chart, _HELDOUT)
         series = chart.series(name)
         if len(series) < 2 * self.together:
             return None
@@ -79,33 +79,32 @@ class HeldOutDrop(Rule):
         error = _error(chart.reading(name), best, series)
         if not best - now > max(self.errors * error, self.share * abs(best)):
             return None
-        train = _TRAIN[0] if chart.is_fresh(_TRAIN[0]) else _TRAIN[1]
+        train = current_metric(chart, _TRAIN)
         then = level_at(chart.series(train), step)
-        present = chart.series(train).level(RECENT)
-        if then is None or present < then:
+        train_now = chart.series(train).level(RECENT)
+        if then is None or train_now < then:
             return None
         text = (
             f"{name} fell from {best:.3g} (step {step}) to {now:.3g} "
-            f"while {train} went from {then:.3g} to {present:.3g}"
+            f"while {train} went from {then:.3g} to {train_now:.3g}."
         )
-        severity: Severity = (
-            "critical" if best > 0 and best - now >= self.half * best else "warning"
-        )
+        is_critical = best > 0 and best - now >= self.half * best
+        severity: Severity = "critical" if is_critical else "warning"
         return Sighting(severity, text, (cite(chart, name, best), cite(chart, train, then)))
 
     def _best(self, series: Series) -> tuple[float, int]:
-        """The best level in the window and the step at its end."""
+        """The best level in the window, and its last step."""
         points = list(series)
         levels = (
             (statistics.median(value for _, value in points[i - self.together : i]), points[i - 1])
             for i in range(self.together, len(points) + 1)
         )
-        level, (step, _) = max(levels, key=lambda each: each[0])
+        level, (step, _) = max(levels, key=lambda candidate: candidate[0])
         return level, step
 
 
 def _error(reading: Reading, level: float, series: Series) -> float:
-    """Standard error of one evaluation: binomial where the count is known, else from its jumps."""
+    """Standard error of one evaluation: binomial if the count is known, else from its scatter."""
     if isinstance(reading, Rate) and reading.count > 1:
         share = min(max(level, 1 / reading.count), 1 - 1 / reading.count)
         return math.sqrt(share * (1 - share) / reading.count)

@@ -10,44 +10,44 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    first_step_where,
     level_at,
-    luck_of_extreme,
-    noise_of,
+    reading_noise,
+    selection_bias,
     share_lost,
-    since,
 )
 from grpodoctor.runs.chart import Chart, Series
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
-_WRONG = "groups/all_incorrect_rate"
+_ALL_INCORRECT = "groups/all_incorrect_rate"
 
 
 @dataclass(frozen=True)
 class RewardCollapse(Rule):
-    """The outcome has fallen far below the best level of the run.
+    """Accuracy or reward has fallen far below the best level of the run.
 
     What it sees:
-        The recent level of accuracy, or else of reward, against the run's own best level, beyond
-        the noise of a single reading. A run can die before it has a best level, within its first
-        ten readings; then its first three tell, or groups that are wrong throughout: few at first,
-        nearly all now.
-        Accuracy that falls while the reward does not is another disease, and REW005's.
+        The recent level of accuracy, or of reward where accuracy is not logged, compared with the
+        run's own best level, beyond the noise of a single reading. A run can fail within its first
+        ten readings, before it has a best level. The rule then compares with the first three
+        readings, or looks for all-incorrect groups that were few at first and are nearly all now.
+        Accuracy that falls while the reward does not is reported by REW005.
 
     Why it matters:
-        A policy rarely comes back from it: the responses that would teach it are no longer sampled.
-        What was learnt is in the last checkpoint before the onset.
+        A policy rarely recovers: the responses that would teach it are no longer sampled. The last
+        checkpoint before the onset holds what was learned.
 
     Evidence it needs:
         `accuracy/train` or `reward/mean`. Better with `groups/all_incorrect_rate`.
 
     Remedies:
-        Go back to a checkpoint before the onset. If MIS002 stands beside it, its remedy is the
-        cause's; else lower the learning rate or make fewer updates on each batch.
+        Return to a checkpoint before the onset. If MIS002 is also reported, fix that first;
+        otherwise lower the learning rate or make fewer updates per batch.
 
     When it is wrong:
-        A curriculum that turns to harder prompts, a change of the reward or of the sampling
-        temperature lower the outcome without any harm to the policy.
+        A curriculum that moves to harder prompts, a change of the reward or of the sampling
+        temperature lowers the outcome without any harm to the policy.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.
@@ -55,7 +55,7 @@ class RewardCollapse(Rule):
 
     code: ClassVar[str] = "REW002"
     name: ClassVar[str] = "reward-collapse"
-    summary: ClassVar[str] = "The outcome has fallen far below the best level of the run."
+    summary: ClassVar[str] = "Accuracy or reward has fallen far below the best level of the run."
     inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates", "stop-training")
     references: ClassVar[tuple[str, ...]] = (
@@ -64,92 +64,101 @@ class RewardCollapse(Rule):
     clearance: ClassVar[int] = 2 * RECENT
 
     warned: float = 0.35
-    """Share of the best level that is lost. The best of many levels lies up to .08 above the
-    typical one by chance in small runs (accuracy .7), a loss of .2; collapses lose .6 and more."""
+    """Share of the best level that is lost. In small runs (accuracy .7) the best of many levels is
+    up to .08 above the typical one by chance, a loss of .2; collapses lose .6 and more."""
     collapsed: float = 0.6
-    """Share whose loss is critical: runs with a sick ratio go from .45 to .12, a loss of .73."""
+    """Share whose loss is critical: runs with a wrong importance ratio go from .45 to .12, a loss
+    of .73."""
     certain: float = 0.5
-    """Share that must be lost beside what may have been luck, to be critical: of batches of eight
-    responses the best level lies some .2 too high, and the worst as much too low."""
+    """Share that must be lost beyond chance for a critical finding: with batches of eight responses
+    the best level is about .2 too high, and the worst as much too low."""
     groups: float = 0.6
-    """Share of groups wrong throughout that a policy of use never comes to."""
+    """Share of all-incorrect groups that no useful policy reaches."""
     groups_lost: float = 0.4
     """Rise of that share since the first readings. A learning rate twenty times too high took it
-    from .06 to .94 while accuracy swung between .05 and .25."""
+    from .06 to .94 while accuracy varied between .05 and .25."""
     readings: int = 13
-    """Fewest readings: the first three and a present that do not overlap."""
+    """Minimum readings: the first three and the current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the best."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
-        series = chart.series(name)
-        best = series.highest
-        if best is None:
+        if chart.series(name).highest is None:
             return None
-        return self._from_best(chart, name) or self._from_opening(series, name, chart)
+        return self._from_best(chart, name) or self._from_opening(chart, name)
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
         best = series.highest
         if best is None or series.last >= best.level:
             return None
-        if name == _ACCURACY and self._is_rewarded(chart, best.step):
+        if name == _ACCURACY and self._is_reward_kept(chart, best.step):
             return None
         lost = share_lost(series)
         if lost < self.warned:
-            return self._by_groups(chart, name)
-        text = (
-            f"{name} has fallen from {best.level:.3g} (step {best.step}) "
-            f"to {series.level(RECENT):.3g}"
-        )
-        # Both levels are extremes of many: the best, and the present that is looked at each step.
-        is_certain = lost - 2 * luck_of_extreme(series) >= self.certain
+            return self._from_groups(chart, name)
+        text = f"{_noun(name)} fell from {best.level:.3g} (step {best.step}) to {_now(series)}."
+        # Both levels are extremes of many: the best one, and the current one, tested at each step.
+        is_certain = lost - 2 * selection_bias(series) >= self.certain
         severity: Severity = "critical" if lost >= self.collapsed and is_certain else "warning"
-        began = self._half_way(series, best.level)
-        return Sighting(severity, text, (cite(chart, name, best.level),), since=began)
+        onset = self._half_way(series, best.level)
+        return Sighting(severity, text, (cite(chart, name, best.level),), find_onset=onset)
 
-    def _from_opening(self, series: Series, name: str, chart: Chart) -> Sighting | None:
-        """A run that fell within its first ten readings, and has no better level than that."""
+    def _from_opening(self, chart: Chart, name: str) -> Sighting | None:
+        """A run that fell within its first ten readings and has no better level than that."""
+        series = chart.series(name)
         opening, now = series.opening, series.level(2 * RECENT)
         if opening is None or opening.level <= 0 or len(series) < self.readings:
             return None
-        if not opening.level - now > 4 * noise_of(series):
+        if not opening.level - now > 4 * reading_noise(series):
             return None
         left = max(series.tail(RECENT)) / opening.level
         is_dead = left <= 1 - self.collapsed
-        # On a scale that goes below zero a third less than little is no loss.
-        has_lost = left <= 1 - self.warned and series.lowest is not None and series.lowest.level > 0
-        if not (is_dead or has_lost) or (
-            name == _ACCURACY and self._is_rewarded(chart, opening.step)
-        ):
+        # On a scale with negative values, a third of a small level is no loss.
+        is_positive = series.lowest is not None and series.lowest.level > 0
+        if not is_dead and not (left <= 1 - self.warned and is_positive):
             return None
-        text = f"{name} has fallen from {opening.level:.3g} at the start to {now:.3g}"
+        if name == _ACCURACY and self._is_reward_kept(chart, opening.step):
+            return None
+        text = f"{_noun(name)} fell from {opening.level:.3g} at the start to {now:.3g}."
         severity: Severity = "critical" if is_dead else "warning"
-        began = self._half_way(series, opening.level)
-        return Sighting(severity, text, (cite(chart, name, opening.level),), since=began)
+        onset = self._half_way(series, opening.level)
+        return Sighting(severity, text, (cite(chart, name, opening.level),), find_onset=onset)
 
     def _half_way(self, series: Series, before: float) -> Callable[[], int]:
-        """Since when the outcome is nearer to what it is now than to what it was."""
+        """Finds the step since which the outcome is nearer to its current level than `before`."""
         middle = (before + series.level(RECENT)) / 2
-        return partial(since, series, lambda outcome: outcome <= middle)
+        return partial(first_step_where, series, lambda outcome: outcome <= middle)
 
-    def _is_rewarded(self, chart: Chart, since: int) -> bool:
+    def _is_reward_kept(self, chart: Chart, since: int) -> bool:
         reward = chart.series(_REWARD)
         then = level_at(reward, since)
         return then is not None and reward.level(RECENT) >= then
 
-    def _by_groups(self, chart: Chart, name: str) -> Sighting | None:
-        outcome, wrong = chart.series(name), chart.series(_WRONG)
-        begun, start = outcome.opening, wrong.opening
-        if begun is None or start is None or not chart.is_fresh(_WRONG):
+    def _from_groups(self, chart: Chart, name: str) -> Sighting | None:
+        outcome, incorrect = chart.series(name), chart.series(_ALL_INCORRECT)
+        outcome_start, start = outcome.opening, incorrect.opening
+        if outcome_start is None or start is None or not chart.is_fresh(_ALL_INCORRECT):
             return None
-        now, level = wrong.level(RECENT), outcome.level(RECENT)
-        grown = now >= self.groups and now - start.level >= self.groups_lost
-        if len(wrong) < self.readings or not grown or level > (1 - self.warned) * begun.level:
+        now, level = incorrect.level(RECENT), outcome.level(RECENT)
+        has_grown = now >= self.groups and now - start.level >= self.groups_lost
+        is_lost = level <= (1 - self.warned) * outcome_start.level
+        if len(incorrect) < self.readings or not has_grown or not is_lost:
             return None
         text = (
-            f"groups wrong throughout rose from {start.level:.0%} at the start to {now:.0%}, "
-            f"{name} fell from {begun.level:.3g} to {level:.3g}"
+            f"{_noun(name)} fell from {outcome_start.level:.3g} to {level:.3g} as all-incorrect "
+            f"groups rose from {start.level:.0%} to {now:.0%}."
         )
-        evidence = (cite(chart, _WRONG, start.level), cite(chart, name, begun.level))
+        evidence = (
+            cite(chart, _ALL_INCORRECT, start.level),
+            cite(chart, name, outcome_start.level),
+        )
         return Sighting("critical", text, evidence)
+
+
+def _noun(name: str) -> str:
+    return "Accuracy" if name == _ACCURACY else "Reward"
+
+
+def _now(series: Series) -> str:
+    return f"{series.level(RECENT):.3g}"

@@ -18,16 +18,16 @@ _NOISE_READINGS = 50
 
 @dataclass(frozen=True)
 class RewardHacking(Rule):
-    """Fewer of the rollouts are correct than before, and the reward is no lower for it.
+    """Accuracy falls while the reward of the same responses does not.
 
     What it sees:
-        Accuracy of the rollouts below its best level of the run, beyond its noise, while the reward
-        of the same rollouts is, within its noise, no lower than it was then.
+        Training accuracy below its best level of the run, beyond its noise, while the reward of the
+        same responses is no lower than it was then, within its noise.
 
     Why it matters:
-        Reward and correctness have parted: the policy earns the reward by something else, such as
-        many answers to choose from, length, or a format. It is the earliest sign of it, since
-        there are far more rollouts than held-out evaluations, and the reward curve looks like
+        Reward and correctness have come apart: the policy earns the reward by something else, such
+        as listing many answers, length, or format. This is the earliest sign of it, since a run
+        has far more training responses than held-out evaluations. The reward curve looks like
         success.
 
     Evidence it needs:
@@ -35,14 +35,13 @@ class RewardHacking(Rule):
 
     Remedies:
         Read the responses with the highest reward that are not correct; make the reward as strict
-        as the judge. Then hold the policy by a KL penalty, or go back to the best checkpoint.
+        as the judge. Then add a KL penalty, or return to the best checkpoint.
 
     When it is wrong:
-        Where the reward is correctness itself the two cannot part, and the rule is silent by
-        construction. A small fall needs time: a verifier that takes any of several answers was at
-        work from step 60 on and named at step 107. A reward that is meant to trade some correctness
-        for brevity or safety does part from it, and as intended. A judge that changed in flight
-        looks the same.
+        Where the reward is correctness itself the two cannot come apart, and the rule never fires.
+        A small fall needs time: a verifier that accepts any of several answers was exploited from
+        step 60 on and reported at step 107. A reward that trades some correctness for brevity or
+        safety on purpose looks the same, and so does a judge that changed during the run.
 
     References:
         Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
@@ -51,7 +50,7 @@ class RewardHacking(Rule):
     code: ClassVar[str] = "REW005"
     name: ClassVar[str] = "reward-hacking"
     former_names: ClassVar[tuple[str, ...]] = ("accuracy-falls-while-reward-rises",)
-    summary: ClassVar[str] = "Accuracy falls while the reward of the same rollouts does not."
+    summary: ClassVar[str] = "Accuracy falls while the reward of the same responses does not."
     inputs: ClassVar[tuple[Need, ...]] = (_ACCURACY, _REWARD)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "stop-training")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
@@ -59,15 +58,15 @@ class RewardHacking(Rule):
     clearance: ClassVar[int] = 2 * RECENT
 
     share: float = 0.1
-    """Least share of the best accuracy that must be lost: less is wear, whatever the reward."""
+    """Minimum share of the best accuracy that must be lost; a smaller loss is ordinary drift."""
     half: float = 0.5
     """Share whose loss is critical; see REW003."""
     errors: float = 3.0
     """Standard errors of the difference of the two levels. Noise that reward and accuracy share
-    moves both, so that chance alone rarely parts them."""
+    moves both, so chance alone rarely separates them."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the present accuracy with the best, and the reward now and then."""
+        """Compare the current accuracy with the best one, and the reward now and then."""
         accuracy, best = chart.series(_ACCURACY), chart.series(_ACCURACY).highest
         if best is None or best.level <= 0 or len(accuracy) < BASELINE + RECENT:
             return None
@@ -76,12 +75,12 @@ class RewardHacking(Rule):
         if not fall >= self.share * best.level or not fall > self.errors * _error(accuracy):
             return None
         reward = chart.series(_REWARD)
-        then, present = level_at(reward, best.step), reward.level(RECENT)
-        if then is None or not present >= then - _error(reward):
+        then, reward_now = level_at(reward, best.step), reward.level(RECENT)
+        if then is None or not reward_now >= then - _error(reward):
             return None
         text = (
-            f"{_ACCURACY} fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
-            f"while {_REWARD} went from {then:.3g} to {present:.3g}"
+            f"Accuracy fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
+            f"while the reward went from {then:.3g} to {reward_now:.3g}."
         )
         severity: Severity = "critical" if fall >= self.half * best.level else "warning"
         evidence = (cite(chart, _ACCURACY, best.level), cite(chart, _REWARD, then))
@@ -89,6 +88,6 @@ class RewardHacking(Rule):
 
 
 def _error(series: Series) -> float:
-    """Standard error of the difference of a block's median and the latest level."""
+    """Standard error of the difference between a block's median and the latest level."""
     noise = step_noise(series.tail(_NOISE_READINGS))
     return noise * math.sqrt(math.pi / 2 * (1 / BASELINE + 1 / RECENT))

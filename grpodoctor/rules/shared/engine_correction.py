@@ -1,8 +1,4 @@
-"""How the run samples, as far as its settings tell: what rules on mismatch ask before they advise.
-
-A disagreement that the settings explain and correct is no news, and a remedy that is in place
-already is no advice.
-"""
+"""Corrections, remedies and attached probes for a sampler-learner mismatch."""
 
 from __future__ import annotations
 
@@ -18,49 +14,49 @@ _WEIGHT = "correction/weight_mean"
 
 
 def correction_of(chart: Chart) -> str | None:
-    """Which correction weighs the difference between sampler and learner; None if none does.
+    """The correction of the sampler-learner mismatch that is in force; None if there is none.
 
-    A log without settings shows it by the weights that it records.
+    In a log without settings, a logged correction weight shows that there is one.
     """
-    kind = chart.knobs.get("correction")
-    if isinstance(kind, str):
-        return None if kind == "none" else kind
+    correction = chart.knobs.get("correction")
+    if isinstance(correction, str):
+        return None if correction == "none" else correction
     return "a correction weight" if chart.is_fresh(_WEIGHT) else None
 
 
-def remedies_of_mismatch(chart: Chart) -> tuple[str, ...]:
-    """What is left to do about a sampler that disagrees, best first.
+def mismatch_remedies(chart: Chart) -> tuple[str, ...]:
+    """Remedies for a sampler-learner mismatch that are not in force yet, best first.
 
-    A setting that is not known may be the cause, so that its remedy is named, but late.
+    A remedy whose setting is unknown may already be in force, so it comes last.
     """
-    synced, old = chart.knobs.get("sampler_sync_every"), chart.knobs.get("old_logprobs")
-    is_stale = isinstance(synced, int) and synced > 1
-    wanted = [(SYNC, is_stale), (RECOMPUTE, old == "sampler"), (TIS, correction_of(chart) is None)]
-    known = [remedy for remedy, needed in wanted if needed]
-    unknown = [remedy for remedy, knob in ((RECOMPUTE, old), (SYNC, synced)) if knob is None]
+    sync_every, old = chart.knobs.get("sampler_sync_every"), chart.knobs.get("old_logprobs")
+    is_stale = isinstance(sync_every, int) and sync_every > 1
+    needed = [(SYNC, is_stale), (RECOMPUTE, old == "sampler"), (TIS, correction_of(chart) is None)]
+    known = [remedy for remedy, is_needed in needed if is_needed]
+    unknown = [
+        remedy for remedy, setting in ((RECOMPUTE, old), (SYNC, sync_every)) if setting is None
+    ]
     return (*known, *unknown)
 
 
-ProbeSays = Literal["same", "beyond"]
+ProbeRelation = Literal["same", "beyond"]
 
 _BEYOND = 3.0
-"""Times what a probe has measured: two probes of one pair, of other prompts, differ by less."""
+"""Factor above the probe's value: two probes of one pair with different prompts differ by less."""
 
 
-def beside_probe(chart: Chart, metric: str, level: float) -> tuple[ProbeSays | None, str]:
-    """How a level stands to what an attached probe has measured of the same engines, in words.
+def compare_with_probe(chart: Chart, metric: str, level: float) -> tuple[ProbeRelation | None, str]:
+    """How a level compares with an attached probe of the same engines, and words for a summary.
 
-    `same` is the probe's own reading, in a run that has none. `beyond` is a run that differs by
-    more than its engines do with the same weights, so that their weights are not the same.
+    `same`: the level is the probe's own reading, in a run that does not log the metric. `beyond`:
+    the run differs by more than its engines do with equal weights, so their weights or inputs are
+    not equal.
     """
     probed = chart.value(f"{metric}/{PROBED}")
     if probed is None:
         return None, ""
     if math.isclose(probed, level, rel_tol=1e-9):
-        return "same", ", as measured by a probe of its engines"
+        return "same", ", as measured by a probe"
     if level > _BEYOND * probed:
-        return "beyond", (
-            f"; a probe of its engines with the same weights measured {probed:.2g}, so that the "
-            "rest comes from their weights or inputs"
-        )
-    return None, f"; a probe of its engines measured {probed:.2g}"
+        return "beyond", f"; the probe measured only {probed:.2g}"
+    return None, f"; the probe measured {probed:.2g}"

@@ -1,4 +1,4 @@
-"""How the run routes, as far as its settings and readings tell: what rules on experts ask."""
+"""Routing replay, remedies and layers of a mixture of experts, shared by the MOE rules."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ from grpodoctor.vocabulary.losses import traits_of
 
 
 def replay_of(chart: Chart) -> str | None:
-    """Which routing is replayed, `R2` or `R3`; None if none is, or it is not known."""
+    """The routing that is replayed, `R2` or `R3`; None if there is no replay or it is unknown."""
     replay = chart.knobs.get("routing_replay")
     return replay if isinstance(replay, str) and replay != "none" else None
 
 
-def borne_by(chart: Chart) -> str | None:
-    """The replay or the loss that makes changed experts harmless to the ratio; None if none."""
+def tolerated_by(chart: Chart) -> str | None:
+    """The replay or loss that keeps changed experts out of the ratio; None if there is none."""
     replay, loss = replay_of(chart), chart.knobs.get("loss")
     if replay:
         return f"routing replay {replay}"
     traits = traits_of(loss)
-    if traits.ratio_per_response or traits.handles_router_shift:
-        return str(loss)
-    return None
+    return str(loss) if traits.ratio_per_response or traits.handles_router_shift else None
 
 
-def remedies_of_flips(chart: Chart, *, between_engines: bool) -> tuple[str, ...]:
-    """What is left to do about experts that change, best first.
+def flip_remedies(chart: Chart, *, between_engines: bool) -> tuple[str, ...]:
+    """Remedies for changed experts that are not in force yet, best first.
 
-    A ratio of whole responses bears what an update changes. It does not correct a sampler that
-    sends tokens elsewhere than the learner does.
+    A ratio of whole responses tolerates experts that an update changes. It does not correct a
+    sampler that routes tokens differently from the learner.
     """
     replay = replay_of(chart)
     if replay == "R3":
         return ("check-routing-replay",) if between_engines else ()
     if between_engines:
-        return ("routing-replay", "higher-precision-sampler", "gspo")[: 2 if borne_by(chart) else 3]
-    return () if borne_by(chart) else ("gspo", "routing-replay", "lower-learning-rate")
+        remedies = ("routing-replay", "higher-precision-sampler", "gspo")
+        return remedies[:2] if tolerated_by(chart) else remedies
+    return () if tolerated_by(chart) else ("gspo", "routing-replay", "lower-learning-rate")
 
 
 def extreme_layer(chart: Chart, metric: str, readings: int, *, lowest: bool = False) -> str | None:
-    """The name of the layer's own reading whose recent level is highest, or lowest.
+    """Name of the per-layer metric whose recent level is highest, or lowest.
 
     Returns:
-        None where layers are not recorded one by one.
+        None where layers are not logged separately.
     """
     names = []
     for layer in count():
@@ -57,6 +56,6 @@ def extreme_layer(chart: Chart, metric: str, readings: int, *, lowest: bool = Fa
     return choose(names, key=lambda name: chart.series(name).level(readings))
 
 
-def layer_of(name: str) -> str:
-    """The layer's number in a reading's name."""
+def layer_number(name: str) -> str:
+    """The layer's number in the name of a per-layer metric."""
     return name.rpartition("/")[2]

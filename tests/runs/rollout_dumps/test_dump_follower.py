@@ -72,7 +72,7 @@ def test_a_log_that_contradicts_its_dump_is_a_finding(tmp_path: Path) -> None:
         lines(tmp_path / "rollouts" / f"{step}.jsonl", rows)
     report = replay(tmp_path, select=["INS001"]).report
     (finding,) = report.findings
-    assert "reward/mean 0.9" in finding.summary
+    assert "reward/mean is logged as 0.9" in finding.summary
 
 
 def test_steps_of_the_dump_between_those_of_the_log_are_steps_too(tmp_path: Path) -> None:

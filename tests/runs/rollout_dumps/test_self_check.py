@@ -68,7 +68,7 @@ def test_a_reading_of_the_trainers_own_that_contradicts_is_found(
 ) -> None:
     record(tmp_path, make_batch, range(8), reward__mean=Mean.of([0.9]))
     (finding,) = replay(tmp_path, select=["INS001"]).report.findings
-    assert "reward/mean 0.9" in finding.summary
+    assert "reward/mean is logged as 0.9" in finding.summary
     assert finding.onset_step == 0
 
 

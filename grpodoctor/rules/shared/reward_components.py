@@ -1,0 +1,36 @@
+"""Names and levels of the logged reward components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grpodoctor.runs.chart import Chart
+
+PREFIX, MEAN, STD = "reward/component/", "/mean", "/std"
+
+MOST_NAMED = 4
+"""Components cited as evidence."""
+
+_IN_SUMMARY = 3
+"""Components named in a summary, which is limited to twenty words."""
+
+
+def component_means(chart: Chart) -> list[str]:
+    """Metrics with the mean of a component that were logged at this step, sorted."""
+    return sorted(
+        name
+        for name in chart.readings
+        if name.startswith(PREFIX) and name.endswith(MEAN) and chart.is_fresh(name)
+    )
+
+
+def component_name(metric: str) -> str:
+    """The component's own name."""
+    return metric.removeprefix(PREFIX).removesuffix(MEAN)
+
+
+def list_components(chart: Chart, metrics: Sequence[str]) -> str:
+    """The components with their levels, for a summary."""
+    names = [f"{component_name(name)} ({chart.series(name).last:g})" for name in metrics]
+    others = len(names) - _IN_SUMMARY
+    return ", ".join(names[:_IN_SUMMARY]) + (f" and {others} others" if others > 0 else "")
