@@ -95,10 +95,10 @@ def _precision(result: ProbeResult, cell: Cell) -> Iterator[_Change]:
         yield _Change(f"run the sampler in {learner}, like the learner", {"sampler_dtype": learner})
     if "bfloat16" in (sampler, learner):
         both: dict[str, Setting] = {"sampler_dtype": "float16", "learner_dtype": "float16"}
-        title = "or run both engines in float16, which rounds 8 times finer than bfloat16"
+        title = "alternatively, run both engines in float16: it rounds 8 times finer than bfloat16"
         yield _Change(title, both, alternative=True)
     if sampler in ("bfloat16", "float16"):
-        title = "or compute the sampler's output head in float32, which removes part of the gap"
+        title = "alternatively, compute the sampler's head in float32: it removes part of the gap"
         yield _Change(title, {"float32_head": True}, alternative=True)
 
 
@@ -134,7 +134,7 @@ def _unquantized(_: ProbeResult, cell: Cell) -> Iterator[_Change]:
 
 def _routing(*_: object) -> Iterator[_Change]:
     yield _Change("replay the sampler's routing (R3)", {"routing_replay": "R3"})
-    yield _Change("or use GSPO, the loss least affected by expert flips", GSPO)
+    yield _Change("alternatively, use GSPO, the loss least affected by expert flips", GSPO)
 
 
 def _temperature(result: ProbeResult, _: Cell) -> Iterator[_Change]:

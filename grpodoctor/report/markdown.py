@@ -22,7 +22,9 @@ from grpodoctor.report.view import (
     Table,
     View,
     brief_blocks,
+    on_one_line,
     spans,
+    tokens_around_worst,
 )
 from grpodoctor.support.safe_text import code_span, markdown
 
@@ -56,7 +58,8 @@ def _block(block: Block, level: int) -> Iterator[str]:  # noqa: C901 - one case 
         case Paragraph():
             yield _inline(block.text)
         case Bullets():
-            yield from (f"- {_inline(item)}" for item in block.items)
+            marker = "- **Do:** " if block.style == "advice" else "- "
+            yield from (f"{marker}{_inline(item)}" for item in block.items)
         case Codes():
             yield ", ".join(code_span(code) for code in block.codes)
         case Heading():
@@ -69,6 +72,9 @@ def _block(block: Block, level: int) -> Iterator[str]:  # noqa: C901 - one case 
             yield from _card(block, level)
         case Response():
             yield f"- {markdown(block.title)}: {markdown(block.facts)}"
+            tokens = tokens_around_worst(block)
+            words = (f"»{on_one_line(t)}«" if t.worst else on_one_line(t) for t in tokens)
+            yield f"  - {code_span(''.join(words))}"
         case Halves():
             yield from list(_blocks((*block.left, *block.right), level=level))[1:]
         case Section():

@@ -26,7 +26,9 @@ from grpodoctor.report.view import (
     Tone,
     View,
     brief_blocks,
+    on_one_line,
     spans,
+    tokens_around_worst,
 )
 from grpodoctor.support.safe_text import plain
 
@@ -41,9 +43,6 @@ TONE_STYLES: dict[Tone, str] = {
 _MIN_WIDTH = 40
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
-_TOKENS_BEFORE, _TOKENS_AFTER = 12, 7
-"""Tokens shown around the worst token of a response."""
-_MAX_TOKEN_LETTERS = 40
 
 _SPAN_STYLES = {"plain": "", "code": "", "strong": "bold", "faint": "dim", "unbroken": ""}
 _PARAGRAPH_STYLES = {"normal": "", "faint": "dim", "lead": "bold", "warning": "yellow"}
@@ -186,13 +185,9 @@ class _TextRenderer:
             yield _indented(self._tokens(response), indent + 2)
 
     def _tokens(self, response: Response) -> Text:
-        at = next((place for place, token in enumerate(response.tokens) if token.worst), 0)
-        first, last = max(0, at - _TOKENS_BEFORE), at + _TOKENS_AFTER
         line = Text()
-        for token in response.tokens[first : last + 1]:
-            # Spaces separate words; line breaks and tabs would break the report's own lines.
-            piece = plain(token.text, limit=_MAX_TOKEN_LETTERS, lines=True)
-            piece = piece.replace("\n", "↵").replace("\t", " ")
+        for token in tokens_around_worst(response):
+            piece = on_one_line(token)
             if token.worst:
                 line.append(piece if self._color else f"»{piece}«", "reverse")
             else:

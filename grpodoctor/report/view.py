@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from grpodoctor.support.safe_text import plain
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+_TOKENS_BEFORE, _TOKENS_AFTER = 12, 7
+_MAX_TOKEN_LETTERS = 40
 
 Tone = Literal["good", "info", "warning", "critical"]
 
@@ -245,6 +250,19 @@ class View:
     blocks: tuple[Block, ...]
     json: Callable[[], dict[str, Any]]
     """The same report for programs."""
+
+
+def tokens_around_worst(response: Response) -> tuple[Token, ...]:
+    """The worst token of a response with a few tokens before and after it."""
+    tokens = response.tokens
+    at = next((place for place, token in enumerate(tokens) if token.worst), 0)
+    return tokens[max(0, at - _TOKENS_BEFORE) : at + 1 + _TOKENS_AFTER]
+
+
+def on_one_line(token: Token) -> str:
+    """The text of a token without line breaks and tabs; its spaces are kept."""
+    text = plain(token.text, limit=_MAX_TOKEN_LETTERS, lines=True)
+    return text.replace("\n", "↵").replace("\t", " ")
 
 
 def full_blocks(blocks: Iterable[Block]) -> list[Block]:

@@ -13,7 +13,8 @@ from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Max, Mean, Rate
 
-RUN = Path(__file__).parents[1] / "data" / "run"
+DATA = Path(__file__).parents[1] / "data"
+RUN = DATA / "run"
 MEAN = "mismatch/prob_diff_mean"
 PROBE = AttachedProbe(
     created="2026-11-21T10:00:00+00:00",
@@ -165,3 +166,15 @@ def test_a_run_beyond_its_engines_is_told_apart_from_engines_that_differ(
     assert words in finding.summary
     assert finding.remedies[0] == first
     assert f"{MEAN}/probe" in {each.metric for each in finding.evidence}
+
+
+def test_a_probe_attached_by_an_earlier_version_is_still_read(tmp_path: Path) -> None:
+    run = silent_run(tmp_path / "run")
+    folder = folder_of(run)
+    folder.mkdir()
+    shutil.copy(DATA / "attached_probe.json", folder / "20261101.json")
+    report = replay(run).report
+    (finding,) = [finding for finding in report.findings if finding.code == "MIS001"]
+    assert "0.1" in finding.summary
+    assert any("The engines differ: precision." in note for note in report.notes)
+    assert report.damage_total == 0

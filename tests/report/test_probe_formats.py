@@ -6,8 +6,9 @@ import pytest
 
 from grpodoctor.probe.recommended_settings import recommended_settings
 from grpodoctor.probe.results.results import Cell, ProbeResult
+from grpodoctor.probe.results.results_json import to_json
 from grpodoctor.probe.severity import measured_verdict
-from grpodoctor.report import html
+from grpodoctor.report import html, markdown
 from grpodoctor.report import text as terminal
 from grpodoctor.report.probe.charts import grid_figures
 from grpodoctor.report.probe.names import short_names
@@ -71,6 +72,32 @@ def test_nothing_hostile_reaches_a_terminal() -> None:
     text = as_text(PAIR, width=100, color=True)
     assert "\x1b[31m[bold]" not in text
     assert "\u202e" not in text
+
+
+def test_markdown_shows_every_pair_and_escapes_hostile_text() -> None:
+    shown = markdown.render(view_of(result(), "verl"))
+    for part in ("proven: precision", "explains 97% of the gap", "the engine died", "**FAILED**"):
+        assert part in shown
+    assert shown.startswith("# Do these engines agree?\n\n**4 pairs measured, 1 failed")
+    assert "  - `algorithm.rollout_correction.rollout_is_threshold=2`" in shown
+    assert shown.count("\n## ") == 6
+    assert "<script" not in shown
+    assert "\u202e" not in shown
+    whole = markdown.render(view_of(PAIR))
+    assert "| mean \\|Δp\\|, mean over responses | 8.00e-04 | 7.00e-04 to 9.00e-04 |" in whole
+    assert "»<script>alert(1)</script>[bold]«`" in whole, "a code span"
+
+
+def test_the_json_is_the_result_with_the_settings_for_a_framework() -> None:
+    data = view_of(PAIR).json()
+    assert data == to_json(PAIR)
+    with_settings = view_of(PAIR, "verl").json()
+    (cell,) = with_settings["cells"]
+    assert cell.pop("settings")[0] == {
+        "title": "run the sampler in float32, like the learner",
+        "lines": ("actor_rollout_ref.rollout.dtype=float32",),
+    }
+    assert with_settings == data
 
 
 def test_nothing_hostile_reaches_the_page() -> None:
@@ -281,7 +308,7 @@ def test_flips_are_replayed_or_met_by_gspo_with_its_own_clips() -> None:
 
 def test_no_clip_of_gspo_without_gspo() -> None:
     advice = settings(found("router-flips"), "open-instruct")
-    (only,) = advice["or use GSPO, the loss least affected by expert flips"]
+    (only,) = advice["alternatively, use GSPO, the loss least affected by expert flips"]
     assert "has no such setting" in only
     assert not any("clip_lower" in line for lines in advice.values() for line in lines)
 
@@ -293,9 +320,11 @@ def test_precision_is_aligned_in_the_users_framework() -> None:
     both = next(lines for title, lines in advice.items() if "float16" in title)
     assert both[0] == f"{sampler}=float16"
     assert "mixed_precision.param_dtype=fp16" in both[1]
-    assert any("output head" in title for title in settings(found("precision"), "slime"))
+    assert any("head in float32" in title for title in settings(found("precision"), "slime"))
     lacking = settings(found("precision"), "openrlhf")
-    assert not any(title.startswith("or ") for title in lacking), "another way that there is not"
+    assert not any(title.startswith("alternatively") for title in lacking), (
+        "another way that there is not"
+    )
 
 
 def test_the_layout_is_that_of_the_learner() -> None:

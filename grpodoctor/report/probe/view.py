@@ -251,7 +251,7 @@ def _cause(cause: NamedCause) -> Card:
     return Card(
         tone=_CONFIDENCE_TONES[cause.confidence],
         badge=cause.confidence,
-        code=cause.cause,
+        code=f"{cause.cause}:",
         title=cause.title,
         note=explained_share(cause),
         body=tuple(body),
