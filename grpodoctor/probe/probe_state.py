@@ -97,7 +97,7 @@ class ProbeState:
             learner=self.label(learner),
             max_tokens=sampling.max_tokens,
             status="not_run",
-            told=_NOT_REACHED,
+            reason=_NOT_REACHED,
         )
 
     def label(self, spec: EngineSpec) -> str:
@@ -115,14 +115,14 @@ class ProbeState:
 
     def fail(self, pair: Pair, error: GrpodoctorError) -> None:
         """A pair has failed, and others have not."""
-        pair.update(status="failed", told=str(error))
+        pair.update(status="failed", reason=str(error))
         self.write()
 
     def end_early(self, why: str) -> None:
         """Say of what was not reached why that is."""
         for pair in self.pairs:
             if pair.cell.status == "not_run":
-                pair.update(told=why)
+                pair.update(reason=why)
 
     def result(self) -> ProbeResult:
         """All that there is to say until now."""

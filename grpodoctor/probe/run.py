@@ -312,7 +312,7 @@ class _Run:
         )
         pair.measured = Measured(rollouts, scored, found)
         verdict = measured_verdict(found)
-        pair.update(status="done", told="", comparison=found, controls=controls, verdict=verdict)
+        pair.update(status="done", reason="", comparison=found, controls=controls, verdict=verdict)
         self._note_vocabularies(pair, rollouts.facts, facts)
         self._stage(f"{self.state.label(pair.learner)} scores")  # with one pair more
         self.state.write()

@@ -327,7 +327,7 @@ class _Row:
         row, hit = shown(plant, found)
         print(row, flush=True)
         if os.environ.get("GRPODOCTOR_BENCH_TELL"):
-            told = [f"{each.cause}: {each.told} {each.details}" for each in found.causes]
+            told = [f"{each.cause}: {each.summary} {each.details}" for each in found.causes]
             print(
                 f"  {time.monotonic() - began:.0f} s; gap {found.gap:.3g}, noise {found.noise}; "
                 f"{found.verdict} {told} {found.notes}",

@@ -140,7 +140,7 @@ def _probe(name: str, folder: Path, limit: int, tokens: int) -> None:
 def _line(cell: Cell, *, is_mixture: bool) -> str:
     pair = f"| {_short(cell.sampler)} | {_short(cell.learner)} |"
     if cell.status != "done":
-        return f"{pair} {cell.status} | | {cell.told[:200]} |"
+        return f"{pair} {cell.status} | | {cell.reason[:200]} |"
     mean, most, worst, k3 = (figure_of(cell, metric) or 0.0 for metric in _FIGURES)
     verdict = "rounding" if cell.verdict.startswith("The engines agree") else cell.verdict
     causes = ", ".join(f"{each.cause} ({each.confidence})" for each in cell.causes)

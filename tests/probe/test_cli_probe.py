@@ -150,7 +150,7 @@ def test_the_budget_leaves_what_is_done(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     cells = read_result(tmp_path / "out" / "probe.json").cells
     assert [cell.status for cell in cells] == ["done", "not_run"]
-    assert "the time was over" in cells[1].told
+    assert "the time was over" in cells[1].reason
     assert "go on with the same command" in done.stderr
     nothing = pair(hanging, hanging, tmp_path / "other", "--budget", "0.01")
     assert nothing.returncode == 2

@@ -41,4 +41,4 @@ def test_vllm_against_transformers(tmp_path: Path) -> None:
         "self_scoring": True, "repeat": True, "same_weights": True, "stale_weights": True,
     }  # fmt: skip
     assert {facts.name for facts in result.engines.values()} == {"vllm", "transformers"}
-    assert cell.comparison.worst[0].pieces
+    assert cell.comparison.worst[0].token_texts

@@ -47,7 +47,7 @@ def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: flo
     assert found.comparison is not None
     told = measured_verdict(found.comparison)
     assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lack a finite")
-    assert "(the first: prompt 0, sample 3, token 0). Of the others: The engines agree" in told
+    assert "(the first: prompt 0, sample 3, token 0). For the other tokens: The engines agree" in told
 
 
 def test_where_no_token_has_a_number_nothing_agrees(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_controls_and_causes(tmp_path: Path) -> None:
     sound = cell(tmp_path, 0.002)
     assert severity_of(replace(sound, controls=(weights_control(["w"], 3),))) == "warning"
     assert severity_of(replace(sound, controls=(not_made("repeat", "no time"),))) == "none"
-    cause = NamedCause(cause="x", title="x", confidence="possible", explained=None, told="x")
+    cause = NamedCause(cause="x", title="x", confidence="possible", explained=None, summary="x")
     assert severity_of(replace(sound, causes=(cause,))) == "info"
     assert severity_of(replace(sound, causes=(replace(cause, confidence="likely"),))) == "warning"
     assert severity_of(Cell(sampler="a", learner="b", max_tokens=8, status="failed")) == "none"
@@ -78,7 +78,7 @@ def test_controls_and_causes(tmp_path: Path) -> None:
     ],
 )
 def test_a_cause_of_next_to_no_gap(tmp_path: Path, cause: str, gap: float, severity: str) -> None:
-    named = NamedCause(cause=cause, title="x", confidence="proven", explained=1.0, told="x")
+    named = NamedCause(cause=cause, title="x", confidence="proven", explained=1.0, summary="x")
     assert severity_of(replace(cell(tmp_path, gap), causes=(named,))) == severity
 
 

@@ -39,4 +39,4 @@ def test_the_churn_between_two_checkpoints_is_measured(moe_model: Path, tmp_path
     assert "From the older checkpoint to this one" in " ".join(done.stdout.split())
     assert "the older checkpoint against this one" in (output / "probe.html").read_text()
     stale = {each.name: each for each in cell.controls}["stale_weights"]
-    assert stale.passed, stale.told
+    assert stale.passed, stale.summary

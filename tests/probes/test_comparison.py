@@ -114,12 +114,12 @@ def test_the_coarser_the_engine_the_larger_the_gap_and_what_it_does(
 
 def test_controls_come_out_as_they_must(sampled: Path, score: Score, rounded: Comparison) -> None:
     own = self_scoring_control(sampled, score(), dtype="float32")
-    assert own.passed, own.told
+    assert own.passed, own.summary
     again = repeat_control(score(dtype="bfloat16"), score(True, dtype="bfloat16"))
-    assert again.passed, again.told
+    assert again.passed, again.summary
     wrong = compare(sampled, score(dtype="bfloat16", perturb=0.05))
     stale = stale_control(rounded, wrong, what="its own weights with 5% of noise")
-    assert stale.passed, stale.told
+    assert stale.passed, stale.summary
     hidden = stale_control(wrong, rounded, what="sound weights, beside a pair that is not")
     assert hidden.passed is not True
 

@@ -107,7 +107,7 @@ CAUSE = NamedCause(
     title="The engines compute in different precisions",
     confidence="proven",
     explained=0.97,
-    told="With the learner in bfloat16 k3 falls from 3.0e-04 to 9.0e-06.",
+    summary="With the learner in bfloat16 k3 falls from 3.0e-04 to 9.0e-06.",
     details=("sampler bfloat16", f"learner float32 {HOSTILE}"),
     figures={"k3_before": 3e-4, "k3_after": 9e-6},
     remedies=("Sample in float16 or float32.", "Cap importance weights at 2 (TIS)."),
@@ -132,7 +132,7 @@ def result() -> ProbeResult:
     ]  # fmt: skip
     broken = Cell(
         sampler="vllm:tiny?dtype=int8", learner="transformers:tiny?dtype=float32", max_tokens=96,
-        status="failed", told=f"the engine died: {HOSTILE}",
+        status="failed", reason=f"the engine died: {HOSTILE}",
     )  # fmt: skip
     return ProbeResult(
         created="2026-11-21T15:00:00Z",

@@ -243,7 +243,7 @@ def test_the_first_and_the_last_line_say_what_came_of_it() -> None:
 
 
 def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colours() -> None:
-    worst = replace(PAIR.cells[0].comparison.worst[0], pieces=(" so", " the", " end\n"))
+    worst = replace(PAIR.cells[0].comparison.worst[0], token_texts=(" so", " the", " end\n"))
     there = replace(PAIR.cells[0].comparison, worst=(worst,))
     cells = (replace(PAIR.cells[0], comparison=there),)
     assert " so the» end↵«" in as_text(replace(PAIR, cells=cells), width=100)

@@ -289,7 +289,7 @@ def _exit(result: ProbeResult, fail_on: FailOn, exit_zero: bool) -> None:
     from grpodoctor.probe.severity import SEVERITIES, severity_of
 
     states = [cell.status for cell in result.cells]
-    failed = [cell.told for cell in result.cells if cell.status == "failed"]
+    failed = [cell.reason for cell in result.cells if cell.status == "failed"]
     for told in dict.fromkeys(failed):
         _say(f"error: {told}")
     if failed:

@@ -199,7 +199,7 @@ class _Investigation:
                 title=cause.title,
                 confidence=confidence,
                 explained=explained,
-                told=outcome.summary,
+                summary=outcome.summary,
                 details=outcome.details,
                 figures={**figures, **outcome.figures},
                 remedies=cause.remedies,

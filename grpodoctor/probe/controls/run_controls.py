@@ -145,7 +145,7 @@ class Weights:
         control = weights_control(found.differing, found.tensors)
         settings = f" config.json differs: {'; '.join(found.settings)}." if found.settings else ""
         passed = control.passed and not settings
-        return replace(control, told=control.told + settings, passed=passed)
+        return replace(control, summary=control.summary + settings, passed=passed)
 
     def _compare(
         self, sampler: EngineSpec, learner: EngineSpec

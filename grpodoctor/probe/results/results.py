@@ -39,7 +39,7 @@ class WorstResponse:
     ids: tuple[int, ...]
     sampler_logprobs: tuple[float, ...]
     learner_logprobs: tuple[float, ...]
-    pieces: tuple[str, ...] = ()
+    token_texts: tuple[str, ...] = ()
     """Texts of the tokens, if a tokenizer is available; hostile."""
     prompt_text: str = ""
     """The end of the prompt; hostile."""
@@ -162,8 +162,8 @@ class Control:
     name: ControlName
     title: str
     passed: bool | None
-    """None if it could not be measured; `told` gives the reason."""
-    told: str
+    """None if it could not be measured; `summary` gives the reason."""
+    summary: str
     """One sentence with the numbers."""
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -183,7 +183,7 @@ class NamedCause:
     confidence: Confidence
     explained: float | None
     """Share of the gap that disappeared without the cause, from 0 to 1; None without experiment."""
-    told: str
+    summary: str
     """One sentence with the numbers."""
     details: tuple[str, ...] = ()
     """The affected tensors, modules, positions or prompts."""
@@ -202,7 +202,7 @@ class Cell:
     learner: str
     max_tokens: int
     status: Literal["done", "failed", "not_run"]
-    told: str = ""
+    reason: str = ""
     """The reason if the status is not `done`."""
     comparison: Comparison | None = None
     controls: tuple[Control, ...] = ()

@@ -16,7 +16,15 @@ from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.support import atomic_files
 from grpodoctor.support.safe_text import clean_text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 renamed the fields of 1 that are listed in `_RENAMED`."""
+_RENAMED = {
+    "cells": {"told": "reason"},
+    "controls": {"told": "summary"},
+    "causes": {"told": "summary"},
+    "worst": {"pieces": "token_texts"},
+}
+"""Former names of fields in schema 1, by the list that holds the objects."""
 _MOST_BYTES = 512 << 20
 _INSTEAD = "run the probe again, or name a probe.json that a probe wrote"
 
@@ -67,12 +75,15 @@ def read_result(path: Path) -> ProbeResult:
         raise RunError(
             f"cannot read the probe result: {error}", where=str(path), remedy=_INSTEAD
         ) from error
-    if not isinstance(data, dict) or data.pop("schema_version", None) != SCHEMA_VERSION:
+    version = data.pop("schema_version", None) if isinstance(data, dict) else None
+    if version not in (1, SCHEMA_VERSION):
         raise RunError(
-            f"not a probe result of schema {SCHEMA_VERSION}",
+            f"not a probe result of schema 1 or {SCHEMA_VERSION}",
             where=str(path),
             remedy=_INSTEAD,
         )
+    if version == 1:
+        data = _upgraded(data)
     try:
         return _adapter().validate_python(data)
     except ValidationError as error:
@@ -83,3 +94,13 @@ def read_result(path: Path) -> ProbeResult:
             where=str(path),
             remedy=_INSTEAD,
         ) from error
+
+
+def _upgraded(value: Any, holder: str = "") -> Any:
+    """Data of schema 1 with the field names of schema 2."""
+    if isinstance(value, dict):
+        renamed = _RENAMED.get(holder, {})
+        return {renamed.get(key, key): _upgraded(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_upgraded(item, holder) for item in value]
+    return value

@@ -33,7 +33,7 @@ def with_token_texts(comparison: Comparison, models: Sequence[str]) -> Compariso
         texts = texts_of(model)
         if texts:
             worst = tuple(
-                replace(response, pieces=tuple(texts.get(token, "") for token in response.ids))
+                replace(response, token_texts=tuple(texts.get(token, "") for token in response.ids))
                 for response in comparison.worst
             )
             return replace(comparison, worst=worst)

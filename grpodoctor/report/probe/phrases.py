@@ -173,7 +173,7 @@ def standing(cell: Cell) -> tuple[str, Tone]:
 def reason_line(cell: Cell) -> str:
     """The causes of a gap; without a cause, the verdict or why there is none."""
     causes = ", ".join(f"{cause.cause} ({cause.confidence})" for cause in cell.causes)
-    return causes or cell.verdict or cell.told
+    return causes or cell.verdict or cell.reason
 
 
 def pair(cell: Cell, names: Mapping[str, str]) -> str:

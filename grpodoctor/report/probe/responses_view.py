@@ -25,7 +25,7 @@ def response(worst: WorstResponse) -> Response:
     """One response with its worst token marked."""
     first = max(0, worst.at - _MAX_TOKENS // 2)
     last = min(len(worst.ids), first + _MAX_TOKENS)
-    texts = worst.pieces or tuple(f"{token} " for token in worst.ids)
+    texts = worst.token_texts or tuple(f"{token} " for token in worst.ids)
     return Response(
         title=f"prompt {worst.prompt}, sample {worst.sample}",
         facts=(

@@ -218,7 +218,7 @@ def _cell(
 ) -> Iterator[Block]:
     comparison = cell.comparison
     if comparison is None:
-        text = plain(cell.told, limit=2000)
+        text = plain(cell.reason, limit=2000)
         yield Paragraph((_badge(cell), text), "warning")
         return
     yield Paragraph((_badge(cell), cell.verdict), "lead")
@@ -236,7 +236,7 @@ def _cell(
 
 def _cause(cause: NamedCause) -> Card:
     details = tuple(plain(detail, limit=_MAX_LETTERS) for detail in cause.details)
-    body: list[Block] = [Paragraph(cause.told)]
+    body: list[Block] = [Paragraph(cause.summary)]
     if details:
         more = len(details) - _MAX_BRIEF_DETAILS
         brief = (*details[:_MAX_BRIEF_DETAILS], *([f"and {more} more"] if more > 0 else []))
@@ -271,7 +271,7 @@ def _full_measurements(cell: Cell, comparison: Comparison, *, has_charts: bool) 
             (
                 Span(CONTROL_MARKS[control.passed], "badge", _CONTROL_TONES[control.passed]),
                 control.title,
-                control.told,
+                control.summary,
             )
             for control in cell.controls
         )
@@ -306,7 +306,7 @@ def _brief_measurements(cell: Cell, comparison: Comparison) -> Iterator[Block]:
 def _controls(cell: Cell) -> Iterator[Block]:
     for control in cell.controls:
         mark = Span(CONTROL_MARKS[control.passed], "badge", _CONTROL_TONES[control.passed])
-        yield Paragraph((mark, f"control: {control.title}. {control.told}"))
+        yield Paragraph((mark, f"control: {control.title}. {control.summary}"))
 
 
 def _failed_controls(cell: Cell) -> Iterator[Block]:

@@ -30,21 +30,21 @@ def test_a_sampler_that_is_hotter_than_it_says(at: Directories, asked: Investiga
     named = only(found, "temperature")
     assert named.confidence == "proven"
     assert named.figures["fitted"] == pytest.approx(1.25, rel=0.01)
-    assert "the sampler is wrong" in named.told
+    assert "the sampler is wrong" in named.summary
 
 
 def test_a_sampler_that_ignores_the_temperature_is_not_one_that_reports_raw(
     at: Directories, asked: Investigate
 ) -> None:
     _, found = asked(faulty(at.dense, "hot"), plain(at.dense), sampling={"temperature": 0.8})
-    assert "the sampler is wrong" in only(found, "temperature").told
+    assert "the sampler is wrong" in only(found, "temperature").summary
 
 
 def test_a_learner_left_at_temperature_1(at: Directories, asked: Investigate) -> None:
     cold = {"temperature": 0.7}
     _, found = asked(plain(at.dense), plain(at.dense), sampling=cold, processing=Processing())
     named = only(found, "temperature")
-    assert "the learner is wrong" in named.told
+    assert "the learner is wrong" in named.summary
     assert named.figures["fitted"] == pytest.approx(0.7, rel=0.02)
 
 
@@ -52,14 +52,14 @@ def test_raw_logprobs(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling={"temperature": 0.6})
     named = only(found, "raw-logprobs")
     assert named.confidence == "proven"
-    assert "temperature 0.6" in named.told
+    assert "temperature 0.6" in named.summary
 
 
 def test_a_cut_that_is_not_in_what_is_reported(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling={"top_k": 3})
     named = only(found, "raw-logprobs")
     assert named.confidence == "proven"
-    assert "drew under top_k 3 and reports" in named.told
+    assert "drew under top_k 3 and reports" in named.summary
     assert abs(named.figures["surplus_cut"]) < 0.1 * abs(named.figures["surplus"])
 
 
@@ -69,7 +69,7 @@ def test_a_cut_that_was_asked_for(at: Directories, asked: Investigate, cut: dict
     named = only(found, "truncation")
     assert named.confidence == "proven"
     assert {name: named.figures[name] for name in cut} == pytest.approx(cut)
-    assert "no truncation was requested" not in named.told
+    assert "no truncation was requested" not in named.summary
 
 
 @pytest.mark.parametrize(("fault", "size"), [("top_k", 4), ("top_p", 0.8)])
@@ -79,7 +79,7 @@ def test_a_cut_that_nobody_asked_for(
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
     named = only(found, "truncation")
     assert named.figures[fault] == pytest.approx(size, rel=0.02)
-    assert "no truncation was requested" in named.told
+    assert "no truncation was requested" in named.summary
 
 
 def test_a_column_that_is_shifted(at: Directories, asked: Investigate) -> None:
@@ -94,7 +94,7 @@ def test_a_tokenizer_that_adds_a_token(at: Directories, asked: Investigate) -> N
     _, found = asked(plain(begin), plain(at.dense))
     named = only(found, "prompt-ids")
     assert named.confidence == "proven"
-    assert "the sampler puts token 2 first" in named.told
+    assert "the sampler puts token 2 first" in named.summary
     assert named.figures["differing"] == named.figures["prompts"]
 
 
@@ -126,12 +126,12 @@ def test_a_cut_at_another_temperature(at: Directories, asked: Investigate) -> No
     _, found = asked(faulty(at.dense, "hot_top_k"), plain(at.dense))
     named = only(found, "truncation")
     assert (named.figures["top_k"], named.figures["temperature"]) == (8, 1.2)
-    assert "of temperature 1.2, the learner's of 1" in named.told
+    assert "of temperature 1.2, the learner's of 1" in named.summary
 
 
 def test_end_tokens_that_are_dropped(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "end_dropped"), plain(at.dense))
-    assert "stop before the limit without an end token" in only(found, "eos-handling").told
+    assert "stop before the limit without an end token" in only(found, "eos-handling").summary
 
 
 @pytest.mark.parametrize("fault", ["other_end", "end"])
@@ -145,7 +145,7 @@ def test_end_tokens_that_are_misjudged(at: Directories, asked: Investigate, faul
 
 def test_end_tokens_without_a_logprob(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "end_lost"), plain(at.dense))
-    assert "100% of the end tokens have no log-probability" in only(found, "eos-handling").told
+    assert "100% of the end tokens have no log-probability" in only(found, "eos-handling").summary
 
 
 def test_stale_weights_by_the_samplers_directory(at: Directories, asked: Investigate) -> None:
@@ -212,7 +212,7 @@ def test_another_precision(at: Directories, asked: Investigate, dtype: str) -> N
     _, found = asked(plain(at.dense, dtype=dtype), plain(at.dense))
     named = only(found, "precision")
     assert named.confidence == "proven"
-    assert f"in {dtype}, the learner in float32" in named.told
+    assert f"in {dtype}, the learner in float32" in named.summary
 
 
 def test_precision_and_not_flips_in_a_mixture(at: Directories, asked: Investigate) -> None:
@@ -231,7 +231,7 @@ def test_quantised_weights(at: Directories, asked: Investigate, scheme: str) -> 
 def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     half = {"dtype": "bfloat16"}
     _, found = asked(plain(at.dense, attention="eager", **half), plain(at.dense, **half))
-    assert "with eager attention instead of sdpa" in only(found, "attention-kernel").told
+    assert "with eager attention instead of sdpa" in only(found, "attention-kernel").summary
 
 
 def test_a_gap_that_grows_along_the_response(at: Directories, asked: Investigate) -> None:
@@ -245,7 +245,7 @@ def test_a_few_prompts_that_carry_the_gap(at: Directories, asked: Investigate) -
     _, found = asked(faulty(at.dense, "subset"), plain(at.dense))
     named = only(found, "subset-of-sequences")
     assert named.explained == pytest.approx(1.0, abs=0.01)
-    assert "they are all responses of 3 prompts" in named.told
+    assert "they are all responses of 3 prompts" in named.summary
     assert named.details[0] == "prompt 0 sample 0"
 
 
@@ -266,7 +266,7 @@ def test_flips_alone_are_proven_by_replaying(at: Directories, asked: Investigate
     assert named.confidence == "proven"
     assert named.explained == pytest.approx(1.0, abs=0.01)
     assert named.figures["coverage"] == 1
-    assert "replaying the sampler's experts in the learner removes 100% of it" in named.told
+    assert "replaying the sampler's experts in the learner removes 100% of it" in named.summary
 
 
 def test_flips_are_likely_where_the_learner_cannot_replay(

@@ -70,7 +70,7 @@ def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path:
     learner = LEARNER.with_options(dtype="float32")
     (named,) = attribute(runner, case_of(runner, VLLM, learner))
     assert (named.cause, named.confidence) == ("precision", "proven")
-    assert "with the sampler in float32" in named.told
+    assert "with the sampler in float32" in named.summary
 
 
 def test_rounding_that_two_engines_share_in_part_is_taken_away_whole(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_shift_the_other_way(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=shifted))
     assert named.figures["shift"] == -1
-    assert "one token too early" in named.told
+    assert "one token too early" in named.summary
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
@@ -307,7 +307,7 @@ def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> 
     sampling = Sampling(samples=4, max_tokens=40, temperature=0.7)
     case = case_of(runner, VLLM, LEARNER, sampling=sampling, processing=Processing())
     (named,) = attribute(runner, case)
-    assert "the learner is wrong, 0.7 was requested" in named.told
+    assert "the learner is wrong, 0.7 was requested" in named.summary
 
 
 @pytest.mark.parametrize("heat", [0.988, 1.012])
@@ -351,7 +351,7 @@ def test_a_shift_of_several_tokens(tmp_path: Path, far: int, words: str) -> None
     runner = Scripted(tmp_path, exact)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=moved(far)))
     assert (named.cause, named.figures["shift"]) == ("off-by-one", far)
-    assert words in named.told
+    assert words in named.summary
 
 
 @pytest.mark.parametrize(("others", "named"), [(0.0, True), (0.02, False)])
@@ -399,7 +399,7 @@ def test_ends_that_are_none(tmp_path: Path, told: Any, ends: tuple[int, ...], wo
     facts = replace(runner.facts(LEARNER), end_ids=ends)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=told, learner_facts=facts))
     assert (named.cause, named.confidence) == ("eos-handling", "proven")
-    assert words in named.told
+    assert words in named.summary
     assert bool(named.details) == (ends == (3,))
 
 
@@ -452,7 +452,7 @@ def test_a_quantised_file_whose_sampler_has_no_other_weights(tmp_path: Path) -> 
     learner = LEARNER.with_options(dtype="float32")
     (named,) = attribute(runner, case_of(runner, sampler, learner))
     assert (named.cause, named.confidence) == ("quantisation", "proven")
-    assert "Q4_K" in named.told
+    assert "Q4_K" in named.summary
 
 
 def test_what_vllm_overrides_counts_as_configuration(tmp_path: Path) -> None:

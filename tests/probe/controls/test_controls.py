@@ -29,7 +29,7 @@ def test_an_engine_that_repeats_itself_to_the_bit(tmp_path: Path) -> None:
     folders = write(tmp_path, random_responses(40, 1, gap=0.0))
     for control in (self_scoring_control(*folders), repeat_control(*folders)):
         assert control.passed
-        assert "exactly the same" in control.told
+        assert "exactly the same" in control.summary
         assert control.figures["prob_diff_largest"] == 0
 
 
@@ -40,7 +40,7 @@ def test_noise_is_tolerated_by_precision(tmp_path: Path) -> None:
     )
     assert sixteen.passed
     assert thirty_two.passed is False
-    assert "float32" in thirty_two.told
+    assert "float32" in thirty_two.summary
     assert 1e-4 < sixteen.figures["prob_diff_mean"] < 2e-3
 
 
@@ -57,14 +57,14 @@ def test_log_probabilities_that_are_missing_are_no_failure(tmp_path: Path) -> No
     ]
     control = self_scoring_control(*write(tmp_path, silent))
     assert control.passed is None
-    assert "Not measured" in control.told
+    assert "Not measured" in control.summary
 
 
 def test_a_stale_learner_stands_out(tmp_path: Path) -> None:
     pair = measured(tmp_path, 1e-3)
     control = stale_control(pair, measured(tmp_path, 0.05), what="an older checkpoint")
     assert control.passed
-    assert "an older checkpoint is flagged" in control.told
+    assert "an older checkpoint is flagged" in control.summary
     assert control.figures["stale_prob_diff_mean"] > 10 * control.figures["prob_diff_mean"]
 
 
@@ -78,7 +78,7 @@ def test_a_pair_as_far_apart_as_checkpoints_cannot_be_stood_out_from(tmp_path: P
     pair = measured(tmp_path, 0.1)
     control = stale_control(pair, measured(tmp_path, 0.1, seed=2), what="an older checkpoint")
     assert control.passed is None
-    assert "too large" in control.told
+    assert "too large" in control.summary
 
 
 @pytest.mark.parametrize("prompts", [40, 3])
@@ -89,7 +89,7 @@ def test_wrong_weights_that_are_nearer_to_the_sampler_are_told(
     pair, stale = (measured(tmp_path, gap, prompts=prompts) for gap in (0.05, 1e-3))
     control = stale_control(pair, stale, what="an older checkpoint")
     assert control.passed is None
-    assert "closer to the sampler than the learner itself" in control.told
+    assert "closer to the sampler than the learner itself" in control.summary
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [(0.05, True), (1.1e-3, False)])
@@ -104,7 +104,7 @@ def test_weights_are_compared_by_name() -> None:
     assert weights_control([], 40).passed
     differing = weights_control([f"layers.{n}.weight" for n in range(7)], 40)
     assert differing.passed is False
-    assert "7 of 40 tensors differ" in differing.told
-    assert "layers.4.weight and 2 more" in differing.told
+    assert "7 of 40 tensors differ" in differing.summary
+    assert "layers.4.weight and 2 more" in differing.summary
     assert weights_control(None, 40).passed is None
-    assert not_made("repeat", "there was no time").told == "Not measured: there was no time."
+    assert not_made("repeat", "there was no time").summary == "Not measured: there was no time."

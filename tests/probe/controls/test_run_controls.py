@@ -100,7 +100,7 @@ def test_a_wrong_learner_is_compared_on_the_responses_that_it_was_given(tmp_path
     assert stale_control(whole, compare(part, outcome), what="noise").passed is not True
     control = stale_of(part, scored, outcome, "noise")
     assert control.passed
-    assert "on the same tokens" in control.told
+    assert "on the same tokens" in control.summary
 
 
 def checkpoint(folder: Path, **config: object) -> Path:
@@ -115,7 +115,7 @@ def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) 
     other = parse(f"vllm:{checkpoint(tmp_path / 'b', rms_norm_eps=1e-5)}")
     weights = Weights()
     same = weights.control(plain, plain.with_options(dtype="float32"))
-    assert (same.passed, same.told) == (
+    assert (same.passed, same.summary) == (
         True,
         "All 1 tensors have the same checksums on both sides.",
     )
@@ -123,17 +123,17 @@ def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) 
     assert noisy.passed is None, "its files are the same, and its weights are not"
     settings = weights.control(plain, other)
     assert settings.passed is False
-    assert "rms_norm_eps 1e-06 | 1e-05" in settings.told
+    assert "rms_norm_eps 1e-06 | 1e-05" in settings.summary
     quantisation = {"quant_method": "compressed-tensors", "format": "int-quantized"}
     packed = parse(f"vllm:{checkpoint(tmp_path / 'c', quantization_config=quantisation)}")
     hidden = weights.control(packed, plain)
     assert hidden.passed is None
-    assert "int-quantized against plain weights" in hidden.told
+    assert "int-quantized against plain weights" in hidden.summary
     assert weights.differing(packed, plain) is None
     (tmp_path / "a" / "model.safetensors").write_bytes(b"damaged")
     damaged = Weights().control(plain, other)
     assert damaged.passed is None
-    assert "the checkpoint is damaged" in damaged.told
+    assert "the checkpoint is damaged" in damaged.summary
 
 
 def test_routers_are_seen_in_the_config(tmp_path: Path) -> None:

@@ -32,6 +32,22 @@ def test_it_is_valid_json_for_strict_readers() -> None:
     assert orjson.loads(content)["cells"][0]["comparison"]["effects"]["ppo_clip/0.2_0.28"] == "NaN"
 
 
+def test_a_result_of_schema_1_still_loads() -> None:
+    """Written by version 0.1.0; schema 2 renamed some fields."""
+    path = Path(__file__).parents[2] / "data" / "probe-schema-1.json"
+    stored = orjson.loads(path.read_bytes())["cells"]
+    cells = read_result(path).cells
+    assert [cell.reason for cell in cells] == [cell["told"] for cell in stored]
+    for cell, former in zip(cells, stored, strict=True):
+        assert [cause.summary for cause in cell.causes] == [
+            each["told"] for each in former["causes"]
+        ]
+        assert [control.summary for control in cell.controls] == [
+            control["told"] for control in former["controls"]
+        ]
+    assert any(cell.causes for cell in cells)
+
+
 @pytest.mark.parametrize(
     "content",
     [
