@@ -47,7 +47,7 @@ def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: flo
     assert found.comparison is not None
     told = measured_verdict(found.comparison)
     assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lack a finite")
-    assert "(the first: prompt 0, sample 3, token 0). For the other tokens: The engines agree" in told
+    assert "(the first: prompt 0, sample 3, token 0). For the other tokens: The engines" in told
 
 
 def test_where_no_token_has_a_number_nothing_agrees(tmp_path: Path) -> None:
