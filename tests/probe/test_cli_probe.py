@@ -101,7 +101,7 @@ def test_a_vocabulary_that_differs(tmp_path: Path) -> None:
     assert "their vocabularies differ" in done.stderr
     padded = pair(spec(), spec(vocabulary=40), tmp_path / "out")
     assert padded.returncode == 0
-    assert "knows 32 tokens and" in padded.stdout
+    assert "has 32 tokens and" in padded.stdout
 
 
 def test_prompts_that_are_too_long(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_grid(tmp_path: Path) -> None:
     assert launches(tmp_path / "out") == 4, "each engine once, and one learner with wrong weights"
     both = probe(grid, "--limit", 3, output=tmp_path / "out")
     assert both.returncode == 2
-    assert "a grid and --limit do not go together" in both.stderr
+    assert "a grid file and --limit cannot be combined" in both.stderr
 
 
 def test_the_budget_leaves_what_is_done(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_the_budget_leaves_what_is_done(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     cells = read_result(tmp_path / "out" / "probe.json").cells
     assert [cell.status for cell in cells] == ["done", "not_run"]
-    assert "the time was over" in cells[1].reason
-    assert "go on with the same command" in done.stderr
+    assert "the time budget was spent" in cells[1].reason
+    assert "resume with the same command" in done.stderr
     nothing = pair(hanging, hanging, tmp_path / "other", "--budget", "0.01")
     assert nothing.returncode == 2
     assert "no pair was measured" in nothing.stderr
@@ -170,7 +170,7 @@ def test_an_interruption_leaves_what_is_finished(tmp_path: Path, number: int) ->
     running.send_signal(number)
     _, told = running.communicate(timeout=60)
     assert running.returncode == 130, told
-    assert "1 of 2 pairs are measured; go on with" in told
+    assert "1 of 2 pairs were measured; resume with" in told
     assert read_result(out / "probe.json").cells[0].status == "done"
     assert not _alive(out)
 

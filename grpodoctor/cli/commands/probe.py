@@ -1,11 +1,9 @@
-"""`grpodoctor probe`: do two engines agree, and if not, why."""
+"""`grpodoctor probe`: compare two engines and find the cause of their differences."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,68 +15,91 @@ from grpodoctor.cli.output import report_format, write_report
 from grpodoctor.errors import ConfigError, EngineError, RunError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from grpodoctor.probe.engines.engine_run import EngineProgress
     from grpodoctor.probe.inputs.plan import ProbePlan
     from grpodoctor.probe.results.results import ProbeResult
     from grpodoctor.report.view import View
+    from grpodoctor.support.progress import Progress
 
 HTML = "probe.html"
-_MOST_LABEL = 48
 
 
 _Grid = Annotated[
     Path | None,
-    typer.Argument(help="A TOML file with a grid of engines, in place of the options."),
+    typer.Argument(help="TOML file with a grid of engines, instead of the options."),
 ]
 _Sampler = Annotated[
     list[str] | None,
-    typer.Option("--sampler", help="An engine, as above; several make a grid."),
+    typer.Option("--sampler", help="Sampling engine, as above; repeatable for a grid."),
 ]
-_Learner = Annotated[list[str] | None, typer.Option("--learner", help="The same, of what learns.")]
+_Learner = Annotated[
+    list[str] | None,
+    typer.Option("--learner", help="Training-side engine; same syntax as --sampler."),
+]
 _Prompts = Annotated[
     Path | None,
-    typer.Option("--prompts", help=".txt, .jsonl, .json or .parquet; default: built-in ones."),
+    typer.Option(
+        "--prompts",
+        help="File with prompts: .txt, .jsonl, .json, .parquet.",
+        show_default="built-in",
+    ),
 ]
-_Limit = Annotated[int | None, typer.Option("--limit", help="Prompts at most; 512.")]
-_Samples = Annotated[int | None, typer.Option("--samples", help="Responses a prompt; 8.")]
+_Limit = Annotated[
+    int | None, typer.Option("--limit", help="Maximum number of prompts.", show_default="512")
+]
+_Samples = Annotated[
+    int | None, typer.Option("--samples", help="Responses per prompt.", show_default="8")
+]
 _MaxTokens = Annotated[
     list[int] | None,
-    typer.Option("--max-tokens", help="Longest response; 512. Several make a grid."),
+    typer.Option(
+        "--max-tokens", help="Maximum response length; repeatable for a grid.", show_default="512"
+    ),
 ]
-_Temperature = Annotated[float | None, typer.Option("--temperature", help="Of the sampler; 1.")]
-_TopP = Annotated[float | None, typer.Option("--top-p", help="Of the sampler; 1.")]
-_TopK = Annotated[int | None, typer.Option("--top-k", help="Of the sampler; 0: all.")]
-_MinP = Annotated[float | None, typer.Option("--min-p", help="Of the sampler; 0.")]
-_Seed = Annotated[int | None, typer.Option("--seed", help="Of all that is drawn; 0.")]
+_Temperature = Annotated[
+    float | None, typer.Option("--temperature", help="Sampling temperature.", show_default="1.0")
+]
+_TopP = Annotated[float | None, typer.Option("--top-p", help="Sampling top-p.", show_default="1.0")]
+_TopK = Annotated[
+    int | None, typer.Option("--top-k", help="Sampling top-k; 0 disables it.", show_default="0")
+]
+_MinP = Annotated[float | None, typer.Option("--min-p", help="Sampling min-p.", show_default="0.0")]
+_Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="Seed of samples, prompts and bootstrap.", show_default="0"),
+]
 _Stale = Annotated[
     Path | None,
-    typer.Option("--stale", help="An older checkpoint of the model: it must be flagged."),
+    typer.Option(
+        "--stale",
+        help="Older checkpoint for the stale-weights control.",
+        show_default="noise on the weights",
+    ),
 ]
 _Budget = Annotated[
-    float | None, typer.Option("--budget", min=0.001, help="Seconds; the rest is not run.")
+    float | None,
+    typer.Option("--budget", min=0.001, help="Time limit in seconds.", show_default="none"),
 ]
 _Attribution = Annotated[
-    bool, typer.Option("--attribution/--no-attribution", help="Find out why they differ.")
+    bool,
+    typer.Option("--attribution/--no-attribution", help="Search for the causes of a gap."),
 ]
 _Output = Annotated[
     Path | None,
     typer.Option(
-        "--output",
-        help="Folder to keep everything in; one that is there is gone on with. "
-        "Default: probe/<time>.",
+        "--output", help="Output folder; an existing one is resumed.", show_default="probe/<time>"
     ),
 ]
 _Attach = Annotated[
     Path | None,
-    typer.Option("--attach", help="A run whose check and watch are to use what was measured."),
+    typer.Option("--attach", help="Run directory to attach the result to, for check and watch."),
 ]
 _OutputFormat = Annotated[
     ReportFormat, typer.Option("--output-format", "-o", help="Format of the printed report.")
 ]
 _Framework = Annotated[
-    str | None, typer.Option("--framework", help="Say what to set as it does: trl, verl, ...")
+    str | None,
+    typer.Option("--framework", help="Framework whose settings the remedies show: trl, verl, ..."),
 ]
 
 
@@ -115,11 +136,10 @@ def probe(
 
     Engines: vllm, openai_server, transformers, fsdp, llama_cpp, recorded,
     program. Each runs in the Python that has it (python=PATH), one after the
-    other. Ctrl-C leaves the pairs that are finished; the same command with
-    --output goes on.
+    other. After Ctrl-C, the same command with --output resumes the probe.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 something was found, 2 an
-    engine or the input failed; what could be measured is shown all the same.
+    Exit codes: 0 no gap at or above --fail-on, 1 a gap was found, 2 an engine
+    or the input failed (pairs that were measured are still reported).
     """
     from grpodoctor.report.probe.view import view_of
 
@@ -144,7 +164,7 @@ def probe(
     view = view_of(result, framework)
     _write_html(view, folder)  # first, because printing fails if the reader closes the pipe
     write_report(view, report_format(output_format, as_json, None), None)
-    _tell_end(result, folder)
+    _print_paths(result, folder)
     if attach is not None and any(cell.comparison for cell in result.cells):
         _attach(result, attach)
     _exit(result, fail_on, exit_zero)
@@ -170,93 +190,54 @@ def _plan(
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(
-            f"a grid and {options} do not go together", where=str(grid), remedy="write it there"
+            f"a grid file and {options} cannot be combined",
+            where=str(grid),
+            remedy="set them in the grid file",
         )
     return read_plan(grid)
 
 
 def _run(plan: ProbePlan, folder: Path) -> ProbeResult:
-    from grpodoctor.probe.run import probe as run
+    from grpodoctor.probe.run import probe as run_probe
+    from grpodoctor.support.progress import progress_bar
 
-    with ended_by_signals(), _progress() as listener:
+    status = _Status()
+    with ended_by_signals():
         try:
-            return run(plan, folder, listener)
+            with progress_bar("probe", delay=0) as bar:
+                status.bar = bar
+                return run_probe(plan, folder, status)
         except KeyboardInterrupt:
-            listener.stop()
-            done = f"{listener.done} of {listener.total} pairs are measured"
-            _say(f"ended; {done}; go on with the same command and --output {folder}")
+            measured = f"{status.done} of {status.total} pairs were measured"
+            _say(f"interrupted; {measured}; resume with the same command and --output {folder}")
             raise
         except OSError as error:
-            what = f"the folder cannot be used: {error.strerror or error}"
-            remedy = f"go on with the same command and --output {folder} when it can"
-            raise RunError(what, where=str(error.filename or folder), remedy=remedy) from error
+            raise RunError(
+                f"the output folder cannot be used: {error.strerror or error}",
+                where=str(error.filename or folder),
+                remedy=f"fix it, then resume with the same command and --output {folder}",
+            ) from error
 
 
-class _Quiet:
-    """Tells nobody, and remembers how far the probe is."""
+class _Status:
+    """Shows the progress of a probe, and remembers it for the message after an interrupt."""
 
-    done = total = 0
-
-    def stage(self, what: str, done: int, total: int) -> None:  # noqa: ARG002 - nobody looks
-        self.done, self.total = done, total
-
-    def work(self, work: EngineProgress) -> None:
-        """An engine is at work."""
-
-    def stop(self) -> None:
-        """Nothing is shown."""
-
-
-class _Bar(_Quiet):
-    """Shows on a terminal what runs now."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("starting", total=None, engine="")
+    def __init__(self) -> None:
+        self.bar: Progress | None = None
+        self.done = self.total = 0
+        self._stage = ""
 
     def stage(self, what: str, done: int, total: int) -> None:
-        super().stage(what, done, total)
-        self._progress.update(
-            self._task, completed=done, total=total, description=_cut(what), engine=""
-        )
+        self.done, self.total, self._stage = done, total, what
+        self._update(what)
 
-    def work(self, work: EngineProgress) -> None:
-        shards = f"{work.shards}/{work.expected} shards, " if work.expected else ""
-        self._progress.update(self._task, engine=f"{shards}{work.seconds:.0f} s")
+    def engine(self, progress: EngineProgress) -> None:
+        shards = f"{progress.shards}/{progress.expected} shards, " if progress.expected else ""
+        self._update(f"{shards}{progress.seconds:.0f} s: {self._stage}")
 
-    def stop(self) -> None:
-        self._progress.stop()
-
-
-def _cut(text: str) -> str:
-    from rich.markup import escape
-
-    from grpodoctor.support.safe_text import plain
-
-    return escape(plain(text, limit=_MOST_LABEL))
-
-
-@contextmanager
-def _progress() -> Iterator[_Quiet]:
-    if not sys.stderr.isatty():
-        yield _Quiet()
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (
-        *(SpinnerColumn(), TimeElapsedColumn(), MofNCompleteColumn(), BarColumn(bar_width=8)),
-        *(TextColumn("{task.description}"), TextColumn("{task.fields[engine]}", style="dim")),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Bar(progress)
+    def _update(self, detail: str) -> None:
+        if self.bar is not None:
+            self.bar.update(self.done, total=self.total, detail=detail)
 
 
 def _write_html(view: View, folder: Path) -> None:
@@ -266,17 +247,17 @@ def _write_html(view: View, folder: Path) -> None:
     atomic_files.write_text(folder / HTML, html.render(view))
 
 
-def _tell_end(result: ProbeResult, folder: Path) -> None:
-    _say(f"report written to {folder / HTML}; all figures are in {folder / 'probe.json'}")
+def _print_paths(result: ProbeResult, folder: Path) -> None:
+    _say(f"report: {folder / HTML}; all figures: {folder / 'probe.json'}")
     if any(cell.status == "not_run" for cell in result.cells):
-        _say(f"not everything was run; go on with the same command and --output {folder}")
+        _say(f"some pairs were not run; resume with the same command and --output {folder}")
 
 
 def _attach(result: ProbeResult, run: Path) -> None:
     from grpodoctor.probe.attach import attach_result
 
     path, cell = attach_result(result, run)
-    _say(f"attached {cell.sampler} against {cell.learner} to the run: {path}")
+    _say(f"attached {cell.sampler} and {cell.learner} to the run: {path}")
 
 
 def _say(text: str) -> None:
@@ -289,13 +270,13 @@ def _exit(result: ProbeResult, fail_on: FailOn, exit_zero: bool) -> None:
     from grpodoctor.probe.severity import SEVERITIES, severity_of
 
     states = [cell.status for cell in result.cells]
-    failed = [cell.reason for cell in result.cells if cell.status == "failed"]
-    for told in dict.fromkeys(failed):
-        _say(f"error: {told}")
-    if failed:
+    errors = [cell.reason for cell in result.cells if cell.status == "failed"]
+    for error in dict.fromkeys(errors):
+        _say(f"error: {error}")
+    if errors:
         raise typer.Exit(EngineError.exit_code)
     if "done" not in states:
-        raise EngineError("no pair was measured in the time given", remedy="raise --budget")
+        raise EngineError("no pair was measured within the time limit", remedy="raise --budget")
     worst = max(SEVERITIES.index(severity_of(cell)) for cell in result.cells)
     if fails(lambda severity: worst >= SEVERITIES.index(severity), fail_on, exit_zero):
         raise typer.Exit(1)

@@ -23,12 +23,12 @@ Probe = Callable[..., ProbeResult]
 
 
 class Silent:
-    """Nobody listens."""
+    """Ignores all progress."""
 
     def stage(self, what: str, done: int, total: int) -> None:
         pass
 
-    def work(self, work: Any) -> None:
+    def engine(self, progress: Any) -> None:
         pass
 
 
