@@ -31,7 +31,7 @@ ON_THE_CPU = {
     "distributed.py:share": "row numbers; which are no filler is moved where it is used",
     "prompt_history.py:add": "the history is kept on the CPU",
     "sampler.py:__init__": "seeds a generator",
-    "sampler.py:throw": "the CPU generator's, so the same on every device; moved where it is used",
+    "sampler.py:draw": "the CPU generator's, so the same on every device; moved where it is used",
     "sampler.py:rows": "row numbers, which index on any device",
 }
 
@@ -78,7 +78,7 @@ def test_every_tensor_of_a_step_names_its_device(kind: str, tmp_path: Path) -> N
     with Watching() as watching:
         trainer.run()
     assert watching.seen - ON_THE_CPU.keys() == set()
-    assert "sampler.py:throw" in watching.seen  # it does look
+    assert "sampler.py:draw" in watching.seen  # it does look
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

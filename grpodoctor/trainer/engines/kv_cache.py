@@ -1,6 +1,6 @@
-"""A KV cache with room to grow: a new token is written in place, not concatenated.
+"""A preallocated KV cache: a new token is written in place instead of concatenated.
 
-For a small model the concatenation of keys and values is a quarter of the time of a decoding step.
+For a small model, concatenating keys and values takes a quarter of a decoding step.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer, views into buffers that are longer than they are.
+    """Keys and values of one layer, stored as views into longer buffers.
 
     Args:
-        room: tokens that will be added after the prompt.
+        room: maximum number of tokens after the prompt.
     """
 
     def __init__(self, room: int) -> None:
@@ -29,9 +29,9 @@ class PreallocatedLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Add the states of new tokens; returns those of all tokens, shape (B, heads, L, width)."""
+        """Add the states of new tokens; returns the states of all, shape (B, heads, L, width)."""
         old_keys, old_values = self.keys, self.values
-        if old_keys is None or old_values is None:  # the prompt, soon given to several rows each
+        if old_keys is None or old_values is None:  # the prompt, which is then copied to rows
             states: tuple[Tensor, Tensor] = super().update(
                 key_states, value_states, *args, **kwargs
             )
@@ -53,13 +53,13 @@ class PreallocatedLayer(DynamicLayer):
         return buffer
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows, in this order, a row as often as it is named."""
+        """Select these rows in this order; a row may appear several times."""
         super().batch_select_indices(indices)
         self._buffers = None
 
 
 def preallocated_cache(model: PreTrainedModel, room: int) -> DynamicCache:
-    """The model's own kind of cache, its plain attention layers with room for `room` tokens."""
+    """The model's usual cache, with preallocated space for `room` tokens in plain layers."""
     cache = DynamicCache(config=model.config)
     cache.layers = [
         PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers

@@ -1,4 +1,4 @@
-"""Fake quantisation: weights rounded to what a low-precision engine could hold, kept as floats."""
+"""Fake quantization: rounds weights to the values of a low-precision format and keeps floats."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 def fake_quantize(weight_OI: Tensor, bits: int) -> Tensor:
     """Round to signed integers of `bits` bits with one scale for the whole matrix.
 
-    Symmetric, round to nearest, the scale set by the largest magnitude. Real engines give each
-    channel or group of 128 inputs its own scale; a matrix of the built-in model is smaller than
-    many such groups, and with one scale it feels what large models feel from four bits: |Δp|
-    is 0.03 to 0.05 on average at 4 bits, and 0.001 to 0.002 at 8.
+    Rounding is symmetric and to nearest; the largest magnitude sets the scale. Real engines use one
+    scale per channel or per group of 128 inputs. A matrix of the built-in model is smaller than
+    many such groups. One scale gives it the error of large models at four bits: |Δp| is 0.03 to
+    0.05 on average at 4 bits, and 0.001 to 0.002 at 8.
 
     Args:
         weight_OI: a linear layer's weight, outputs by inputs.

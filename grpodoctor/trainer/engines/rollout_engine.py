@@ -1,9 +1,8 @@
-"""The engine that samples: the learner itself, a copy that differs as real engines do, or vLLM.
+"""Rollout engines: the interface, and the built-in engine.
 
-What every engine does is `RolloutEngine`. `BuiltinEngine` is the built-in one.
-int8 and int4 round the
-weights of all its linear layers but the output head and routers, as weight-only quantisation does
-in practice; activations stay in the learner's dtype. bf16 computes in bfloat16.
+`BuiltinEngine` samples with the learner itself or with a copy. At int8 and int4 it rounds the
+weights of all linear layers of the copy except the output head and the routers, like weight-only
+quantization in practice; activations stay in the learner's dtype. At bf16 it computes in bfloat16.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ _BITS = {"int8": 8, "int4": 4}
 
 
 class RolloutEngine(Protocol):
-    """What the training loop asks of whatever samples."""
+    """The interface of an engine that samples for the training loop."""
 
     synced_step: int
-    """The training step before whose rollout the weights were taken over last."""
+    """The training step before whose rollout the weights were last synced."""
 
     @property
     def temperature(self) -> float:
-        """What the engine divides logits by."""
+        """The temperature by which the engine divides logits."""
 
     def sync(self, step: int) -> None:
-        """Take over the learner's weights; `step` is the training step about to sample."""
+        """Load the learner's weights; `step` is the training step about to sample."""
 
     def maybe_sync(self, step: int) -> bool:
-        """Sync before the rollout of `step` if it is time; returns whether it was."""
+        """Sync before the rollout of `step` if a sync is due; returns whether it synced."""
 
     def set(self, engine: EngineConfig, temperature: float) -> None:
-        """Change the engine and the rollout temperature in flight."""
+        """Change the engine's settings and the rollout temperature during the run."""
 
     def generate(
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
-        """One response per prompt, with so many of the likeliest tokens at each position."""
+        """Sample one response per prompt, with the `top_tokens` most likely tokens per position."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What an exact resume needs: `synced_step`, `due`, and `weights` or None."""
+        """The state for an exact resume: `synced_step`, `due`, and `weights` or None."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`, for an engine of the same configuration."""
 
     def close(self) -> None:
-        """Let go of what is no memory of this process."""
+        """Release resources outside this process's memory, such as connections and files."""
 
 
 def build_engine(
@@ -70,7 +69,7 @@ def build_engine(
     """The engine that `config.engine` names.
 
     Raises:
-        EngineError: if it does not start, does not answer, or serves another model.
+        EngineError: if it does not start, does not respond, or serves a different model.
         MissingExtraError: if its packages are not installed.
     """
     if config.engine.kind == "builtin":
@@ -85,8 +84,8 @@ class BuiltinEngine:
 
     Args:
         config: the run's configuration.
-        policy: the learner; it is read, never changed.
-        ranks: who shares the sampling; each has the whole model.
+        policy: the learner; it is only read.
+        ranks: the processes that share the sampling; each has the whole model.
     """
 
     def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks = SINGLE_PROCESS) -> None:
@@ -102,37 +101,37 @@ class BuiltinEngine:
 
     @property
     def temperature(self) -> float:
-        """What the engine divides logits by: its own temperature if it has one."""
+        """The engine's own temperature if it has one, else the rollout temperature."""
         return self._engine.temperature or self._temperature
 
     @property
     def model(self) -> PreTrainedModel:
-        """The module that samples; the learner's own unless precision or sync needs a copy."""
+        """The module that samples: the learner's, or a copy if precision or sync needs one."""
         return self._model
 
     def sync(self, step: int) -> None:
-        """Take over the learner's weights; `step` is the training step about to sample."""
+        """Load the learner's weights; `step` is the training step about to sample."""
         learner = self._policy.model
         if self._engine.precision == "learner" and self._engine.sync_every == 1:
             self._model = learner
         else:
             self._model = merged_copy(learner)
-            _degrade(self._model, self._engine.precision)
+            _reduce_precision(self._model, self._engine.precision)
         self._due = False
         self.synced_step = self._step = step
 
     def maybe_sync(self, step: int) -> bool:
-        """Sync before the rollout of `step` if it is time; returns whether it was."""
+        """Sync before the rollout of `step` if a sync is due; returns whether it synced."""
         self._step = step
-        time_is_up = step - self.synced_step >= self._engine.sync_every
-        if self._due or time_is_up:
+        if self._due or step - self.synced_step >= self._engine.sync_every:
             self.sync(step)
         return self.synced_step == step
 
     def set(self, engine: EngineConfig, temperature: float) -> None:
-        """Change the engine and the rollout temperature in flight.
+        """Change the engine's settings and the rollout temperature during the run.
 
-        Temperatures hold at once; another precision or pace of syncing makes the next sync due.
+        Temperatures apply at once. A change of precision or `sync_every` forces a sync before the
+        next rollout.
         """
         old = self._engine
         if (old.precision, old.sync_every) != (engine.precision, engine.sync_every):
@@ -142,7 +141,7 @@ class BuiltinEngine:
     def generate(
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
-        """One response per prompt, with so many of the likeliest tokens at each position."""
+        """Sample one response per prompt, with the `top_tokens` most likely tokens per position."""
         wants_experts = self._replays_own_experts or self._record.measures_experts(self._step)
         routers = routers_of(self._model) if wants_experts else None
 
@@ -163,7 +162,7 @@ class BuiltinEngine:
         return sample_on_ranks(len(prompts), draw, self._model.device, self._ranks)
 
     def state_dict(self) -> dict[str, Any]:
-        """What an exact resume needs: the step of the last sync, and the weights if copied."""
+        """The state for an exact resume: the step of the last sync, and copied weights."""
         copied = self._model is not self._policy.model
         weights = self._model.state_dict() if copied else None
         return {"synced_step": self.synced_step, "due": self._due, "weights": weights}
@@ -177,11 +176,11 @@ class BuiltinEngine:
             self._model.load_state_dict(weights)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the engine holds no external resources."""
 
 
-def _degrade(model: PreTrainedModel, precision: str) -> None:
-    """Give a copy of the learner the engine's precision, in place."""
+def _reduce_precision(model: PreTrainedModel, precision: str) -> None:
+    """Convert a copy of the learner to the engine's precision, in place."""
     if precision == "bf16":
         for parameter in model.parameters():  # buffers stay: engines keep rotary tables in float32
             parameter.data = parameter.data.to(torch.bfloat16)
@@ -193,6 +192,6 @@ def _degrade(model: PreTrainedModel, precision: str) -> None:
         for module in model.modules():
             if isinstance(module, nn.Linear) and module is not head:
                 module.weight.copy_(fake_quantize(module.weight, _BITS[precision]))
-        for stacked in (each for each in model.parameters() if each.ndim == 3):
-            for weight in stacked:  # the experts of a layer, each a linear layer of its own
+        for stacked in (weight for weight in model.parameters() if weight.ndim == 3):
+            for weight in stacked:  # one matrix per expert of a layer
                 weight.copy_(fake_quantize(weight, _BITS[precision]))

@@ -1,7 +1,7 @@
-"""Batched sampling with a KV cache, fast for small models.
+"""Batched sampling with a KV cache, optimized for small models.
 
-Each distinct prompt is read once, however many responses it gets; a step is one forward pass over
-the rows still running; rows that ended are dropped once they are half of the batch.
+Each distinct prompt is read once, however many responses it gets. A step is one forward pass over
+the rows still running. Rows that ended are dropped once they make up half of the batch.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ def sample(
     routers: Routers | None = None,
     top_tokens: int = 0,
 ) -> Samples:
-    """Draw one response per prompt; repeat a prompt for a group.
+    """Sample one response per prompt; repeat a prompt for a group.
 
-    A row's tokens depend on its own logits, on the generator and on its number in the batch alone:
-    a batch that several processes share is the batch that one process draws, up to how the rounding
-    of a forward pass depends on the rows beside it.
+    A row's tokens depend only on its own logits, on the generator and on its number in the batch.
+    Several processes that share a batch therefore sample the same tokens as one process, except
+    where the rounding of a forward pass depends on the other rows.
 
     Args:
-        model: a causal language model of transformers, in evaluation mode.
-        prompts: prompt ids per response, none of them empty.
+        model: a transformers causal language model in evaluation mode.
+        prompts: prompt ids per response; no prompt may be empty.
         max_length: longest response, in tokens.
-        temperature: divides the logits; 0 takes the likeliest token, and its log-probability is
-            then that at temperature 1.
-        tokenizer: says what ends a response and what pads it.
-        generator: the only source of randomness; a call takes one number of it.
-        first: the number of the first row, where these are part of a batch drawn in several calls
-            with generators in the same state.
-        total: rows of that whole batch; the rows up to the last of these by default.
-        routers: the model's, to have the experts that it activates with the responses.
-        top_tokens: how many of the likeliest tokens to tell at each position; 0 tells none.
+        temperature: divides the logits; 0 selects the most likely token and reports its
+            log-probability at temperature 1.
+        tokenizer: provides the end tokens and the padding token.
+        generator: the only source of randomness; each call takes one number from it.
+        first: number of the first row, if a batch is sampled in several calls with generators in
+            the same state.
+        total: rows of the whole batch; by default the number of the last of these rows plus one.
+        routers: the model's routers, to record the activated experts; None to skip it.
+        top_tokens: number of most likely tokens to record per position; 0 records none.
 
     Raises:
         DataError: if a prompt and its response may not fit the model's context.
@@ -68,14 +68,17 @@ def sample(
     rows = range(first, first + len(prompts))
     draws = _UniformDraws(generator, rows, rows.stop if total is None else total)
     count = min(top_tokens, model.config.get_text_config().vocab_size)
-    sizes = (len(prompts), max_length, count)
-    tops = TopTokenBuffer(*sizes, temperature, model.device) if count else None
+    top_buffer = None
+    if count:
+        top_buffer = TopTokenBuffer(len(prompts), max_length, count, temperature, model.device)
     with ExitStack() as stack:
-        book = None
+        expert_buffer = None
         if routers is not None:
             record = stack.enter_context(routers.recording())
-            book = ExpertBuffer(record, routers, prompt_attention, origin_B, max_length)
-        decoder = _Decoder(model, max_length, temperature, tokenizer, draws, book, tops)
+            expert_buffer = ExpertBuffer(record, routers, prompt_attention, origin_B, max_length)
+        decoder = _Decoder(
+            model, max_length, temperature, tokenizer, draws, expert_buffer, top_buffer
+        )
         response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
     ended_B = _ends(response_BT, mask_BT, tokenizer).any(dim=1)
     return Samples(
@@ -85,22 +88,22 @@ def sample(
         logprobs_BT=logprobs_BT,
         truncated_B=~ended_B,
         pad_id=tokenizer.pad_id,
-        experts_BLDK=None if book is None else book.experts(response_BT.shape[1]),
-        top=None if tops is None else tops.top(response_BT.shape[1]),
+        experts_BLDK=None if expert_buffer is None else expert_buffer.experts(response_BT.shape[1]),
+        top=None if top_buffer is None else top_buffer.top(response_BT.shape[1]),
     )
 
 
 def _distinct(
     prompts: Sequence[Sequence[int]], device: torch.device
 ) -> tuple[list[tuple[int, ...]], Tensor]:
-    """Each prompt once, and which of them every response answers, (B,)."""
+    """The distinct prompts, and the index of each response's prompt among them, (B,)."""
     distinct = list(dict.fromkeys(map(tuple, prompts)))
-    place = {prompt: index for index, prompt in enumerate(distinct)}
-    return distinct, torch.tensor([place[tuple(prompt)] for prompt in prompts], device=device)
+    index = {prompt: number for number, prompt in enumerate(distinct)}
+    return distinct, torch.tensor([index[tuple(prompt)] for prompt in prompts], device=device)
 
 
 def _refuse_too_long(model: PreTrainedModel, prompt_length: int, max_length: int) -> None:
-    """Beyond its context a model fails inside torch, or writes nonsense."""
+    """Refuse what exceeds the context, where a model fails inside torch or generates nonsense."""
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     needed = prompt_length + max_length - 1  # the last token of a response is never read
     if isinstance(context, int) and needed > context:
@@ -118,17 +121,17 @@ def _ends(response_BT: Tensor, mask_BT: Tensor, tokenizer: Tokenizer) -> Tensor:
 
 
 def _flags(ids: Iterable[int], vocabulary: int, device: torch.device) -> Tensor:
-    """True at these ids, (V,); a look-up in it is several times as fast as `isin`."""
+    """True at these ids, (V,); indexing it is several times as fast as `isin`."""
     flags_V = torch.zeros(vocabulary, dtype=torch.bool, device=device)
-    flags_V[[each for each in ids if each < vocabulary]] = True
+    flags_V[[token for token in ids if token < vocabulary]] = True
     return flags_V
 
 
 class _UniformDraws:
-    """One uniform number per row of the whole batch and position, whoever is still running.
+    """Draws a uniform number per position and row of the whole batch, including ended rows.
 
-    They come from a generator of their own, so that the caller's does not depend on how long the
-    responses became; on the CPU, so that they are the same whatever device the model is on.
+    It has its own generator, so that the state of the caller's generator does not depend on the
+    lengths of the responses. It is on the CPU, so that the numbers are the same on every device.
     """
 
     def __init__(self, generator: torch.Generator, rows: range, total: int) -> None:
@@ -136,8 +139,8 @@ class _UniformDraws:
         self._generator = torch.Generator().manual_seed(seed)
         self._rows, self._total = slice(rows.start, rows.stop), total
 
-    def throw(self) -> Tensor:
-        """The next position's numbers of these rows, in [0, 1), shape (B,), float64."""
+    def draw(self) -> Tensor:
+        """The numbers of these rows for the next position, in [0, 1), shape (B,), float64."""
         return torch.rand(self._total, dtype=torch.float64, generator=self._generator)[self._rows]
 
 
@@ -151,28 +154,37 @@ class _Decoder:
         temperature: float,
         tokenizer: Tokenizer,
         draws: _UniformDraws,
-        book: ExpertBuffer | None,
-        tops: TopTokenBuffer | None,
+        expert_buffer: ExpertBuffer | None,
+        top_buffer: TopTokenBuffer | None,
     ) -> None:
         self._model, self._max_length, self._temperature = model, max_length, temperature
-        self._codec, self._dice, self._book, self._tops = tokenizer, draws, book, tops
+        self._tokenizer, self._draws, self._expert_buffer, self._top_buffer = (
+            tokenizer,
+            draws,
+            expert_buffer,
+            top_buffer,
+        )
 
     def run(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Responses, their log-probabilities and their mask, each (B, T), T the longest.
+        """Decode all rows; returns responses, log-probabilities and mask, each of shape (B, T).
 
-        The buffers are made outside of inference mode, so that autograd may use them later.
+        The buffers are created outside inference mode, so that autograd can use them later.
         """
         shape, device = (origin_B.shape[0], self._max_length), origin_B.device
-        response_BT = torch.full(shape, self._codec.pad_id, device=device)
+        response_BT = torch.full(shape, self._tokenizer.pad_id, device=device)
         logprobs_BT = torch.zeros(shape, device=device)
         mask_BT = torch.zeros(shape, dtype=torch.bool, device=device)
         with torch.inference_mode(), casting(self._model):
             length = self._decode(
                 prompt_tokens, prompt_attention, origin_B, (response_BT, logprobs_BT, mask_BT)
             )
-        return tuple(each[:, :length].clone() for each in (response_BT, logprobs_BT, mask_BT))  # type: ignore[return-value]  # three
+        return (
+            response_BT[:, :length].clone(),
+            logprobs_BT[:, :length].clone(),
+            mask_BT[:, :length].clone(),
+        )
 
     def _decode(
         self,
@@ -187,15 +199,15 @@ class _Decoder:
         rows_R = torch.arange(origin_B.shape[0], device=origin_B.device)
         running_R = torch.ones_like(rows_R, dtype=torch.bool)
         positions_R = prompt_attention.sum(dim=1)[origin_B]
-        ends_V = _flags(self._codec.end_ids, logits_RV.shape[1], origin_B.device)
+        ends_V = _flags(self._tokenizer.end_ids, logits_RV.shape[1], origin_B.device)
         for index in range(self._max_length):
-            uniform_R = self._dice.throw().to(rows_R.device)[rows_R]
+            uniform_R = self._draws.draw().to(rows_R.device)[rows_R]
             tokens_R, chosen_R = draw_tokens(logits_RV, self._temperature, uniform_R)
-            response_BT[rows_R, index] = tokens_R.where(running_R, self._codec.pad_id)
+            response_BT[rows_R, index] = tokens_R.where(running_R, self._tokenizer.pad_id)
             logprobs_BT[rows_R, index] = chosen_R.where(running_R, 0.0)
             mask_BT[rows_R, index] = running_R
-            if self._tops:
-                self._tops.note(logits_RV[running_R], rows_R[running_R], index)
+            if self._top_buffer:
+                self._top_buffer.store(logits_RV[running_R], rows_R[running_R], index)
             running_R &= ~ends_V[tokens_R]
             left = int(running_R.sum())
             if left == 0 or index + 1 == self._max_length:
@@ -205,14 +217,14 @@ class _Decoder:
                 rows_R, tokens_R, positions_R = rows_R[kept], tokens_R[kept], positions_R[kept]
                 running_R = running_R[kept]
             logits_RV = stepper.step(tokens_R, positions_R + index)
-            if self._book:
-                self._book.note_token(rows_R, running_R, index)
+            if self._expert_buffer:
+                self._expert_buffer.store_token(rows_R, running_R, index)
         return self._max_length
 
     def _prefill(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
     ) -> tuple[Tensor, Stepper]:
-        """Read each distinct prompt once and give every response its own row of the cache."""
+        """Read each distinct prompt once and copy its cache to the rows of its responses."""
         from grpodoctor.trainer.engines.kv_cache import preallocated_cache  # imports transformers
 
         cache = preallocated_cache(self._model, self._max_length)
@@ -224,32 +236,32 @@ class _Decoder:
             use_cache=True,
             logits_to_keep=1,
         )
-        if self._book:
-            self._book.note_prompt()
+        if self._expert_buffer:
+            self._expert_buffer.store_prompt()
         cache.batch_select_indices(origin_B)
         stepper = stepper_of(self._model, cache, prompt_attention[origin_B], self._max_length)
         return output.logits[:, -1].float()[origin_B], stepper
 
 
 _CHUNK_ELEMENTS = 1 << 20
-"""Probabilities that are summed up at once: 8 MB of them."""
+"""Probabilities that are summed at once: 8 MB in float64."""
 
 
 def draw_tokens(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
-    """A token per row and its log-probability, by inverting the distribution function.
+    """Sample a token per row by inverting the cumulative distribution function.
 
-    The sums are float64: in float32 those over a large vocabulary are off by more than the
-    probability of most of its tokens.
+    The sums are float64. In float32, the error of a sum over a large vocabulary exceeds the
+    probability of most tokens.
 
     Args:
-        logits_RV: float32.
-        temperature: divides the logits; 0 takes the likeliest token, and its log-probability is
-            then that at temperature 1.
-        uniform_R: in [0, 1), float64; a row's only randomness.
+        logits_RV: float32 logits.
+        temperature: divides the logits; 0 selects the most likely token and reports its
+            log-probability at temperature 1.
+        uniform_R: numbers in [0, 1), float64; the only randomness.
 
     Returns:
         Tokens, int64, and their log-probabilities, float32, shape (R,) each. A token of probability
-        0 is never drawn. A row that is not finite gives NaN and whatever token.
+        0 is never drawn. A row with non-finite logits gives NaN and an arbitrary token.
     """
     rows = max(1, _CHUNK_ELEMENTS // logits_RV.shape[1])
     if rows >= len(logits_RV):
@@ -269,9 +281,10 @@ def _draw_rows(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tupl
         tokens_R1 = logprobs_RV.argmax(dim=-1, keepdim=True)
     else:
         sums_RV = logprobs_RV.exp().cumsum(dim=-1, dtype=torch.float64)
-        # The first token whose sum exceeds the threshold, which is below the last sum since u < 1:
-        # each token that adds nothing has the sum of the one before it and is never the first.
+        # The first token whose cumulative sum exceeds the threshold, which is below the last sum
+        # because u < 1. A token of probability 0 has the same sum as the token before it, so it is
+        # never the first.
         threshold_R1 = uniform_R[:, None] * sums_RV[:, -1:]
         tokens_R1 = torch.searchsorted(sums_RV, threshold_R1, right=True)
-        tokens_R1.clamp_(max=logits_RV.shape[1] - 1)  # of NaN, which nothing exceeds
+        tokens_R1.clamp_(max=logits_RV.shape[1] - 1)  # for NaN, which no sum exceeds
     return tokens_R1[:, 0], logprobs_RV.gather(1, tokens_R1)[:, 0]

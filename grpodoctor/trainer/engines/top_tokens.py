@@ -1,4 +1,4 @@
-"""The likeliest tokens of a sampler at each position, for the losses that compare distributions."""
+"""Collects a sampler's most likely tokens, for losses that compare distributions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from grpodoctor.trainer.samples import TopK
 
 
 class TopTokenBuffer:
-    """Notes the likeliest tokens while responses are drawn.
+    """Collects the most likely tokens while responses are sampled.
 
     Args:
-        rows: responses.
-        width: tokens of the longest that may be drawn.
-        count: likeliest tokens at each position.
-        temperature: divides the logits; 0 stands for 1, as for what is sampled.
-        device: of the logits.
+        rows: number of responses.
+        width: longest response, in tokens.
+        count: number of most likely tokens per position.
+        temperature: divides the logits; 0 counts as 1, as for the sampled tokens.
+        device: device of the logits.
     """
 
     def __init__(
@@ -26,13 +26,13 @@ class TopTokenBuffer:
         self._ids_BTK = torch.zeros(rows, width, count, dtype=torch.long, device=device)
         self._logprobs_BTK = torch.zeros(rows, width, count, device=device)
 
-    def note(self, logits_RV: Tensor, rows_R: Tensor, index: int) -> None:
-        """Note those of some rows at one position."""
+    def store(self, logits_RV: Tensor, rows_R: Tensor, index: int) -> None:
+        """Store the most likely tokens of some rows at one position."""
         logprobs_RV = torch.log_softmax(logits_RV / self._temperature, dim=-1)
-        likeliest = logprobs_RV.topk(self._ids_BTK.shape[-1], dim=-1)
-        self._ids_BTK[rows_R, index] = likeliest.indices
-        self._logprobs_BTK[rows_R, index] = likeliest.values
+        top = logprobs_RV.topk(self._ids_BTK.shape[-1], dim=-1)
+        self._ids_BTK[rows_R, index] = top.indices
+        self._logprobs_BTK[rows_R, index] = top.values
 
     def top(self, length: int) -> TopK:
-        """What was noted, of the first `length` positions."""
+        """The collected tokens of the first `length` positions."""
         return TopK(self._ids_BTK[:, :length].clone(), self._logprobs_BTK[:, :length].clone())

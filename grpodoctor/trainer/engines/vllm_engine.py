@@ -1,15 +1,15 @@
-"""vLLM as the engine that samples, in process or behind HTTP.
+"""vLLM as the rollout engine, in process or over HTTP.
 
-What the two ways have in common stands here: when weights are handed over and whether they arrived,
-seeds, and what becomes of the responses. How to reach vLLM is a `Backend`.
+This module contains what both have in common: weight syncs and their checks, seeds, and the
+conversion of responses. A `Backend` is a way to reach vLLM.
 
-- Weights go through a file that both sides see, into vLLM's own loading code, by the methods of
-  `vllm_worker`. Each sync must set every parameter, and the prefix cache is emptied after it:
-  cached prompts would keep the old weights.
-- The log-probabilities recorded are those of the distribution that was sampled from. vLLM reports
+- Weights go through a file that both sides can read, into vLLM's own loading code, with the methods
+  of `vllm_worker`. Each sync must set every parameter. The prefix cache is emptied afterwards,
+  because cached prompts would keep the old weights.
+- The recorded log-probabilities are those of the distribution that was sampled from. vLLM reports
   them as `processed_logprobs`; its default is the distribution at temperature 1.
-- Each prompt's responses have a seed derived from the run's, the step and the row's number, so that
-  a run can be repeated, as far as the engine's own arithmetic can.
+- The seed of each prompt's responses is derived from the run's seed, the step and the row's number,
+  so that a run can be repeated as exactly as the engine's arithmetic allows.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ if TYPE_CHECKING:
 
 
 class PromptRequest(NamedTuple):
-    """Responses wanted to one prompt."""
+    """A prompt and the number of responses to sample for it."""
 
     prompt: Sequence[int]
     first: int
-    """Number of the first response in the batch."""
+    """Index of the first response in the batch."""
     responses: int
     seed: int
 
 
 class SamplingSettings(NamedTuple):
-    """What holds for all responses of a batch."""
+    """Settings that are the same for all responses of a batch."""
 
     temperature: float
     max_length: int
     end_ids: Sequence[int]
     top_tokens: int
-    """How many of the likeliest tokens to tell at each position."""
+    """Number of most likely tokens to report per position."""
 
 
 class VllmResponse(NamedTuple):
-    """One response as vLLM gives it."""
+    """One response as vLLM returns it."""
 
     ids: Sequence[int]
     logprobs: Sequence[float]
     top: Sequence[Mapping[int, float]]
-    """Log-probabilities of the likeliest tokens, and perhaps the sampled one, by position."""
+    """Per position: log-probabilities of the most likely tokens and possibly of the sampled one."""
 
 
 class ServedModel(BaseModel):
-    """What a worker says about itself."""
+    """A worker's description of the model that it serves."""
 
     version: str
     sizes: dict[str, int | str | bool | None]
@@ -80,7 +80,7 @@ class ServedModel(BaseModel):
 
 
 class LoadResult(BaseModel):
-    """What a worker says about weights that it was to load."""
+    """A worker's report on a weight sync."""
 
     tensors: int
     missing: list[str]
@@ -88,42 +88,42 @@ class LoadResult(BaseModel):
 
 
 class Backend(Protocol):
-    """A way to vLLM. Each method raises `EngineError` if vLLM does not do it."""
+    """A way to reach vLLM. Each method raises `EngineError` if vLLM fails."""
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """Name for error messages."""
 
     def describe(self) -> Sequence[ServedModel]:
-        """What each worker serves."""
+        """The model that each worker serves."""
 
     def load(self, path: str) -> Sequence[LoadResult]:
-        """Have each worker load a safetensors file."""
+        """Load a safetensors file in each worker."""
 
     def reset_prefix_cache(self) -> None:
         """Empty the prefix cache."""
 
     def sample(
-        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+        self, requests: Sequence[PromptRequest], settings: SamplingSettings
     ) -> Sequence[Sequence[VllmResponse]]:
         """The responses to each prompt, in order."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release all resources."""
 
 
 class VllmEngine:
-    """Samples with the weights that were handed over last.
+    """Samples with the weights of the last sync.
 
     Args:
         config: the run's configuration.
-        policy: the learner; it is read, never changed.
-        files: where its weights are handed over.
-        backend: the way to vLLM.
-        ranks: who shares the asking; the first hands over the weights.
+        policy: the learner; it is only read.
+        files: the directory for the weight files.
+        backend: the way to reach vLLM.
+        ranks: the processes that share the requests; the first one transfers the weights.
 
     Raises:
-        EngineError: if vLLM does not answer, or serves another model.
+        EngineError: if vLLM does not respond, or serves a different model.
     """
 
     def __init__(
@@ -140,54 +140,54 @@ class VllmEngine:
         self._max_length = config.rollout.max_length
         self._due = False
         self.synced_step = 0
-        served = backend.describe()
-        self._served = served[0]
-        for each in served:
-            _refuse_another_model(policy.model, each, backend.name)
+        served_models = backend.describe()
+        self._served = served_models[0]
+        for served in served_models:
+            _refuse_different_model(policy.model, served, backend.name)
         self._temperature = config.rollout.temperature
         self._refuse_other_logprobs(self.temperature)
 
     @property
     def temperature(self) -> float:
-        """What vLLM divides logits by: its own temperature if it has one."""
+        """The engine's own temperature if it has one, else the rollout temperature."""
         return self._engine.temperature or self._temperature
 
     def sync(self, step: int) -> None:
-        """Hand over the learner's weights; `step` is the training step about to sample.
+        """Transfer the learner's weights; `step` is the training step about to sample.
 
         Raises:
-            EngineError: if they did not arrive wholly.
+            EngineError: if vLLM did not load all weights.
         """
-        self._hand_over(checkpoint_weights(self._policy.model), step)
+        self._transfer(checkpoint_weights(self._policy.model), step)
 
-    def _hand_over(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
-        self._ranks.run_first(lambda: self._deliver(weights, step))
+    def _transfer(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
+        self._ranks.run_first(lambda: self._write_and_load(weights, step))
         self._due, self.synced_step = False, step
 
-    def _deliver(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
-        path, count = self._files.publish(weights, step)
-        for loaded in self._backend.load(str(path)):
-            _refuse_partial(loaded, count, self._backend.name)
+    def _write_and_load(self, weights: Iterator[tuple[str, Tensor]], step: int) -> None:
+        path, count = self._files.write(weights, step)
+        for result in self._backend.load(str(path)):
+            _refuse_partial(result, count, self._backend.name)
         self._backend.reset_prefix_cache()
 
     def maybe_sync(self, step: int) -> bool:
-        """Sync before the rollout of `step` if it is time; returns whether it was."""
+        """Sync before the rollout of `step` if a sync is due; returns whether it synced."""
         if self._due or step - self.synced_step >= self._engine.sync_every:
             self.sync(step)
         return self.synced_step == step
 
     def set(self, engine: EngineConfig, temperature: float) -> None:
-        """Change the engine and the rollout temperature in flight.
+        """Change the engine's settings and the rollout temperature during the run.
 
         Raises:
-            ConfigError: if vLLM would have to be started anew for it.
-            EngineError: if vLLM would report log-probabilities of another distribution.
+            ConfigError: if the change requires a restart of vLLM.
+            EngineError: if vLLM would report log-probabilities of a different distribution.
         """
         if engine.precision != self._engine.precision:
             raise ConfigError(
-                "vLLM keeps the precision that it was started with",
+                "vLLM's precision cannot change while it runs",
                 where="engine.precision",
-                remedy="stop the run and go on with it by --resume --set engine.precision=…",
+                remedy="stop the run and continue it with --resume --set engine.precision=…",
             )
         self._refuse_other_logprobs(engine.temperature or temperature)
         self._due = self._due or engine.sync_every != self._engine.sync_every
@@ -196,45 +196,48 @@ class VllmEngine:
     def generate(
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
-        """One response per prompt, with so many of the likeliest tokens at each position.
+        """Sample one response per prompt, with the `top_tokens` most likely tokens per position.
 
         Raises:
-            DataError: if a prompt and its response do not fit into what vLLM makes room for.
-            EngineError: if vLLM does not answer, or not in the way that was asked for.
+            DataError: if a prompt and its response exceed vLLM's `max_model_len`.
+            EngineError: if vLLM does not respond, or returns an unexpected response.
         """
         self._refuse_too_long(max(map(len, prompts)))
         tokenizer, device = self._policy.tokenizer, self._policy.model.device
-        terms = self._terms(top_tokens)
+        settings = self._sampling_settings(top_tokens)
         requests = list(_requests(prompts, generator))
 
         def draw(rows: range) -> Samples:
-            responses = self._responses(list(_within(requests, rows)), terms)
+            responses = self._responses(list(_requests_for(rows, requests)), settings)
             own = prompts[rows.start : rows.stop]
-            return _samples(own, responses, tokenizer, terms.top_tokens).to(device)
+            return _samples(own, responses, tokenizer, settings.top_tokens).to(device)
 
         return sample_on_ranks(len(prompts), draw, device, self._ranks)
 
-    def _terms(self, top_tokens: int) -> SamplingSettings:
-        ends = sorted(self._policy.tokenizer.end_ids)
-        likeliest = min(top_tokens, self._vocabulary)
-        return SamplingSettings(self.temperature, self._max_length, ends, likeliest)
+    def _sampling_settings(self, top_tokens: int) -> SamplingSettings:
+        return SamplingSettings(
+            temperature=self.temperature,
+            max_length=self._max_length,
+            end_ids=sorted(self._policy.tokenizer.end_ids),
+            top_tokens=min(top_tokens, self._vocabulary),
+        )
 
     def _responses(
-        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+        self, requests: Sequence[PromptRequest], settings: SamplingSettings
     ) -> list[VllmResponse]:
-        answers = self._backend.sample(requests, terms)
-        for request, answer in zip(requests, answers, strict=True):
-            if len(answer) != request.responses:
-                raise _unasked(
-                    f"{len(answer)} responses and not {request.responses}", self._backend
+        batches = self._backend.sample(requests, settings)
+        for request, batch in zip(requests, batches, strict=True):
+            if len(batch) != request.responses:
+                raise _unexpected(
+                    f"{len(batch)} responses instead of {request.responses}", self._backend
                 )
-        responses = [response for answer in answers for response in answer]
+        responses = [response for batch in batches for response in batch]
         for response in responses:
-            self._refuse_unusable(response, terms)
+            self._refuse_unusable(response, settings)
         return responses
 
     def state_dict(self) -> dict[str, Any]:
-        """What an exact resume needs: the step of the last sync, and the weights if they stay."""
+        """The state for an exact resume: the step of the last sync, and weights still in use."""
         weights = self._files.latest() if self._engine.sync_every > 1 else None
         return {"synced_step": self.synced_step, "due": self._due, "weights": weights}
 
@@ -244,11 +247,11 @@ class VllmEngine:
         if weights is None:
             self.sync(state["synced_step"])
         else:
-            self._hand_over(iter(weights.items()), state["synced_step"])
+            self._transfer(iter(weights.items()), state["synced_step"])
         self._due = state["due"]
 
     def close(self) -> None:
-        """Let go of vLLM and of the weights handed over; a server goes on running."""
+        """Close the connection to vLLM and remove the weight files; a server keeps running."""
         self._backend.close()
         self._files.close()
 
@@ -262,7 +265,7 @@ class VllmEngine:
             return
         raise EngineError(
             f"it reports {printable(mode)}, which at temperature {temperature:g} are not the "
-            "log-probabilities of the distribution that it samples from",
+            "log-probabilities of the sampling distribution",
             where=self._backend.name,
             remedy="start vLLM with --logprobs-mode processed_logprobs",
         )
@@ -271,45 +274,45 @@ class VllmEngine:
         room = self._served.max_model_len
         if prompt_length + self._max_length > room:
             raise DataError(
-                f"a prompt of {prompt_length} tokens and a response of up to {self._max_length} do "
-                f"not fit into the {room} tokens that vLLM makes room for",
+                f"a prompt of {prompt_length} tokens and a response of up to {self._max_length} "
+                f"exceed vLLM's max_model_len of {room}",
                 where="rollout.max_length",
-                remedy="lower it, or give vLLM a larger max_model_len",
+                remedy="lower it, or start vLLM with a larger max_model_len",
             )
 
-    def _refuse_unusable(self, response: VllmResponse, terms: SamplingSettings) -> None:
+    def _refuse_unusable(self, response: VllmResponse, settings: SamplingSettings) -> None:
         ids, logprobs, top = response
-        if not 0 < len(ids) == len(logprobs) <= terms.max_length:
-            raise _unasked(
+        if not 0 < len(ids) == len(logprobs) <= settings.max_length:
+            raise _unexpected(
                 f"{len(ids)} tokens with {len(logprobs)} log-probabilities", self._backend
             )
-        if len(top) != len(ids) or any(len(each) < terms.top_tokens for each in top):
-            raise _unasked(f"fewer than {terms.top_tokens} likeliest tokens", self._backend)
-        if len(ids) < terms.max_length and ids[-1] not in terms.end_ids:
-            raise _unasked(
-                f"a response that ends after {len(ids)} of {terms.max_length} tokens without an "
+        if len(top) != len(ids) or any(len(tokens) < settings.top_tokens for tokens in top):
+            raise _unexpected(f"fewer than {settings.top_tokens} top tokens", self._backend)
+        if len(ids) < settings.max_length and ids[-1] not in settings.end_ids:
+            raise _unexpected(
+                f"a response that ends after {len(ids)} of {settings.max_length} tokens without an "
                 "end token",
                 self._backend,
             )
-        named = [*ids, *(token for each in top for token in each)]
-        if not 0 <= min(named) <= max(named) < self._vocabulary:
-            raise _unasked("a token that the learner does not have", self._backend)
+        tokens = [*ids, *(token for candidates in top for token in candidates)]
+        if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+            raise _unexpected("a token outside the learner's vocabulary", self._backend)
 
 
 def open_vllm(config: TrainConfig, policy: Policy, ranks: Ranks = SINGLE_PROCESS) -> VllmEngine:
-    """Open vLLM as `config.engine` says: started here, or reached at its address.
+    """Start vLLM in this process, or connect to a server, as `config.engine` says.
 
     Raises:
-        EngineError: if it does not start, does not answer, or serves another model.
-        MissingExtraError: if it is to be started here and is not installed.
+        EngineError: if it does not start, does not respond, or serves a different model.
+        MissingExtraError: if it must be started here and is not installed.
     """
     files = WeightFiles(config.engine.sync_dir)
-    with ExitStack() as undo:
-        undo.callback(files.close)
+    with ExitStack() as cleanup:
+        cleanup.callback(files.close)
         backend = _backend(config, policy, files, ranks)
-        undo.callback(backend.close)
+        cleanup.callback(backend.close)
         engine = VllmEngine(config, policy, files, backend, ranks)
-        undo.pop_all()
+        cleanup.pop_all()
     return engine
 
 
@@ -322,7 +325,7 @@ def _backend(config: TrainConfig, policy: Policy, files: WeightFiles, ranks: Ran
 
     if ranks.world > 1:
         raise EngineError(
-            "vLLM in process wants the process for itself, and this one is one of several",
+            "vLLM in process does not work with several ranks",
             where="engine.kind=vllm",
             remedy="start a vLLM server and set engine.kind=server",
         )
@@ -332,7 +335,7 @@ def _backend(config: TrainConfig, policy: Policy, files: WeightFiles, ranks: Ran
 def _requests(
     prompts: Sequence[Sequence[int]], generator: torch.Generator
 ) -> Iterator[PromptRequest]:
-    """One for each prompt and those like it that follow, with a seed from the first one's number.
+    """One request per run of equal prompts, with a seed derived from the first row's number.
 
     The seed of each further response is one more, as in vLLM itself.
     """
@@ -345,8 +348,8 @@ def _requests(
         row += count
 
 
-def _within(requests: Sequence[PromptRequest], rows: range) -> Iterator[PromptRequest]:
-    """What is asked for some rows of the batch, so that they become what they are in the whole."""
+def _requests_for(rows: range, requests: Sequence[PromptRequest]) -> Iterator[PromptRequest]:
+    """The requests for some rows of a batch, with the same seeds as in the whole batch."""
     for request in requests:
         first = max(request.first, rows.start)
         count = min(request.first + request.responses, rows.stop) - first
@@ -361,19 +364,19 @@ def _samples(
     top_tokens: int,
 ) -> Samples:
     prompt_tokens, prompt_attention = pack_left(prompts, tokenizer.pad_id)
-    lengths_B1 = torch.tensor([[len(each.ids)] for each in responses])
+    lengths_B1 = torch.tensor([[len(response.ids)] for response in responses])
     shape = (len(responses), int(lengths_B1.max()))
     mask_BT = torch.arange(shape[1]) < lengths_B1
     response_BT = torch.full(shape, tokenizer.pad_id)
     logprobs_BT = torch.zeros(shape)
-    response_BT[mask_BT] = torch.tensor([token for each in responses for token in each.ids])
-    logprobs_BT[mask_BT] = torch.tensor([value for each in responses for value in each.logprobs])
+    response_BT[mask_BT] = torch.tensor([token for one in responses for token in one.ids])
+    logprobs_BT[mask_BT] = torch.tensor([value for one in responses for value in one.logprobs])
     return Samples(
         tokens_BL=torch.cat([prompt_tokens, response_BT], dim=1),
         attention_BL=torch.cat([prompt_attention, mask_BT], dim=1),
         prompt_width=prompt_tokens.shape[1],
         logprobs_BT=logprobs_BT,
-        truncated_B=torch.tensor([each.ids[-1] not in tokenizer.end_ids for each in responses]),
+        truncated_B=torch.tensor([one.ids[-1] not in tokenizer.end_ids for one in responses]),
         pad_id=tokenizer.pad_id,
         top=_top(responses, mask_BT, top_tokens) if top_tokens else None,
     )
@@ -382,51 +385,51 @@ def _samples(
 def _top(responses: Sequence[VllmResponse], mask_BT: Tensor, count: int) -> TopK:
     ids_BTK = torch.zeros(*mask_BT.shape, count, dtype=torch.long)
     logprobs_BTK = torch.zeros(*mask_BT.shape, count)
-    likeliest = [
+    top_N = [
         sorted(position.items(), key=lambda entry: -entry[1])[:count]
         for response in responses
         for position in response.top
     ]
-    ids_BTK[mask_BT] = torch.tensor([[token for token, _ in each] for each in likeliest])
-    logprobs_BTK[mask_BT] = torch.tensor([[value for _, value in each] for each in likeliest])
+    ids_BTK[mask_BT] = torch.tensor([[token for token, _ in entries] for entries in top_N])
+    logprobs_BTK[mask_BT] = torch.tensor([[value for _, value in entries] for entries in top_N])
     return TopK(ids_BTK, logprobs_BTK)
 
 
-def _refuse_another_model(model: PreTrainedModel, served: ServedModel, name: str) -> None:
-    """Only a model of the same kind and sizes can take over the learner's weights."""
+def _refuse_different_model(model: PreTrainedModel, served: ServedModel, name: str) -> None:
+    """Refuse a model of another type or size, which cannot load the learner's weights."""
     own = model.config.get_text_config()
     for size in SIZES:
         theirs, ours = served.sizes.get(size), getattr(own, size, None)
         if theirs is None or ours is None or theirs == ours:
             continue
         raise EngineError(
-            f"it serves another model: its {size} is {printable(str(theirs))} and the learner's "
-            f"{ours}",
+            f"it serves a different model: its {size} is {printable(str(theirs))}, the learner's "
+            f"is {ours}",
             where=name,
-            remedy="serve the model that model.name names",
+            remedy="serve the model of model.name",
         )
 
 
-def _refuse_partial(loaded: LoadResult, sent: int, name: str) -> None:
-    if loaded.error:
-        what = f"the weights could not be loaded: {printable(loaded.error, 200)}"
-    elif loaded.missing:
-        what = f"the sync left weights as they were, such as {printable(loaded.missing[0])}"
-    elif loaded.tensors != sent:
-        what = f"of {sent} weights handed over, {loaded.tensors} arrived"
+def _refuse_partial(result: LoadResult, sent: int, name: str) -> None:
+    if result.error:
+        what = f"the weights could not be loaded: {printable(result.error, 200)}"
+    elif result.missing:
+        what = f"the sync did not set all weights, such as {printable(result.missing[0])}"
+    elif result.tensors != sent:
+        what = f"the sync sent {sent} weights, and {result.tensors} arrived"
     else:
         return
     raise EngineError(
         what,
         where=name,
-        remedy="let engine.sync_dir be a directory that vLLM reads under the same path, and serve "
-        "the model that model.name names",
+        remedy="set engine.sync_dir to a directory that vLLM sees under the same path, and serve "
+        "the model of model.name",
     )
 
 
-def _unasked(what: str, backend: Backend) -> EngineError:
+def _unexpected(what: str, backend: Backend) -> EngineError:
     return EngineError(
-        f"it answered with {what}",
+        f"vLLM returned {what}",
         where=backend.name,
         remedy="use vLLM 0.10.2 or newer, without stop words or limits of its own",
     )

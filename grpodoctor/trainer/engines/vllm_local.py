@@ -1,4 +1,4 @@
-"""vLLM inside the trainer's own process (its workers are processes of their own if several)."""
+"""vLLM inside the trainer's process; with tensor parallelism its workers are separate processes."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 _ENVIRONMENT = {
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the learner's cores are not vLLM's alone
-    "VLLM_LOGGING_LEVEL": "ERROR",  # or it writes over the progress bar, several lines a step
-    "VLLM_NO_USAGE_STATS": "1",  # nobody was asked
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # vLLM shares the cores with the learner
+    "VLLM_LOGGING_LEVEL": "ERROR",  # otherwise it logs several lines per step over the progress bar
+    "VLLM_NO_USAGE_STATS": "1",  # the user has not agreed to usage statistics
 }
-"""What vLLM reads when it is imported, unless the user has set it."""
+"""Environment variables that vLLM reads on import; a value set by the user has priority."""
 
 
 class LocalVllm:
-    """A vLLM engine of our own.
+    """A vLLM engine in this process.
 
     Args:
         config: the run's configuration.
-        policy: the learner, whose sizes vLLM takes over.
-        folder: where its configuration is written for vLLM to read.
+        policy: the learner; vLLM serves a model of the same sizes.
+        folder: folder for the model configuration that vLLM reads.
 
     Raises:
         MissingExtraError: if vLLM is not installed.
@@ -58,66 +58,67 @@ class LocalVllm:
         _write_config(policy.model, folder)
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        if config.engine.tensor_parallel == 1:  # its loop in this process: a faster start
+        if config.engine.tensor_parallel == 1:  # running its loop in this process starts faster
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         try:
-            with _own_threads():
+            with _keep_torch_threads():
                 from vllm import LLM
 
                 self._llm: Any = LLM(**_settings(config, policy, folder))
-        # What the model, the device or the memory lacks, in words of vLLM's many parts.
+        # vLLM's parts raise these for an unsupported model or device, or too little memory.
         except (RuntimeError, ValueError, OSError, AssertionError, ImportError) as error:
             raise EngineError(
                 f"vLLM does not start: {_cut(error)}",
                 where="engine.kind=vllm",
-                remedy="see its log above; engine.memory_share and engine.max_model_len bound what "
-                "it takes",
+                remedy="see its log above; engine.memory_share and engine.max_model_len limit its "
+                "memory",
             ) from error
 
     def describe(self) -> Sequence[ServedModel]:
-        """What each worker serves."""
-        return [ServedModel.model_validate(each) for each in self._call("grpodoctor_describe")]
+        """The model that each worker serves."""
+        results = self._call("grpodoctor_describe")
+        return [ServedModel.model_validate(result) for result in results]
 
     def load(self, path: str) -> Sequence[LoadResult]:
-        """Have each worker load a safetensors file."""
+        """Load a safetensors file in each worker."""
         results = self._call("grpodoctor_load", {"path": path})
-        return [LoadResult.model_validate(each) for each in results]
+        return [LoadResult.model_validate(result) for result in results]
 
     def reset_prefix_cache(self) -> None:
         """Empty the prefix cache."""
         if not self._llm.reset_prefix_cache():
             raise EngineError(
-                "vLLM does not empty its prefix cache, which would keep the old weights",
+                "vLLM did not empty its prefix cache, which still depends on the old weights",
                 where="engine.kind=vllm",
             )
 
     def sample(
-        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+        self, requests: Sequence[PromptRequest], settings: SamplingSettings
     ) -> Sequence[Sequence[VllmResponse]]:
         """The responses to each prompt, in order."""
         from vllm import SamplingParams
 
-        settings = [
+        parameters = [
             SamplingParams(
                 n=request.responses,
                 seed=request.seed,
-                temperature=terms.temperature,
-                max_tokens=terms.max_length,
-                stop_token_ids=list(terms.end_ids),
-                logprobs=terms.top_tokens,
+                temperature=settings.temperature,
+                max_tokens=settings.max_length,
+                stop_token_ids=list(settings.end_ids),
+                logprobs=settings.top_tokens,
                 detokenize=False,
             )
             for request in requests
         ]
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         try:
-            outputs = self._llm.generate(prompts, settings, use_tqdm=False)
+            outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
         except (RuntimeError, ValueError) as error:
             raise EngineError(
                 f"vLLM failed: {_cut(error)}", where="engine.kind=vllm", remedy="see its log above"
             ) from error
         return [
-            [_response(each) for each in sorted(output.outputs, key=lambda one: int(one.index))]
+            [_response(one) for one in sorted(output.outputs, key=lambda one: int(one.index))]
             for output in outputs
         ]
 
@@ -131,8 +132,8 @@ class LocalVllm:
 
 
 @contextmanager
-def _own_threads() -> Iterator[None]:
-    """Keep torch's threads as they are: on a CPU vLLM takes away the means to set them."""
+def _keep_torch_threads() -> Iterator[None]:
+    """Restore torch's thread settings: on a CPU, vLLM disables `torch.set_num_threads`."""
     set_threads, threads = torch.set_num_threads, torch.get_num_threads()
     try:
         yield
@@ -154,26 +155,26 @@ def _response(output: Any) -> VllmResponse:
 
 def _settings(config: TrainConfig, policy: Policy, folder: Path) -> dict[str, Any]:
     engine = config.engine
-    own = str(policy.model.dtype).removeprefix("torch.")
+    learner_dtype = str(policy.model.dtype).removeprefix("torch.")
     return {
         "model": str(folder),
-        "load_format": "dummy",  # the first sync brings the weights
-        "skip_tokenizer_init": True,  # ids in, ids out
-        "dtype": "bfloat16" if engine.precision == "bf16" else own,
+        "load_format": "dummy",  # the first sync loads the weights
+        "skip_tokenizer_init": True,  # prompts and responses are token ids
+        "dtype": "bfloat16" if engine.precision == "bf16" else learner_dtype,
         "max_model_len": engine.max_model_len,
         "tensor_parallel_size": engine.tensor_parallel,
         "gpu_memory_utilization": engine.memory_share,
         "worker_extension_cls": EXTENSION,
         "logprobs_mode": "processed_logprobs",
         "max_logprobs": config.loss.sampler_top_tokens(),
-        "enforce_eager": not torch.cuda.is_available(),  # compiling takes a CPU minutes
+        "enforce_eager": not torch.cuda.is_available(),  # compilation takes minutes on a CPU
         "seed": config.seed,
         "disable_log_stats": True,
     }
 
 
 def _write_config(model: PreTrainedModel, folder: Path) -> None:
-    """The learner's config.json, with the architecture that one made on the spot does not name."""
+    """Write the learner's config.json; a model built in memory does not name its architecture."""
     settings = json.loads(model.config.to_json_string(use_diff=False))
     if not settings.get("architectures"):
         settings["architectures"] = [type(model).__name__]

@@ -1,4 +1,4 @@
-"""vLLM behind HTTP: its OpenAI-compatible server, whose development endpoints take weights."""
+"""vLLM over HTTP: its OpenAI-compatible server, with development endpoints for weight syncs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 
 _CONNECT_TIMEOUT = 5.0
 _ATTEMPTS = 3
-"""Tries of a request whose connection fails: every request may be repeated."""
+"""Attempts of a request whose connection fails; all requests are safe to repeat."""
 _PAUSE = 1.0
 _CONNECTIONS = 64
-"""Requests under way at once; vLLM batches them."""
+"""Concurrent requests; vLLM batches them."""
 _NEWER = "use vLLM 0.10.2 or newer"
 
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
+ResponseT = TypeVar("ResponseT", bound=BaseModel)
 
 
 class _Model(BaseModel):
@@ -69,11 +69,11 @@ class _Reset(BaseModel):
 
 
 def serve_command(model: str, url: str = "") -> str:
-    """How to start a server that the trainer can use.
+    """The command that starts a suitable server.
 
     Args:
-        model: the directory or hub name of what is trained.
-        url: where it shall listen.
+        model: directory or hub name of the trained model.
+        url: address on which the server listens.
     """
     address = urlsplit(url or "http://127.0.0.1:8000")
     return (
@@ -84,14 +84,14 @@ def serve_command(model: str, url: str = "") -> str:
 
 
 class VllmServer:
-    """A server that runs already, on this machine or another.
+    """A running server, on this machine or another.
 
     Args:
-        engine: where it is and how long to wait for it.
-        model: the directory or hub name of what is trained, for advice.
+        engine: its address and timeouts.
+        model: directory or hub name of the trained model, for error messages.
 
     Raises:
-        EngineError: if it does not answer in time, or does not serve the model asked for.
+        EngineError: if the server does not respond in time, or does not serve the model.
     """
 
     def __init__(self, engine: EngineConfig, model: str) -> None:
@@ -101,59 +101,61 @@ class VllmServer:
             base_url=engine.url,
             timeout=httpx2.Timeout(engine.timeout, connect=_CONNECT_TIMEOUT, pool=None),
             limits=httpx2.Limits(max_connections=_CONNECTIONS),
-            trust_env=False,  # a proxy is for what lies outside
+            trust_env=False,  # proxies are for external addresses
         )
         self._close = weakref.finalize(self, self._client.close)
-        self._await(engine.wait)
+        self._wait_until_ready(engine.wait)
         self._model = self._served_name(engine.served_model)
 
     def describe(self) -> Sequence[ServedModel]:
-        """What each worker serves."""
+        """The model that each worker serves."""
         results = self._call_workers("grpodoctor_describe", {})
-        return [self._parsed(ServedModel, each) for each in results]
+        return [self._parsed(ServedModel, result) for result in results]
 
     def load(self, path: str) -> Sequence[LoadResult]:
-        """Have each worker load a safetensors file."""
+        """Load a safetensors file in each worker."""
         results = self._call_workers("grpodoctor_load", {"path": path})
-        return [self._parsed(LoadResult, each) for each in results]
+        return [self._parsed(LoadResult, result) for result in results]
 
     def reset_prefix_cache(self) -> None:
-        """Empty the prefix cache, which waits for requests of others to end."""
+        """Empty the prefix cache; vLLM refuses while requests of other clients are running."""
         for _ in range(_ATTEMPTS):
-            answer = self._request("POST", "/reset_prefix_cache")
-            if not answer.content or self._parsed(_Reset, _json(answer)).success:
+            response = self._request("POST", "/reset_prefix_cache")
+            if not response.content or self._parsed(_Reset, _json(response)).success:
                 return
             time.sleep(_PAUSE)
         raise EngineError(
-            "it does not empty its prefix cache, which would keep the old weights",
+            "it did not empty its prefix cache, which still depends on the old weights",
             where=self.name,
-            remedy="let nobody else use it, or start it with --no-enable-prefix-caching",
+            remedy="use the server for this run only, or start it with --no-enable-prefix-caching",
         )
 
     def sample(
-        self, requests: Sequence[PromptRequest], terms: SamplingSettings
+        self, requests: Sequence[PromptRequest], settings: SamplingSettings
     ) -> Sequence[Sequence[VllmResponse]]:
         """The responses to each prompt, in order."""
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            return list(pool.map(lambda request: self._complete(request, terms), requests))
+            return list(pool.map(lambda request: self._complete(request, settings), requests))
 
     def close(self) -> None:
-        """Close the connections; the server goes on running."""
+        """Close the connections; the server keeps running."""
         self._close()
 
-    def _complete(self, request: PromptRequest, terms: SamplingSettings) -> Sequence[VllmResponse]:
+    def _complete(
+        self, request: PromptRequest, settings: SamplingSettings
+    ) -> Sequence[VllmResponse]:
         body = {
             "model": self._model,
             "prompt": list(request.prompt),
             "n": request.responses,
             "seed": request.seed,
-            "max_tokens": terms.max_length,
-            "temperature": terms.temperature,
-            "stop_token_ids": list(terms.end_ids),
-            "logprobs": terms.top_tokens,
+            "max_tokens": settings.max_length,
+            "temperature": settings.temperature,
+            "stop_token_ids": list(settings.end_ids),
+            "logprobs": settings.top_tokens,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,  # some tokens have no text of their own
-            # Said, because a server takes what is left open from the model's generation_config.
+            # Explicit, because vLLM fills in missing values from the model's generation_config.
             "top_p": 1.0,
             "top_k": -1,
             "min_p": 0.0,
@@ -161,27 +163,29 @@ class VllmServer:
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
         }
-        answer = self._request("POST", "/v1/completions", body)
-        completion = self._parsed(_Completion, _json(answer))
+        response = self._request("POST", "/v1/completions", body)
+        completion = self._parsed(_Completion, _json(response))
         choices = sorted(completion.choices, key=lambda choice: choice.index)
         return [self._response(choice) for choice in choices]
 
     def _response(self, choice: _Choice) -> VllmResponse:
-        """A response; vLLM writes a token whose text is not asked for as `token_id:17`."""
+        """Parse a response; with `return_tokens_as_token_ids` vLLM names a token `token_id:17`."""
         try:
-            top = [
-                {int(token.removeprefix("token_id:")): logprob for token, logprob in each.items()}
-                for each in choice.logprobs.top_logprobs
+            top_tokens = [
+                {int(token.removeprefix("token_id:")): logprob for token, logprob in top.items()}
+                for top in choice.logprobs.top_logprobs
             ]
         except ValueError as error:
             raise EngineError(
-                "it names the likeliest tokens by their text", where=self.name, remedy=_NEWER
+                "it returns the text of the top tokens instead of their ids",
+                where=self.name,
+                remedy=_NEWER,
             ) from error
-        return VllmResponse(choice.token_ids, choice.logprobs.token_logprobs, top)
+        return VllmResponse(choice.token_ids, choice.logprobs.token_logprobs, top_tokens)
 
-    def _await(self, longest: float) -> None:
+    def _wait_until_ready(self, timeout: float) -> None:
         """Wait until the server has loaded its model."""
-        until = time.monotonic() + longest
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 status = self._client.get("/health", timeout=_CONNECT_TIMEOUT).status_code
@@ -190,96 +194,97 @@ class VllmServer:
             else:
                 if status == httpx2.codes.OK:
                     return
-                reason = f"/health gives HTTP {status}"
-            if time.monotonic() >= until:
+                reason = f"/health returns HTTP {status}"
+            if time.monotonic() >= deadline:
                 raise EngineError(
-                    f"no vLLM server answers within {longest:g} s: {reason}",
+                    f"no vLLM server responds within {timeout:g} s: {reason}",
                     where=self.name,
                     remedy=f"start one: {self._command}",
                 )
-            time.sleep(min(_PAUSE, max(0.0, until - time.monotonic())))
+            time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
 
     def _served_name(self, wanted: str) -> str:
         models = self._parsed(_Models, _json(self._request("GET", "/v1/models"))).data
         names = [model.id for model in models if model.parent is None]  # adapters have a parent
         if wanted in names or (not wanted and len(names) == 1):
             return wanted or names[0]
-        asked = f"and not {printable(wanted)}" if wanted else "of which engine.served_model is none"
+        problem = f"not {printable(wanted)}" if wanted else "and engine.served_model is not set"
         raise EngineError(
-            f"it serves {printable(', '.join(names)) or 'no model'}, {asked}",
+            f"it serves {printable(', '.join(names)) or 'no model'}, {problem}",
             where=self.name,
             remedy="set engine.served_model to the name under which it serves the policy",
         )
 
     def _call_workers(self, method: str, arguments: dict[str, str]) -> Sequence[dict[str, object]]:
         body = {"method": method, "kwargs": arguments}
-        answer = self._request("POST", "/collective_rpc", body, checked=False)
-        if answer.is_success:
-            results = self._parsed(_Results, _json(answer)).results
+        response = self._request("POST", "/collective_rpc", body, checked=False)
+        if response.is_success:
+            results = self._parsed(_Results, _json(response)).results
             if not results:
-                raise EngineError(f"no worker of it answers {method}", where=self.name)
+                raise EngineError(f"none of its workers responds to {method}", where=self.name)
             return results
-        if answer.status_code in (httpx2.codes.NOT_FOUND, httpx2.codes.METHOD_NOT_ALLOWED):
-            what = "it runs without VLLM_SERVER_DEV_MODE=1, so that nobody can change its weights"
-        elif "has no attribute" in answer.text:
-            what = "it runs without the extension of its workers that changes its weights"
+        if response.status_code in (httpx2.codes.NOT_FOUND, httpx2.codes.METHOD_NOT_ALLOWED):
+            what = "it runs without VLLM_SERVER_DEV_MODE=1, so its weights cannot be changed"
+        elif "has no attribute" in response.text:
+            what = "it runs without the worker extension that loads weights"
         else:
-            raise self._refused(answer)
-        raise EngineError(what, where=self.name, remedy=f"start it so: {self._command}")
+            raise self._refused(response)
+        raise EngineError(what, where=self.name, remedy=f"start it with: {self._command}")
 
     def _request(
         self, verb: str, path: str, body: object = None, *, checked: bool = True
     ) -> httpx2.Response:
-        """One request, repeated where the connection fails, never where the server is silent."""
+        """Send a request; repeat it if the connection fails, but not after a timeout."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                answer = self._client.request(verb, path, json=body)
+                response = self._client.request(verb, path, json=body)
                 break
             except (httpx2.ReadTimeout, httpx2.WriteTimeout) as error:
                 raise EngineError(
-                    f"it was silent for {self._timeout:g} s after {path}",
+                    f"it did not respond to {path} within {self._timeout:g} s",
                     where=self.name,
-                    remedy="look into its log; raise engine.timeout if it is only slow",
+                    remedy="check its log; raise engine.timeout if it is only slow",
                 ) from error
             except httpx2.RequestError as error:
                 failure = error
             if attempt == _ATTEMPTS:
                 raise self._lost(failure) from failure
             time.sleep(_PAUSE)
-        if checked and not answer.is_success:
-            raise self._refused(answer)
-        return answer
+        if checked and not response.is_success:
+            raise self._refused(response)
+        return response
 
     def _lost(self, error: httpx2.RequestError) -> EngineError:
         return EngineError(
-            f"the vLLM server no longer answers: {_reason(error)}",
+            f"the vLLM server no longer responds: {_reason(error)}",
             where=self.name,
-            remedy=f"look into its log; start it again, then go on by --resume: {self._command}",
+            remedy=f"check its log; restart it, then continue with --resume: {self._command}",
         )
 
-    def _refused(self, answer: httpx2.Response) -> EngineError:
+    def _refused(self, response: httpx2.Response) -> EngineError:
         return EngineError(
-            f"{answer.url.path} gives HTTP {answer.status_code}: {printable(answer.text, 200)}",
+            f"{response.url.path} returns HTTP {response.status_code}: "
+            f"{printable(response.text, 200)}",
             where=self.name,
-            remedy="look into the server's log",
+            remedy="check the server's log",
         )
 
-    def _parsed(self, form: type[AnswerT], data: object) -> AnswerT:
+    def _parsed(self, form: type[ResponseT], data: object) -> ResponseT:
         try:
             return form.model_validate(data)
         except ValidationError as error:
             first = error.errors()[0]
             key = printable(".".join(map(str, first["loc"])))
             raise EngineError(
-                f"its answer is not vLLM's: {key or 'all of it'}: {printable(first['msg'])}",
+                f"its response is not vLLM's: {key or 'all of it'}: {printable(first['msg'])}",
                 where=self.name,
                 remedy=_NEWER,
             ) from error
 
 
-def _json(answer: httpx2.Response) -> object:
+def _json(response: httpx2.Response) -> object:
     try:
-        return answer.json()
+        return response.json()
     except ValueError:
         return None
 

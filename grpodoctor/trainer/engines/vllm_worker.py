@@ -1,11 +1,12 @@
-"""What runs inside vLLM's processes: it takes over the learner's weights and says what is served.
+"""The vLLM worker extension: loads the learner's weights and describes the served model.
 
-vLLM mixes this class into each of its workers when it is started with
+vLLM mixes `WeightSync` into each of its workers when it is started with
 `--worker-extension-cls grpodoctor.trainer.engines.vllm_worker.WeightSync`. Its methods are called
-by name through `collective_rpc`, in process or over HTTP; so they take and return JSON values.
+by name through `collective_rpc`, in process or over HTTP. They take and return JSON values.
 
-On a CPU vLLM's own reload is not enough, since the kernels there work on packed copies: where input
-and output embeddings are tied it leaves the copy made of the second, and it does not pack experts.
+On a CPU, vLLM's own reload is not sufficient, because the kernels there use packed copies. If input
+and output embeddings are tied, it leaves the output's packed copy unchanged. It also does not pack
+the experts.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 EXTENSION = "grpodoctor.trainer.engines.vllm_worker.WeightSync"
-"""How vLLM is told of it."""
+"""The value of `--worker-extension-cls`."""
 
 SIZES = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
     *("num_attention_heads", "num_key_value_heads", "num_experts", "num_local_experts"),
     *("moe_intermediate_size", "tie_word_embeddings"),
 )
-"""What two models that can share weights have in common, by the names in their config.json."""
+"""Names in config.json that must have the same value in two models that share weights."""
 
 
 class WeightSync:
-    """Mixed into vLLM's worker class; never made on its own."""
+    """Mixed into vLLM's worker class; never instantiated on its own."""
 
     vllm_config: Any  # vLLM is not installed where this is type-checked
     model_runner: Any
 
     def grpodoctor_describe(self) -> dict[str, Any]:
-        """What is served: vLLM's version, the model's sizes, what bears on log-probabilities."""
+        """VLLM's version, the model's sizes, and the settings that affect log-probabilities."""
         import vllm
 
         model = self.vllm_config.model_config
@@ -47,21 +48,21 @@ class WeightSync:
         }
 
     def grpodoctor_load(self, path: str) -> dict[str, Any]:
-        """Take over all weights of a safetensors file.
+        """Load all weights of a safetensors file.
 
         Args:
-            path: the file, with the names that a saved checkpoint has.
+            path: the file, with the names of a saved checkpoint.
 
         Returns:
-            `tensors`, how many the file held; `missing`, the parameters that it did not set; and
-            `error`, empty unless the file could not be loaded.
+            `tensors`, the number of tensors in the file; `missing`, parameters that it did not set;
+            and `error`, empty unless the file could not be loaded.
         """
         from safetensors import SafetensorError
 
         try:
             tensors, missing = self._load(path)
-        # Whatever vLLM's loading code makes of a file that does not fit. Told, it is one line;
-        # raised, it is a page in the server's log.
+        # What vLLM's loading code raises for an unsuitable file. Returned, it is one line; raised,
+        # it is a page in the server's log.
         except (
             OSError,
             SafetensorError,
@@ -81,16 +82,16 @@ class WeightSync:
         parameters = {name for name, _ in model.named_parameters()}
         loaded: set[str] = set()
 
-        def listening(weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-            """`load_weights` returns what it set; vLLM's reload only logs it."""
+        def load_and_note(weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+            """Keep the names that `load_weights` returns; vLLM's reload only logs them."""
             names: set[str] = load_weights(weights)
             loaded.update(names)
             return names
 
         load_weights: Any = model.load_weights
-        model.load_weights = listening  # type: ignore[assignment]  # shadows the method
+        model.load_weights = load_and_note  # type: ignore[assignment]  # shadows the method
         try:
-            # The file is opened first: a reload that fails half-way leaves a model without weights.
+            # The file is opened first: a reload that fails midway leaves a model without weights.
             with safe_open(path, "pt") as file, set_current_vllm_config(self.vllm_config):
                 names = list(file.keys())
                 _forget_packed_experts(model)
@@ -100,15 +101,15 @@ class WeightSync:
                 _refresh_embeddings(model)
         finally:
             del model.load_weights
-        quantised = self.vllm_config.model_config.quantization is not None
-        return len(names), [] if quantised else sorted(parameters - loaded)[:3]
+        quantized = self.vllm_config.model_config.quantization is not None
+        return len(names), [] if quantized else sorted(parameters - loaded)[:3]
 
 
 def _forget_packed_experts(model: nn.Module) -> None:
-    """Have experts packed anew when they are loaded, as if for the first time.
+    """Make vLLM pack the experts again when they are loaded.
 
-    Where a kernel stands already, vLLM loads them as they are, for the sake of recorded CUDA
-    graphs; the CPU's kernel would then read unpacked weights as packed ones.
+    If a kernel exists already, vLLM loads the experts unpacked, because of recorded CUDA graphs.
+    The CPU's kernel would then read unpacked weights as packed ones.
     """
     from vllm.platforms import current_platform
 
@@ -121,7 +122,7 @@ def _forget_packed_experts(model: nn.Module) -> None:
 
 
 def _refresh_embeddings(model: nn.Module) -> None:
-    """Make what kernels derived from unquantised embeddings anew; they may be tied to the head."""
+    """Recompute what kernels derived from unquantized embeddings, which may be tied to the head."""
     from vllm.model_executor.layers.vocab_parallel_embedding import (
         UnquantizedEmbeddingMethod,
         VocabParallelEmbedding,

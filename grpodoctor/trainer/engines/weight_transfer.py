@@ -1,4 +1,4 @@
-"""Handing the learner's weights over to an engine in another process, through a file."""
+"""Transfers the learner's weights to an engine in another process through a file."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private directory is made in
 
 
 class WeightFiles:
-    """A private directory with the weights published last.
+    """A private directory that holds the most recently written weights.
 
     Args:
-        parent: where it is made; empty takes shared memory where there is any.
+        parent: its parent directory; empty for shared memory, or the temporary folder without it.
 
     Raises:
-        EngineError: if it cannot be made.
+        EngineError: if the directory cannot be created.
     """
 
     def __init__(self, parent: str) -> None:
-        place = Path(parent) if parent else _SHARED_MEMORY
-        if not parent and not place.is_dir():
-            place = Path(tempfile.gettempdir())
+        folder = Path(parent) if parent else _SHARED_MEMORY
+        if not parent and not folder.is_dir():
+            folder = Path(tempfile.gettempdir())
         try:
-            self.path = Path(tempfile.mkdtemp(prefix="grpodoctor-sync-", dir=place))
+            self.path = Path(tempfile.mkdtemp(prefix="grpodoctor-sync-", dir=folder))
         except OSError as error:
-            raise _unwritable(place, error) from error
+            raise _unwritable(folder, error) from error
         self._latest: Path | None = None
         self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
-    def publish(self, weights: Iterable[tuple[str, Tensor]], step: int) -> tuple[Path, int]:
-        """Write weights to a file of their own; returns it and how many tensors it holds.
+    def write(self, weights: Iterable[tuple[str, Tensor]], step: int) -> tuple[Path, int]:
+        """Write weights to a new file; returns its path and the number of tensors.
 
-        What was published before is removed, once the new file stands.
+        The previous file is removed after the new one is written.
 
         Raises:
             EngineError: if it cannot be written.
@@ -49,19 +49,19 @@ class WeightFiles:
 
         path = self.path / f"weights-{step:06d}.safetensors"
         tensors = {name: tensor.contiguous() for name, tensor in weights}
-        aside = path.with_suffix(".partial")
+        partial = path.with_suffix(".partial")
         try:
-            save_file(tensors, aside)
+            save_file(tensors, partial)
             if self._latest is not None:
                 self._latest.unlink(missing_ok=True)
-            aside.rename(path)
+            partial.rename(path)
         except (OSError, SafetensorError) as error:
             raise _unwritable(self.path, error) from error
         self._latest = path
         return path, len(tensors)
 
     def latest(self) -> dict[str, Tensor]:
-        """What was published last; nothing if that was never."""
+        """The most recently written weights; empty before the first `write`."""
         from safetensors.torch import load_file
 
         return {} if self._latest is None else load_file(self._latest)
@@ -73,7 +73,7 @@ class WeightFiles:
 
 def _unwritable(path: Path, error: Exception) -> EngineError:
     return EngineError(
-        f"the weights cannot be handed over to vLLM: {error}",
+        f"the weights cannot be written for vLLM: {error}",
         where=str(path)[:200],
-        remedy="set engine.sync_dir to a directory with room for the whole model",
+        remedy="set engine.sync_dir to a directory with space for the whole model",
     )

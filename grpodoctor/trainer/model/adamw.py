@@ -1,4 +1,4 @@
-"""AdamW as policy and critic use it: how it is made, and one guarded step of it."""
+"""AdamW for policy and critic: how it is built, and a step that skips non-finite gradients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from grpodoctor.trainer.distributed.sharding import full_tensor
 def build_adamw(
     parameters: Sequence[nn.Parameter], config: OptimizerConfig, learning_rate: float
 ) -> torch.optim.AdamW:
-    """AdamW over some parameters.
+    """Build AdamW.
 
     Args:
-        parameters: what it moves.
-        config: its moments and weight decay.
-        learning_rate: of its first step.
+        parameters: the parameters to optimize.
+        config: betas and weight decay.
+        learning_rate: learning rate of the first step.
     """
     return torch.optim.AdamW(
         parameters,
@@ -34,18 +34,20 @@ def build_adamw(
 def take_step(
     optimizer: torch.optim.AdamW, loss: float, max_norm: float, learning_rate: float
 ) -> tuple[float, bool]:
-    """Step by the gradients that are there, and drop them.
+    """Take an optimizer step with the current gradients, and clear them.
+
+    The step is skipped if the loss or the gradient is not finite.
 
     Args:
-        optimizer: whose parameters hold gradients.
-        loss: that they belong to; without a step if it is not finite, or the gradient is not.
-        max_norm: the gradient is scaled down to it.
-        learning_rate: of this step.
+        optimizer: the optimizer; its parameters hold gradients.
+        loss: the loss of the gradients.
+        max_norm: the gradient is clipped to this norm.
+        learning_rate: learning rate of this step.
 
     Returns:
-        The norm of the gradient before it was scaled, and whether the step was taken.
+        The gradient norm before clipping, and whether the step was taken.
     """
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
     norm = float(full_tensor(nn.utils.clip_grad_norm_(parameters, max_norm)))
     applied = math.isfinite(loss) and math.isfinite(norm)
     if applied:

@@ -1,15 +1,15 @@
-"""Checkpoints for an exact resume: plain files, no pickle.
+"""Checkpoints for an exact resume, as plain files without pickle.
 
     RUN/checkpoints/step-000100/
-        model.safetensors, config.json     the learner, as transformers reads it; or, with adapters,
-        adapter_model.safetensors, ..      the adapters alone, as peft reads them
+        model.safetensors, config.json     the learner, as transformers reads it; or, with LoRA,
+        adapter_model.safetensors, ..      only the adapters, as peft reads them
         optimizer.safetensors              AdamW's moments, by parameter index
-        critic.safetensors                 the critic, where there is one, and in
-        critic-optimizer.safetensors       its own moments
-        engine.safetensors                 the sampler's weights, where it is a stale copy
-        state.json                         step, configuration in force, task, entropy and engine
+        critic.safetensors                 the critic, if there is one, and
+        critic-optimizer.safetensors       its moments
+        engine.safetensors                 the sampler's weights, if it is a stale copy
+        state.json                         step, current configuration, task, entropy and engine
 
-Randomness needs no state: each step derives its generators from the seed and its own number.
+Random numbers need no state: each step derives its generators from the seed and the step number.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.directory import refuse_other_content
 from grpodoctor.runs.records import STEPS
+from grpodoctor.support.atomic_files import atomic_folder
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.distributed.sharding import distribute_like, full_tensor
@@ -44,8 +45,15 @@ if TYPE_CHECKING:
 
 _FOLDER = "checkpoints"
 _MODEL = "model.safetensors"
+_MOMENTS = "optimizer.safetensors"
 _CRITIC = "critic.safetensors"
 _CRITIC_MOMENTS = "critic-optimizer.safetensors"
+_OLD_NAMES = {
+    _MOMENTS: "optimiser.safetensors",
+    _CRITIC_MOMENTS: "critic-optimiser.safetensors",
+    "optimizer": "optimiser",
+}
+"""Files and configuration sections under the names that older checkpoints use."""
 _NAME = re.compile(r"step-(\d+)")
 _STATE = {
     "step": int,
@@ -55,7 +63,7 @@ _STATE = {
     "entropy": dict,
     "prompts": dict,
 }
-"""What `state.json` holds."""
+"""Keys of `state.json` and the types of their values."""
 
 
 class EngineState(Protocol):
@@ -70,7 +78,7 @@ class EngineState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
-    """All that changes from step to step, apart from the weights inside."""
+    """Everything that a checkpoint saves and restores."""
 
     model: PreTrainedModel
     optimizer: torch.optim.Optimizer
@@ -84,15 +92,15 @@ class TrainerState:
 def checkpoints(run_dir: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first."""
     folder = run_dir / _FOLDER
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if _NAME.fullmatch(path.name))
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in paths if _NAME.fullmatch(path.name))
 
 
 def refuse_existing_run(run_dir: Path) -> None:
-    """Refuse a directory in which no new run can begin, before anything expensive is done.
+    """Refuse a directory in which no new run can start, before anything expensive is done.
 
     Raises:
-        RunError: if it holds a run, with or without records, or something else.
+        RunError: if the directory contains a run, with or without records, or other files.
     """
     try:
         refuse_other_content(run_dir)
@@ -100,15 +108,15 @@ def refuse_existing_run(run_dir: Path) -> None:
         used = bool(checkpoints(run_dir)) or (steps.exists() and steps.stat().st_size > 0)
     except OSError as error:
         raise RunError(
-            f"cannot look into the directory: {error.strerror}",
+            f"the directory cannot be read: {error.strerror}",
             where=str(run_dir)[:200],
-            remedy="choose a directory that can be written",
+            remedy="choose a writable directory",
         ) from error
     if used:
         raise RunError(
-            "the directory already holds a run",
+            "the directory already contains a run",
             where=str(run_dir),
-            remedy="choose another directory, or go on with that run by --resume",
+            remedy="choose another directory, or continue that run with --resume",
         )
 
 
@@ -116,46 +124,37 @@ def save(
     run_dir: Path,
     step: int,
     config: TrainConfig,
-    parts: TrainerState,
+    state: TrainerState,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> Path:
-    """Write the state after `step`; the directory appears whole or not at all.
+    """Write the state after `step` atomically; returns the checkpoint's directory.
 
-    Each rank must call it; the first one writes the files that one process alone would write.
+    Every rank must call it. The first rank writes the files, in the same form as a single process.
 
     Raises:
         RunError: if it cannot be written.
     """
-    moments = _moments(parts.optimizer)
-    return ranks.run_first(lambda: _save(run_dir, step, config, parts, moments))
+    moments = _moments(state.optimizer)
+    return ranks.run_first(lambda: _save(run_dir, step, config, state, moments))
 
 
 def _save(
     run_dir: Path,
     step: int,
     config: TrainConfig,
-    parts: TrainerState,
+    state: TrainerState,
     moments: Mapping[str, Tensor],
 ) -> Path:
-    """Write the state.
-
-    Raises:
-        RunError: if it cannot be written.
-    """
     from safetensors import SafetensorError
 
     final = run_dir / _FOLDER / f"step-{step:06d}"
-    aside = final.with_name(f".{final.name}.partial")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        _write(aside, step, config, parts, moments)
-        shutil.rmtree(final, ignore_errors=True)
-        aside.rename(final)
+        with atomic_folder(final) as folder:
+            _write(folder, step, config, state, moments)
+            shutil.rmtree(final, ignore_errors=True)
         for old in checkpoints(run_dir)[: -config.checkpoint.keep]:
             shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(aside, ignore_errors=True)  # a full disk is needed for what is still recorded
         raise RunError(f"the checkpoint cannot be written: {error}", where=str(final)) from error
     return final
 
@@ -164,39 +163,39 @@ def _write(
     folder: Path,
     step: int,
     config: TrainConfig,
-    parts: TrainerState,
+    state: TrainerState,
     moments: Mapping[str, Tensor],
 ) -> None:
     from safetensors.torch import save_file, save_model
 
-    if adapter_layers(parts.model):
-        save_adapters(parts.model, folder)
+    if adapter_layers(state.model):
+        save_adapters(state.model, folder)
     else:
-        save_model(parts.model, str(folder / _MODEL))
-        parts.model.config.save_pretrained(folder)
-    save_file(dict(moments), folder / "optimizer.safetensors")
-    if parts.critic is not None:
-        save_model(parts.critic.model, str(folder / _CRITIC))
-        save_file(_moments(parts.critic.optimizer), folder / _CRITIC_MOMENTS)
-    engine = parts.engine.state_dict()
+        save_model(state.model, str(folder / _MODEL))
+        state.model.config.save_pretrained(folder)
+    save_file(dict(moments), folder / _MOMENTS)
+    if state.critic is not None:
+        save_model(state.critic.model, str(folder / _CRITIC))
+        save_file(_moments(state.critic.optimizer), folder / _CRITIC_MOMENTS)
+    engine = state.engine.state_dict()
     weights = engine.pop("weights")
     if weights is not None:
-        # Tied weights share memory, which the format refuses.
+        # Tied weights share memory, which safetensors refuses.
         copies = {name: tensor.detach().clone() for name, tensor in weights.items()}
         save_file(copies, folder / "engine.safetensors")
-    state = {
+    content = {
         "step": step,
         "config": config.model_dump(mode="json"),
         "engine": engine,
-        "task": parts.task.state(),
-        "prompts": parts.history.state(),
-        "entropy": parts.entropy.state(),
+        "task": state.task.state(),
+        "prompts": state.history.state(),
+        "entropy": state.entropy.state(),
     }
-    (folder / "state.json").write_bytes(orjson.dumps(state))
+    (folder / "state.json").write_bytes(orjson.dumps(content))
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's state, whole; of a divided one each rank must ask for it."""
+    """AdamW's whole state; every rank must call it if the state is sharded."""
     return {
         f"{index}.{name}": full_tensor(tensor).contiguous()
         for index, entry in optimizer.state_dict()["state"].items()
@@ -210,26 +209,26 @@ def latest(run_dir: Path) -> Path:
     Raises:
         RunError: if it has none.
     """
-    found = checkpoints(run_dir)
-    if not found:
+    paths = checkpoints(run_dir)
+    if not paths:
         raise RunError(
-            "there is no checkpoint to resume from",
+            "no checkpoint to resume from",
             where=str(run_dir),
             remedy="start the run without --resume, in a new directory",
         )
-    return found[-1]
+    return paths[-1]
 
 
 def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:
-    """The configuration in force at the newest checkpoint, changes in flight included.
+    """The configuration at the newest checkpoint, including changes during the run.
 
     Args:
         run_dir: the run to resume.
-        assignments: `section.key=value` texts that win over it.
+        assignments: `section.key=value` texts that override the saved configuration.
 
     Raises:
         RunError: if there is no checkpoint, or it is damaged.
-        ConfigError: if an assignment does not fit.
+        ConfigError: if an assignment is not valid.
     """
     path = latest(run_dir)
     saved = _read_state(path)["config"]
@@ -237,7 +236,7 @@ def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:
         load_config(saved)
     except ConfigError as error:
         raise RunError(
-            f"the checkpoint's configuration is not understood: {error.what}",
+            f"the checkpoint's configuration is not valid: {error.what}",
             where=str(path),
             remedy="resume with the version of grpodoctor that wrote it",
         ) from error
@@ -245,7 +244,7 @@ def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:
 
 
 def steps_done(run_dir: Path) -> int:
-    """How many steps the newest checkpoint has behind it.
+    """The number of completed steps in the newest checkpoint.
 
     Raises:
         RunError: if there is no checkpoint, or it is damaged.
@@ -253,48 +252,54 @@ def steps_done(run_dir: Path) -> int:
     return int(_read_state(latest(run_dir))["step"])
 
 
-def restore(run_dir: Path, parts: TrainerState, ranks: Ranks = SINGLE_PROCESS) -> int:
-    """Load the newest checkpoint into `parts`; returns the number of steps done.
+def restore(run_dir: Path, state: TrainerState, ranks: Ranks = SINGLE_PROCESS) -> int:
+    """Load the newest checkpoint into `state`; returns the number of completed steps.
 
-    Each rank must call it, and reads the files for itself.
+    Every rank must call it and reads the files itself.
 
     Raises:
         RunError: if there is no checkpoint, it is damaged, or it does not fit the model.
     """
     path = ranks.run_all(lambda: latest(run_dir))
-    step, engine = ranks.run_all(lambda: _read(path, parts))
-    with _fitting(path):
-        parts.engine.load_state_dict(engine)
+    step, engine = ranks.run_all(lambda: _read(path, state))
+    with _explain_mismatch(path):
+        state.engine.load_state_dict(engine)
     return step
 
 
-def _read(path: Path, parts: TrainerState) -> tuple[int, dict[str, Any]]:
-    """Load all but the engine; returns the step and the engine's state.
+def _read(path: Path, state: TrainerState) -> tuple[int, dict[str, Any]]:
+    """Load everything except the engine; returns the step and the engine's state.
 
     Raises:
         RunError: as `restore`.
     """
     from safetensors.torch import load_file
 
-    state = _read_state(path)
-    with _fitting(path):
-        _load_weights(parts.model, path)
-        _load_moments(parts.optimizer, load_file(path / "optimizer.safetensors"))
-        _load_critic(parts.critic, path)
+    content = _read_state(path)
+    with _explain_mismatch(path):
+        _load_weights(state.model, path)
+        _load_moments(state.optimizer, load_file(_existing(path, _MOMENTS)))
+        _load_critic(state.critic, path)
         stale = path / "engine.safetensors"
         weights = load_file(stale) if stale.exists() else None
-        parts.task.restore(state["task"])
-        parts.history.restore(state["prompts"])
-        parts.entropy.restore(state["entropy"])
-    return int(state["step"]), {**state["engine"], "weights": weights}
+        state.task.restore(content["task"])
+        state.history.restore(content["prompts"])
+        state.entropy.restore(content["entropy"])
+    return int(content["step"]), {**content["engine"], "weights": weights}
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """A file of a checkpoint, under its old name if only that exists."""
+    old = folder / _OLD_NAMES[name]
+    return old if old.exists() and not (folder / name).exists() else folder / name
 
 
 @contextmanager
-def _fitting(path: Path) -> Iterator[None]:
-    """Say in one line why a checkpoint cannot be loaded.
+def _explain_mismatch(path: Path) -> Iterator[None]:
+    """Report in one line why a checkpoint cannot be loaded.
 
     Raises:
-        RunError: if the body finds it damaged or made for something else.
+        RunError: if the checkpoint is damaged, or of a different model or task.
     """
     from safetensors import SafetensorError
 
@@ -314,9 +319,9 @@ def load_weights(model: PreTrainedModel, path: Path) -> None:
     """Load a checkpoint's weights, or its adapters, into a model.
 
     Raises:
-        RunError: if they are damaged or do not fit.
+        RunError: if the file is damaged or does not fit the model.
     """
-    with _fitting(path):
+    with _explain_mismatch(path):
         _load_weights(model, path)
 
 
@@ -325,7 +330,7 @@ def _load_weights(model: PreTrainedModel, path: Path) -> None:
 
     has_adapters = bool(adapter_layers(model))
     if (path / (_MODEL if has_adapters else ADAPTERS)).exists():
-        raise ValueError("one of them trains low-rank adapters and the other does not")
+        raise ValueError("only one of the two trains low-rank adapters")
     if has_adapters:
         load_adapters(model, path)
     else:
@@ -336,34 +341,36 @@ def _load_critic(critic: Critic | None, path: Path) -> None:
     from safetensors.torch import load_file, load_model
 
     if (critic is not None) != (path / _CRITIC).exists():
-        raise ValueError("one of them has a critic and the other does not")
+        raise ValueError("only one of the two has a critic")
     if critic is not None:
         load_model(critic.model, path / _CRITIC, device=str(critic.model.head.weight.device))
-        _load_moments(critic.optimizer, load_file(path / _CRITIC_MOMENTS))
+        _load_moments(critic.optimizer, load_file(_existing(path, _CRITIC_MOMENTS)))
 
 
 def _read_state(path: Path) -> dict[str, Any]:
     try:
-        state = orjson.loads((path / "state.json").read_bytes())
-        whole = all(isinstance(state[key], kind) for key, kind in _STATE.items())
+        content = orjson.loads((path / "state.json").read_bytes())
+        complete = all(isinstance(content[key], kind) for key, kind in _STATE.items())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path) from error
-    if not whole:
+    if not complete:
         raise _damaged(path)
-    return {key: state[key] for key in _STATE}
+    config = content["config"]
+    if _OLD_NAMES["optimizer"] in config:
+        config.setdefault("optimizer", config.pop(_OLD_NAMES["optimizer"]))
+    return {key: content[key] for key in _STATE}
 
 
 def _damaged(path: Path) -> RunError:
     return RunError(
         "the checkpoint is damaged",
         where=str(path),
-        remedy="remove it and resume from the one before",
+        remedy="remove it and resume from the previous one",
     )
 
 
 def _load_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
-    numbered = [each for group in optimizer.param_groups for each in group["params"]]
-    parameters = dict(enumerate(numbered))
+    parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
     entries: dict[int, dict[str, Tensor]] = {}
     for key, tensor in moments.items():
         index, _, name = key.partition(".")

@@ -1,15 +1,15 @@
-"""The critic: a model that says what a response will be worth, before each of its tokens.
+"""The critic: predicts the reward of a response before each of its tokens.
 
-It is a copy of the whole policy as the run begins, its adapters merged in if it has any, with a
-head of one number in place of the vocabulary: all its weights are trained, whatever the policy
-trains, in the dtype of the policy's (the head in float32), with an AdamW of its own. So a run with
-a critic needs about twice the memory of one without; with adapters far more than twice.
+The critic starts as a copy of the whole policy, with adapters merged in, and has a head with one
+output in place of the vocabulary. All its weights are trained, even if the policy trains only
+adapters. They have the policy's dtype (the head is float32) and their own AdamW. A run with a
+critic needs about twice the memory of one without; with LoRA, far more than twice.
 
 Formula
     (V - R)^2 / 2 per token, R = A + V by the recursion of `gae` with critic.gae_lambda and the
-    values V from before the batch's first update. With `value_clip` = c the larger of that and the
-    same with V moved by at most c. In the first `pretrain_steps` training steps R is the whole
-    return and the policy stays as it is.
+    values V from before the batch's first update. With `value_clip` = c, the larger of that and the
+    same with V moved by at most c. In the first `pretrain_steps` training steps R is the full
+    return and the policy does not change.
 
 Denominator
     The loss tokens of the whole optimizer step.
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ADVANTAGE = "gae"
-"""The advantage that needs a critic."""
+"""The kind of advantage that needs a critic."""
 
-_ONE_RETURN = NotApplicable("every token has the same return: there is no variance to explain")
+_NO_VARIANCE = NotApplicable("every token has the same return: there is no variance to explain")
 
 
 class ValueModel(nn.Module):
-    """A causal language model without its output head, and one number per position instead.
+    """A causal language model whose output head is replaced by one number per position.
 
     Args:
-        policy: is copied, adapters merged; it stays as it is.
-        config: of the run.
+        policy: the model to copy, adapters merged; it is not changed.
+        config: the run's configuration.
 
     Raises:
-        ModelError: if the model's body cannot be told from its head.
+        ModelError: if the model's body cannot be separated from its head.
     """
 
     def __init__(self, policy: PreTrainedModel, config: TrainConfig) -> None:
@@ -70,14 +70,14 @@ class ValueModel(nn.Module):
         output = whole.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
         if whole.base_model is whole or output is None:
             raise ModelError(
-                "no critic can be made of this model: its body and its head are one",
+                "this model cannot be used as a critic: its body and head cannot be separated",
                 where=config.model.name,
                 remedy="use an advantage without a critic, such as advantage.kind=group",
             )
         self.backbone = cast("PreTrainedModel", whole.base_model)
         if config.model.compute == "bfloat16":
             compute_in(self.backbone, torch.bfloat16)
-        # It begins with the value 0 everywhere, on every machine: it knows nothing yet.
+        # A zero head predicts 0 everywhere at the start, identically on every machine.
         self.head = nn.Linear(output.weight.shape[1], 1, device=policy.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -100,7 +100,7 @@ class ValueModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class CriticUpdate:
-    """One optimizer step of the critic, as it went."""
+    """The result of one optimizer step of the critic."""
 
     loss: float
     grad_norm: float
@@ -112,12 +112,12 @@ class Critic:
     """A value model and its optimizer.
 
     Args:
-        policy: what it is a copy of.
-        config: of the run.
-        ranks: who shares the work; the critic is whole on each, and its gradients are summed.
+        policy: the model to copy.
+        config: the run's configuration.
+        ranks: the processes that share the work. Each holds the whole critic; gradients are summed.
 
     Raises:
-        ModelError: if the policy's body cannot be told from its head.
+        ModelError: if the policy's body cannot be separated from its head.
     """
 
     def __init__(
@@ -145,10 +145,15 @@ class Critic:
     def learn(
         self, batch: ValueBatch, mini_batches: Iterable[Tensor], config: TrainConfig
     ) -> dict[str, Reading]:
-        """Take an optimizer step on each mini-batch, a list of row numbers.
+        """Take an optimizer step on each mini-batch.
+
+        Args:
+            batch: the rollout batch.
+            mini_batches: row numbers of each mini-batch.
+            config: configuration of the step.
 
         Returns:
-            The readings of a step with a critic, by canonical name.
+            The critic's readings by canonical name.
         """
         updates = [self.update(batch, rows_M, config) for rows_M in mini_batches]
         lambda_B = policy_lambda(config.advantage, batch.samples.mask_BT.sum(dim=1))
@@ -161,7 +166,8 @@ class Critic:
     def update(self, batch: ValueBatch, rows_M: Tensor, config: TrainConfig) -> CriticUpdate:
         """Take one optimizer step on some responses of a batch.
 
-        Each token's loss is divided by the tokens of the whole step: splitting changes nothing.
+        Each token's loss is divided by the tokens of the whole step, so micro-batches do not change
+        the result.
         """
         weight = 1 / max(1, int(batch.mask_BT[rows_M].sum()))
         share = self._ranks.rows(len(rows_M))
@@ -180,7 +186,7 @@ class Critic:
         return CriticUpdate(loss_sum, norm, applied)
 
     def _loss(self, batch: ValueBatch, rows_B: Tensor, config: TrainConfig) -> Tensor:
-        """The sum over the loss tokens of some responses."""
+        """The summed loss of some responses."""
         with recomputing(self.model, enabled=config.model.gradient_checkpointing):
             values_BT = self.model(batch.samples.rows(rows_B))
         loss_BT = value_loss(
@@ -190,13 +196,14 @@ class Critic:
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float | None) -> Tensor:
-    """Half the squared error, pessimistic beyond a clip; of any one shape.
+    """Half the squared error, clipped pessimistically; all tensors have the same shape.
 
     Args:
-        values: of the current parameters, with gradient.
-        old_values: from before the batch's first update.
-        returns: what they are to be.
-        clip: how far a value may move before the error of the bounded one counts; None is no bound.
+        values: values under the current parameters, with gradient.
+        old_values: values before the batch's first update.
+        returns: target values.
+        clip: maximum change of a value; beyond it the larger of the clipped and the unclipped error
+            counts. None does not clip.
     """
     loss = (values - returns).square() / 2
     if clip is None:
@@ -208,12 +215,12 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float 
 def value_batch(
     samples: Samples, inputs: AdvantageInputs, config: TrainConfig, *, full_return: bool
 ) -> ValueBatch | None:
-    """What the critic learns from a rollout batch; None without a critic.
+    """The batch that the critic learns from; None without a critic.
 
     Args:
         samples: the responses.
-        inputs: what their advantages are made of.
-        config: of the run.
+        inputs: the inputs of their advantages.
+        config: the run's configuration.
         full_return: train on the full return, whatever `critic.gae_lambda` is.
     """
     tokens = inputs.tokens
@@ -235,13 +242,13 @@ def value_batch(
 
 
 def value_readings(batch: ValueBatch) -> dict[str, Reading]:
-    """How well the values from before the batch foretold it; nothing where no token bears loss."""
+    """How well the values before the update predict the returns; empty without loss tokens."""
     values_N = batch.values_BT[batch.mask_BT].double()
     outcomes_N = batch.outcomes_BT[batch.mask_BT].double()
     if not len(values_N):
         return {}
     error, variance = (outcomes_N - values_N).var(correction=0), outcomes_N.var(correction=0)
-    explained = Mean.of([float(1 - error / variance)]) if variance > 0 else _ONE_RETURN
+    explained = Mean.of([float(1 - error / variance)]) if variance > 0 else _NO_VARIANCE
     return {
         "critic/value_mean": Mean.of(values_N.cpu().numpy()),
         "critic/explained_variance": explained,

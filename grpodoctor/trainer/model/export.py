@@ -1,13 +1,13 @@
-"""Writing a trained policy as a model directory that any engine loads."""
+"""Exports a trained policy as a model directory that any engine can load."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import torch
 
 from grpodoctor.errors import RunError
+from grpodoctor.support.atomic_files import atomic_folder
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.model.checkpoint import latest, load_weights, saved_config
 from grpodoctor.trainer.model.policy import Policy, load_policy
@@ -18,8 +18,8 @@ from grpodoctor.trainer.model.tokenizer import HubTokenizer
 def export(run_dir: Path, target: Path) -> Path:
     """Write the model of a run's newest checkpoint, adapters merged; returns the checkpoint.
 
-    The directory holds safetensors, the configuration, and the tokenizer where the model has one of
-    its own. It appears whole or not at all.
+    The directory contains safetensors, the configuration and, except for the built-in model, the
+    tokenizer. It is written atomically.
 
     Args:
         run_dir: the run.
@@ -27,22 +27,20 @@ def export(run_dir: Path, target: Path) -> Path:
 
     Raises:
         RunError: if there is no checkpoint, it is damaged, or the directory cannot be written.
-        InputError: if the model that the run began with cannot be loaded.
+        InputError: if the run's initial model cannot be loaded.
     """
     source = latest(run_dir)
     if target.exists():
-        raise RunError("it exists already", where=str(target), remedy="name a new directory")
+        raise RunError(
+            "the directory already exists", where=str(target), remedy="choose a new directory"
+        )
     config = saved_config(run_dir, ["model.device=cpu"])
     policy = load_policy(config, build_task(config.task))
     load_weights(policy.model, source)
-    aside = target.with_name(f".{target.name}.partial")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        _write(policy, aside)
-        aside.rename(target)
+        with atomic_folder(target) as folder:
+            _write(policy, folder)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
         raise RunError(f"the model cannot be written: {error}", where=str(target)) from error
     return source
 
@@ -50,7 +48,7 @@ def export(run_dir: Path, target: Path) -> Path:
 def _write(policy: Policy, folder: Path) -> None:
     from huggingface_hub import save_torch_state_dict
 
-    # Cloned, for the experts of a layer are views of one tensor, which files do not share.
+    # Cloned, because the experts of a layer are views of one tensor, which safetensors refuses.
     weights = {
         name: tensor.clone(memory_format=torch.contiguous_format)
         for name, tensor in checkpoint_weights(policy.model)

@@ -1,11 +1,7 @@
-"""The learner's view of a batch: logits at the response positions, and how a batch is laid out.
+"""Forward passes: logits at the response positions, compute dtype, padding, checkpointed layers.
 
-    tokens_BL     [pad pad p p p | r r r E pad]
-    attention_BL  [ 0   0  1 1 1 | 1 1 1 1  0 ]
-                   prompt_width    T
-
-Prompts are padded on the left, so that all responses begin in the same column. Positions are given
-explicitly and count real tokens only, so that padding changes no number.
+`grpodoctor.trainer.samples` describes the layout of a batch. Position ids are given explicitly and
+count only real tokens, so that padding changes no result.
 """
 
 from __future__ import annotations
@@ -24,40 +20,42 @@ if TYPE_CHECKING:
 
 
 _COMPUTE = "grpodoctor_compute"
-"""Attribute of a model: the dtype of its matrix products, where it is not that of the weights.
+"""Model attribute: the dtype of its matrix products, if it differs from the dtype of the weights.
 
-It stands at the model so that a copy of it computes in the same.
+It is an attribute of the model so that a copy of the model computes in the same dtype.
 """
 
 
 def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
-    """Have all forward passes of a model multiply matrices in `dtype`, its weights as they are."""
+    """Make all forward passes of a model multiply matrices in `dtype`; the weights stay as is."""
     setattr(model, _COMPUTE, dtype)
 
 
 def casting(model: PreTrainedModel) -> AbstractContextManager[object]:
-    """The context for a model's forward passes; one context casts each weight once.
+    """The autocast context of a model's forward passes; one context casts each weight once.
 
-    It must end before the optimizer's step: the casts of weights outlive it otherwise.
+    It must end before the optimizer step, because the cast weights are cached until then.
     """
     dtype = getattr(model, _COMPUTE, None)
     return nullcontext() if dtype is None else torch.autocast(model.device.type, dtype)
 
 
 _RECOMPUTE = "_gradient_checkpointing_func"
-"""Attribute of a layer of transformers: how it runs with its activations forgotten."""
+"""Attribute of a transformers layer: the function that runs it without storing activations."""
 
 
 @contextmanager
 def recomputing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
-    """Gradient checkpointing for the forward passes inside: layers keep their inputs alone.
+    """Gradient checkpointing for the forward passes in the body: layers store only their inputs.
 
-    transformers does it for layers in training mode. Only the layers themselves are put into it,
-    not what is in them, so that dropout stays off.
+    transformers does this for layers in training mode. Only the layers themselves are switched to
+    training mode, not their submodules, so that dropout stays off.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
+    layers = [
+        module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
     layers = layers if enabled else []
     checkpoint = partial(
         torch.utils.checkpoint.checkpoint, use_reentrant=False, preserve_rng_state=False
@@ -80,17 +78,16 @@ def positions(attention_BL: Tensor) -> Tensor:
 def response_logits(
     model: PreTrainedModel, tokens_BL: Tensor, attention_BL: Tensor, prompt_width: int
 ) -> Tensor:
-    """Logits of every response token given what stands before it; differentiable.
+    """Logits that predict each response token; differentiable.
 
     Args:
-        model: a causal language model of transformers.
+        model: a transformers causal language model.
         tokens_BL: left-padded prompts, then responses.
         attention_BL: true where a token is real.
-        prompt_width: columns of the prompts; the response has the other T = L - prompt_width.
+        prompt_width: columns of the prompts; the other T = L - prompt_width belong to responses.
 
     Returns:
-        Logits of shape (B, T, V) in the dtype the model computes in; those of the prompt are never
-        computed.
+        Logits of shape (B, T, V) in the model's compute dtype. Prompt logits are not computed.
     """
     width = tokens_BL.shape[1]
     with casting(model):
@@ -111,12 +108,12 @@ def pack_left(
     """Pad rows of ids on the left.
 
     Args:
-        rows: none of them empty.
-        pad_id: fills the rest.
-        device: of the result; the default one by default.
+        rows: token ids; no row may be empty.
+        pad_id: the padding id.
+        device: device of the result; None for torch's default device.
 
     Returns:
-        Tokens and attention (bool), both of shape (B, L), L the longest row.
+        Tokens and attention (bool), both of shape (B, L), where L is the longest row.
     """
     width = max(map(len, rows))
     tokens = [[pad_id] * (width - len(row)) + list(row) for row in rows]
@@ -128,7 +125,7 @@ def pack_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tens
     """Pad rows of ids on the right.
 
     Returns:
-        Tokens and mask (bool), both of shape (B, T), T the longest row.
+        Tokens and mask (bool), both of shape (B, T), where T is the longest row.
     """
     width = max(map(len, rows))
     tokens = [list(row) + [pad_id] * (width - len(row)) for row in rows]

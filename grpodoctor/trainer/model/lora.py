@@ -1,7 +1,8 @@
-"""Low-rank adapters (LoRA) on a frozen model, by peft: they alone are trained.
+"""Low-rank adapters (LoRA) on a frozen model, with peft.
 
-The adapters are float32 whatever the model's weights are, so that small updates are not rounded
-away, and sit in the model itself: with them switched off it is its own reference.
+Only the adapters are trained. They are float32 whatever the dtype of the model, so that small
+updates are not rounded away. They are part of the model, so the model with its adapters switched
+off is its own reference.
 
 Source: LoRA, arXiv 2106.09685.
 """
@@ -27,20 +28,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _NAME = "default"
-"""What peft calls an adapter that has no other name."""
+"""peft's default name of an adapter."""
 ADAPTERS = "adapter_model.safetensors"
-"""Their file in a checkpoint."""
+"""The adapters' file in a checkpoint."""
 _PREFIX = "base_model.model."
-"""Of every name in the file, as peft writes and expects it."""
+"""Prefix of every name in the file, as peft writes and expects it."""
 
 
 def add_adapters(model: PreTrainedModel, config: ModelConfig, seed: int) -> None:
-    """Freeze a model and give its linear layers adapters, in place; they change nothing yet.
+    """Freeze a model and add adapters to its linear layers, in place.
+
+    The new adapters do not change the model's output.
 
     Args:
-        model: on the CPU, so that their first weights are the same on every machine.
-        config: their rank, scale and places.
-        seed: of their first weights.
+        model: a model on the CPU, so that the initial weights are the same on every machine.
+        config: rank, scale and target layers of the adapters.
+        seed: seed of the initial weights.
 
     Raises:
         MissingExtraError: if peft is not installed.
@@ -66,10 +69,10 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig, seed: int) -> None
 
 
 def _chosen(model: PreTrainedModel, targets: str | tuple[str, ...]) -> list[str]:
-    """The full names of the linear layers that `targets` means, but the output head's.
+    """The full names of the linear layers that `targets` selects, without the output head.
 
-    peft would take `all-linear` and short names for the fused experts and routers of some
-    mixture-of-experts models too, and not of others: full names mean the same everywhere.
+    peft applies `all-linear` and short names to the fused experts and routers of some
+    mixture-of-experts models and not of others. Full names mean the same for all models.
     """
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
     linear = [
@@ -83,25 +86,26 @@ def _chosen(model: PreTrainedModel, targets: str | tuple[str, ...]) -> list[str]
     for target in targets:
         if not any(f".{name}".endswith(f".{target}") for name in linear):
             raise ModelError(
-                f"no linear layer is called {target[:60]!r}",
+                f"no linear layer is named {target[:60]!r}",
                 where="model.lora_targets",
-                remedy=f"the model has {name_some(kinds, 12)}; or set all-linear",
+                remedy=f"use {name_some(kinds, 12)}, or all-linear",
             )
-    return [name for name in linear if f".{name}".endswith(tuple(f".{each}" for each in targets))]
+    suffixes = tuple(f".{target}" for target in targets)
+    return [name for name in linear if f".{name}".endswith(suffixes)]
 
 
 def adapter_layers(model: nn.Module) -> dict[str, Linear]:
-    """The layers of a model that have adapters, by name; none where it has none."""
+    """The layers of a model that have adapters, by name; empty for a model without adapters."""
     if "peft" not in sys.modules:
         return {}
     from peft.tuners.lora import Linear
 
-    return {name: each for name, each in model.named_modules() if isinstance(each, Linear)}
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, Linear)}
 
 
 @contextmanager
 def adapters_off(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model with adapters be the one that it was without them."""
+    """Switch a model's adapters off while the body runs."""
     model.disable_adapters()
     try:
         yield
@@ -110,7 +114,7 @@ def adapters_off(model: PreTrainedModel) -> Iterator[None]:
 
 
 def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy whose adapters are merged into its weights, as an engine serves it."""
+    """A copy of the model with its adapters merged into the weights."""
     merged = copy.deepcopy(model).requires_grad_(requires_grad=False)
     for name, layer in adapter_layers(merged).items():
         layer.merge()
@@ -121,23 +125,23 @@ def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 @torch.no_grad()
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All weights and buffers of a model by the name they have without adapters, those merged in.
+    """All weights and buffers of a model, adapters merged in, under the names without adapters.
 
-    One merged weight at a time is made; the others are the model's own tensors.
+    Merged weights are computed one at a time; all others are the model's own tensors.
     """
     layers = adapter_layers(model)
     for name, tensor in model.state_dict().items():
-        layer, inside, rest = name.rpartition(".base_layer.")
-        if inside and layer in layers:
-            changed = rest == "weight"
-            merged = tensor + layers[layer].get_delta_weight(_NAME) if changed else tensor
-            yield f"{layer}.{rest}", merged.to(tensor.dtype)
+        layer, separator, attribute = name.rpartition(".base_layer.")
+        if separator and layer in layers:
+            is_weight = attribute == "weight"
+            merged = tensor + layers[layer].get_delta_weight(_NAME) if is_weight else tensor
+            yield f"{layer}.{attribute}", merged.to(tensor.dtype)
         elif name.partition(".lora_")[0] not in layers:
             yield name, tensor
 
 
 def save_adapters(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapters as peft's `from_pretrained` reads them.
+    """Write the adapters in the format that peft's `from_pretrained` reads.
 
     Raises:
         OSError, SafetensorError: if they cannot be written.
@@ -150,27 +154,27 @@ def save_adapters(model: PreTrainedModel, folder: Path) -> None:
 
 
 def load_adapters(model: PreTrainedModel, folder: Path) -> None:
-    """Inverse of `save_adapters`, for a model with the same adapters.
+    """Inverse of `save_adapters`, for a model with adapters in the same layers.
 
     Raises:
-        OSError, SafetensorError: if they cannot be read.
-        ValueError, RuntimeError: if they are others.
+        OSError, SafetensorError: if the file cannot be read.
+        ValueError, RuntimeError: if its adapters do not fit the model.
     """
     from safetensors.torch import load_file
 
     saved, own = load_file(folder / ADAPTERS), _adapter_weights(model)
     if saved.keys() != own.keys():
-        odd = sorted(saved.keys() ^ own.keys())
-        raise ValueError(f"its adapters are in other places, such as {odd[0]}")
+        different = sorted(saved.keys() ^ own.keys())
+        raise ValueError(f"its adapters are in different layers, such as {different[0]}")
     with torch.no_grad():
         for name, tensor in own.items():
             if tensor.shape != saved[name].shape:
-                raise ValueError(f"its adapters have another rank, such as {name}")
+                raise ValueError(f"its adapters have a different rank, such as {name}")
             tensor.copy_(saved[name])
 
 
 def _adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The adapters' own tensors, by the names that peft gives them in a file."""
+    """The adapters' tensors under the names that peft uses in a file."""
     from peft import get_peft_model_state_dict
 
     weights = get_peft_model_state_dict(

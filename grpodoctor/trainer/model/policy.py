@@ -1,4 +1,4 @@
-"""The model that is trained, with its tokenizer: the built-in one or the user's own."""
+"""The policy: the trained model with its tokenizer, either built-in or the user's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpodoctor.trainer.distributed.ranks import Ranks
 from grpodoctor.trainer.model.forward import compute_in
 from grpodoctor.trainer.model.lora import add_adapters
 from grpodoctor.trainer.model.tokenizer import CharTokenizer, HubTokenizer, Tokenizer
-from grpodoctor.trainer.model.warm_start import warm_start
+from grpodoctor.trainer.model.warm_start import is_cached, warm_start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,15 +28,15 @@ BUILTIN = "builtin"
 
 _INITIAL_SEED = 20_250_101
 _INITIAL_STD = 0.08
-"""Four times the default of larger models: so narrow a one learns far faster from it."""
+"""Four times the default of larger models: such a narrow model learns far faster with it."""
 _ROPE_THETA = 100.0
-"""Wavelengths up to a few hundred tokens: longer ones are wasted on such short texts."""
+"""Wavelengths up to a few hundred tokens: longer ones are useless for such short texts."""
 _LONGEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A causal language model and how it reads and writes."""
+    """A causal language model with its tokenizer."""
 
     model: PreTrainedModel
     tokenizer: Tokenizer
@@ -44,16 +44,16 @@ class Policy:
 
 
 def load_policy(config: TrainConfig, task: Task) -> Policy:
-    """Load the policy that `config.model` names; in evaluation mode, dropout off.
+    """Load the policy that `config.model` names, in evaluation mode with dropout off.
 
     Args:
         config: the run's configuration.
-        task: what the built-in model is warm-started on.
+        task: the task of the built-in model's warm start.
 
     Raises:
-        ModelError: if the model is missing, damaged, not safetensors, or misses its tokenizer.
-        ConfigError: if there is no such device.
-        MissingExtraError: if adapters are asked for and peft is not installed.
+        ModelError: if the model is missing, damaged or not safetensors, or lacks its tokenizer.
+        ConfigError: if the device does not exist.
+        MissingExtraError: if adapters are configured and peft is not installed.
     """
     device = device_of(config.model.device)
     builtin = config.model.name == BUILTIN
@@ -67,12 +67,12 @@ def load_policy(config: TrainConfig, task: Task) -> Policy:
 
 
 def load_policy_on_ranks(config: TrainConfig, task: Task, ranks: Ranks) -> Policy:
-    """The policy that `load_policy` loads, the same on every rank: the first one's weights count.
+    """Load the policy on every rank, with the first rank's weights.
 
     Raises:
-        InputError: as `load_policy`, on all ranks if on one.
+        InputError: as `load_policy`, on all ranks if it fails on one.
     """
-    if not ranks.is_first:  # the first one's warm start is everyone's
+    if not ranks.is_first:  # the first rank's warm-started weights are broadcast
         cold = config.model.model_copy(update={"warm_start_steps": 0})
         config = config.model_copy(update={"model": cold})
     ranks.run_all(lambda: _refuse_crowding(config, ranks))
@@ -82,50 +82,62 @@ def load_policy_on_ranks(config: TrainConfig, task: Task, ranks: Ranks) -> Polic
 
 
 def _refuse_crowding(config: TrainConfig, ranks: Ranks) -> None:
-    """Refuse to put several ranks on one CUDA device, where NCCL would not connect them."""
+    """Refuse several ranks on one CUDA device, because NCCL does not support it."""
     device = device_of(config.model.device)
     if ranks.world == 1 or device.type == "cpu":
         return
-    here, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if here > devices or device.index is not None:
+    local_ranks, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if local_ranks > devices or device.index is not None:
         raise ConfigError(
-            f"each of {here} ranks needs a CUDA device of its own, of which there are {devices}",
+            f"each of {local_ranks} ranks needs a CUDA device of its own; there are {devices}",
             where="model.device",
             remedy="set model.device=auto and start no more ranks than devices, or use the CPU",
         )
 
 
 def device_of(name: str) -> torch.device:
-    """The device that `model.device` means on this machine.
+    """The device that `model.device` selects on this machine.
 
     Raises:
-        ConfigError: if it is a CUDA device that the machine does not have.
+        ConfigError: if the machine does not have this CUDA device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"this machine has {torch.cuda.device_count()} CUDA devices, and none of that name",
+            f"this machine has {torch.cuda.device_count()} CUDA devices, and not this one",
             where=f"model.device={name}",
             remedy="set model.device=auto",
         )
     return device
 
 
+def is_warm_start_cached(config: TrainConfig, task: Task) -> bool:
+    """Whether loading the built-in model takes its warm start from the cache."""
+    model, steps = _build_builtin(config.model, CharTokenizer()), config.model.warm_start_steps
+    return not steps or is_cached(model, task, steps)
+
+
 def _load_builtin(config: ModelConfig, task: Task) -> Policy:
     tokenizer = CharTokenizer()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_INITIAL_SEED)
-        model = _build(config, tokenizer)
-    model.train(mode=False)
+    model = _build_builtin(config, tokenizer)
     if config.warm_start_steps:
         warm_start(model, tokenizer, task, config.warm_start_steps)
     return Policy(model, tokenizer, BUILTIN)
 
 
-def _build(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedModel:
-    """A model in float32 with random weights: Qwen2, or with experts Qwen3's mixture.
+def _build_builtin(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedModel:
+    """The built-in model before its warm start, in evaluation mode."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_INITIAL_SEED)
+        model = _random_model(config, tokenizer)
+    model.train(mode=False)
+    return model
+
+
+def _random_model(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedModel:
+    """A float32 model with random weights: Qwen2, or Qwen3-MoE if it has experts.
 
     It has 110 thousand weights at the default size, and 310 thousand with eight experts.
     """
@@ -165,7 +177,7 @@ def _build(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedModel:
 
 
 def _load_hub(config: ModelConfig) -> Policy:
-    """A model and its tokenizer; safetensors only, and no code that came with them is run."""
+    """Load a model and its tokenizer from safetensors, without running code from its repository."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -183,7 +195,7 @@ def _load_hub(config: ModelConfig) -> Policy:
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are refused here, in one line
+                ignore_mismatched_sizes=True,  # `_refuse_partial` refuses them in one line
             )
     except failures as error:
         raise _unloadable("the model does not load", config.name, error) from error
@@ -199,7 +211,7 @@ def _load_hub(config: ModelConfig) -> Policy:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' tables and bars off the screen: what matters is said in one line."""
+    """Suppress transformers' tables and progress bars; errors are reported in one line."""
     from logging import CRITICAL
 
     from transformers.utils import logging
@@ -216,7 +228,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _refuse_partial(name: str, info: Mapping[str, Any]) -> None:
-    """Refuse a model some of whose weights would be random numbers."""
+    """Refuse a model with missing weights, which transformers would initialize randomly."""
     missing = sorted(info["missing_keys"])
     if missing:
         raise ModelError(
@@ -228,22 +240,22 @@ def _refuse_partial(name: str, info: Mapping[str, Any]) -> None:
     if mismatched:
         weight, saved, wanted = mismatched[0]
         raise ModelError(
-            f"{len(mismatched)} weights do not have the size that config.json says, such as "
+            f"{len(mismatched)} weights do not have the size in config.json, such as "
             f"{weight}: {tuple(saved)} instead of {tuple(wanted)}",
             where=name,
-            remedy="use the config.json that was saved with the weights",
+            remedy="use the config.json that was saved with these weights",
         )
 
 
 def _refuse_non_model(name: str) -> None:
-    """Tell apart what transformers answers with one and the same paragraph."""
+    """Report separately the mistakes for which transformers has one common message."""
     path = Path(name)
     if path.is_file():
-        raise ModelError("this is a file", where=name, remedy="name the model's directory")
+        raise ModelError("this is a file", where=name, remedy="give the model's directory")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(
-                "the directory holds no model",
+                "the directory contains no model",
                 where=name,
                 remedy="point to a directory with config.json and *.safetensors",
             )
@@ -254,7 +266,7 @@ def _refuse_non_model(name: str) -> None:
                 remedy="convert it with save_pretrained: pickled weights can run code",
             )
     elif name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ModelError("there is no such directory", where=name, remedy="check model.name")
+        raise ModelError("no such directory", where=name, remedy="check model.name")
 
 
 def _unloadable(what: str, name: str, error: Exception) -> ModelError:

@@ -1,4 +1,4 @@
-"""The reference that a KL penalty holds the policy to: the model as it was before training."""
+"""The reference of a KL penalty: the model as it was before training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from grpodoctor.trainer.samples import Samples
 class Reference:
     """Scores responses under the reference.
 
-    A policy with adapters is its own reference once they are off. Any other needs a second model,
-    which is loaded when a KL penalty first asks for it rather than kept beside every run that may
-    never want it: the price is one loading of the model at that step.
+    A policy with adapters is its own reference with the adapters switched off. Any other policy
+    needs a second model. It is loaded when a KL penalty first needs it, so that runs without a
+    penalty do not pay for it.
 
     Args:
-        policy: what is trained.
-        load: gives the policy as it was before training.
-        ranks: who shares the scoring; the reference is whole on each.
+        policy: the trained policy.
+        load: loads the policy as it was before training.
+        ranks: the processes that share the scoring; each holds the whole reference.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Reference:
     ) -> None:
         self._policy, self._load, self._ranks = policy, load, ranks
         self.loaded: Policy | None = None
-        """A model of its own; None for as long as none was needed."""
+        """The second model; None if it has not been loaded."""
 
     def prepare(self) -> None:
-        """Have it ready.
+        """Load the second model if one is needed.
 
         Raises:
             InputError: if the model cannot be loaded a second time.
@@ -44,8 +44,7 @@ class Reference:
             self.loaded = self._load()
 
     def logprobs(self, samples: Samples, temperature: float, micro_batch: int) -> Tensor:
-        """Of the responses' tokens, shape (B, T), as `score` gives them; after `prepare`."""
+        """Log-probabilities of the responses' tokens, shape (B, T); call `prepare` first."""
         model = (self.loaded or self._policy).model
-        own = nullcontext() if self.loaded else adapters_off(model)
-        with own:
+        with nullcontext() if self.loaded else adapters_off(model):
             return score_on_ranks(model, samples, temperature, micro_batch, self._ranks).logprobs_BT

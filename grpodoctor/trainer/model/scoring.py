@@ -1,4 +1,4 @@
-"""What a model thinks of tokens that are there already."""
+"""Scoring: a model's log-probabilities and entropies for given tokens."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Scores(NamedTuple):
-    """What a model thinks of a batch's tokens; zeros outside the mask, no gradient."""
+    """Log-probabilities and entropies of a batch's tokens; zeros outside the mask, no gradient."""
 
     logprobs_BT: Tensor
     entropy_BT: Tensor
     routes: Routes | None = None
-    """How the tokens were routed; None where nobody asked."""
+    """The experts of each token; None if not recorded."""
 
 
 def score(
@@ -46,7 +46,7 @@ def score(
         samples: B responses.
         temperature: divides the logits.
         micro_batch: responses per forward pass; 0 takes all at once.
-        routers: the model's, to have the routes too.
+        routers: the model's routers, to record the routes; None to skip it.
         replay_BLDK: experts to force on the routers; None leaves them free.
     """
     parts = []
@@ -74,21 +74,25 @@ def score_on_ranks(
     routers: Routers | None = None,
     replay_BLDK: Tensor | None = None,
 ) -> Scores:
-    """What `score` says of a batch, each rank having scored some of its rows.
+    """The result of `score` for a batch, with a share of the rows scored on each rank.
 
     Args:
-        model: whole or divided among the ranks.
-        samples: of the whole batch.
+        model: the model, whole or sharded over the ranks.
+        samples: the whole batch.
         temperature: divides the logits.
         micro_batch: responses per forward pass; 0 takes a rank's share at once.
-        ranks: who takes part.
-        routers: the model's, to have the routes too.
+        ranks: the processes that share the work.
+        routers: the model's routers, to record the routes; None to skip it.
         replay_BLDK: experts to force on the routers; None leaves them free.
     """
     count, rows = len(samples), ranks.share(len(samples)).rows
-    replay = None if replay_BLDK is None else replay_BLDK[rows]
     own = score(
-        *(model, samples.rows(rows), temperature, micro_batch), routers=routers, replay_BLDK=replay
+        model,
+        samples.rows(rows),
+        temperature,
+        micro_batch,
+        routers=routers,
+        replay_BLDK=None if replay_BLDK is None else replay_BLDK[rows],
     )
     return Scores(
         ranks.gather_rows(own.logprobs_BT, count),
@@ -98,7 +102,7 @@ def score_on_ranks(
 
 
 def _join_routes(own: Routes, count: int, ranks: Ranks) -> Routes:
-    gates = Gates(*(ranks.gather_rows(each, count) for each in own.gates))
+    gates = Gates(*(ranks.gather_rows(tensor, count) for tensor in own.gates))
     return Routes(ranks.gather_rows(own.experts_BLDK, count), gates)
 
 
@@ -106,12 +110,12 @@ def _join_routes(own: Routes, count: int, ranks: Ranks) -> Routes:
 def top_logprobs(
     samples: Samples, logits_NV: Tensor, logprobs_BT: Tensor, temperature: float
 ) -> TopTokens | None:
-    """Log-probabilities of the sampler's likeliest tokens; None where it was not asked for them.
+    """Log-probabilities of the sampler's most likely tokens; None if it did not record them.
 
     Args:
         samples: B responses.
-        logits_NV: at their B x T positions.
-        logprobs_BT: of the sampled tokens, from the same logits.
+        logits_NV: logits at the N = B x T positions.
+        logprobs_BT: log-probabilities of the sampled tokens, from the same logits.
         temperature: divides the logits.
     """
     if samples.top is None:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ALPHABET = "".join(chr(code) for code in range(32, 127))
-"""Printable ASCII: what the built-in model reads and writes."""
+"""The characters of the built-in model: printable ASCII."""
 
 
 class Tokenizer(Protocol):
-    """How a policy reads prompts and writes responses."""
+    """Converts prompts to token ids and responses to text."""
 
     @property
     def pad_id(self) -> int:
-        """Fills positions that no mask counts."""
+        """The id that fills positions outside the mask."""
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -33,14 +33,14 @@ class Tokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest id that `encode` gives."""
+        """One more than the largest id that `encode` returns."""
 
     @property
     def template_hash(self) -> str:
-        """Changes with whatever turns a prompt into ids: the template, the alphabet."""
+        """A hash of what turns a prompt into ids: the chat template or the alphabet."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, in the model's chat template where it has one.
+        """The ids of a prompt, in the model's chat template if it has one.
 
         Raises:
             DataError: if the text has no ids.
@@ -51,7 +51,7 @@ class Tokenizer(Protocol):
 
 
 class CharTokenizer:
-    """One token per character of `ALPHABET`, one to pad with and one to end with."""
+    """One token per character of `ALPHABET`, a padding token and an end token."""
 
     pad_id = 0
     _END_ID = 1
@@ -63,7 +63,7 @@ class CharTokenizer:
         """The ids of `text`, one per character.
 
         Raises:
-            DataError: if a character is not in the alphabet, or there is none at all.
+            DataError: if the text is empty or a character is not in the alphabet.
         """
         if not text:
             raise DataError("a prompt is empty", remedy="give every prompt at least one character")
@@ -77,19 +77,19 @@ class CharTokenizer:
         return [ord(letter) - 30 for letter in text]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The characters of `ids`; padding and end tokens have none."""
-        return "".join(chr(each + 30) for each in ids if each > self._END_ID)
+        """The characters of `ids`, without padding and end tokens."""
+        return "".join(chr(token + 30) for token in ids if token > self._END_ID)
 
 
 class HubTokenizer:
-    """The tokenizer that came with a model.
+    """The tokenizer of a Hugging Face model.
 
     Args:
         tokenizer: a transformers tokenizer.
-        model: the model whose configurations may declare further end tokens.
+        model: the model; its configurations may declare further end tokens.
 
     Raises:
-        ModelError: if tokenizer and model do not fit each other, or nothing ends a response.
+        ModelError: if the tokenizer does not fit the model, or no end token is declared.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
@@ -105,23 +105,23 @@ class HubTokenizer:
     def _check(self, model: PreTrainedModel) -> None:
         rows = next(model.get_input_embeddings().parameters()).shape[0]
         where = str(model.config.name_or_path)
-        # Models pad their embeddings a little; a tokenizer half as large is another one, or the
-        # empty one that transformers makes up where the files are missing.
+        # Models pad their embeddings a little. A tokenizer of less than half the size belongs to
+        # another model, or is the empty one that transformers creates if the files are missing.
         if not rows / 2 <= self.vocab_size <= rows:
             raise ModelError(
                 f"the tokenizer has {self.vocab_size} ids and the model {rows} embeddings",
                 where=where,
-                remedy="use the tokenizer that the model was trained with",
+                remedy="use the tokenizer of this model",
             )
         if not self.end_ids or max(self.end_ids) >= rows:
             raise ModelError(
-                "no end token that the model can write is declared",
+                "no end token is declared that the model can generate",
                 where=where,
                 remedy="set eos_token_id in its config.json or generation_config.json",
             )
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, in the chat template where the tokenizer has one.
+        """The ids of a prompt, in the chat template if the tokenizer has one.
 
         Raises:
             DataError: if the prompt has no tokens.
@@ -153,9 +153,9 @@ def _declared_end_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel
         model.config.eos_token_id,
         getattr(model.generation_config, "eos_token_id", None),
     ]
-    return frozenset(each for entry in declared for each in _as_ids(entry))
+    return frozenset(token for entry in declared for token in _as_ids(entry))
 
 
 def _as_ids(entry: object) -> Iterable[int]:
     entries = entry if isinstance(entry, list | tuple) else [entry]
-    return [each for each in entries if isinstance(each, int)]
+    return [token for token in entries if isinstance(token, int)]

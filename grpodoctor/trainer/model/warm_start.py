@@ -1,6 +1,6 @@
-"""Supervised warm start of the built-in model, once per setting, kept in the user's cache.
+"""Supervised warm start of the built-in model, cached in the user's cache folder.
 
-Every run with the same setting begins with the very same weights, whatever its seed: differences
+All runs with the same settings start from the same weights, whatever their seed. Differences
 between runs are then differences between their reinforcement learning.
 """
 
@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from grpodoctor.support.atomic_files import write_bytes
+from grpodoctor.support.progress import progress_bar
 from grpodoctor.trainer.data.tasks.base import Task
 from grpodoctor.trainer.model.forward import pack_left, pack_right, response_logits
 from grpodoctor.trainer.model.tokenizer import CharTokenizer
@@ -40,35 +42,55 @@ _log = logging.getLogger(__name__)
 
 
 def warm_start(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: int) -> None:
-    """Train `model` in place on the task's warm-start texts, or take the weights from the cache.
+    """Train `model` in place on the task's warm-start texts, or load the weights from the cache.
 
-    The global random state is left as it was.
+    The global random state is left unchanged.
 
     Args:
-        model: a freshly initialised built-in model.
-        tokenizer: its tokenizer.
-        task: gives problems and texts.
+        model: a newly initialized built-in model.
+        tokenizer: the model's tokenizer.
+        task: provides problems and texts.
         steps: optimizer steps.
     """
-    path = cache_folder() / f"warm-start-{_key(model, task, steps)}.bin"
-    weights = _read(path)
+    name = _file_name(model, task, steps)
+    weights = _cached_weights(name)
     if weights is None:
-        stream = task.state()
+        task_state = task.state()
         _train(model, tokenizer, task, steps)
-        task.restore(stream)  # the run's problems must not depend on whether there was a cache
-        _write(path, model.state_dict())
+        task.restore(task_state)  # the run's problems must not depend on the state of the cache
+        _write(name, model.state_dict())
     else:
         model.load_state_dict(weights)
 
 
+def is_cached(model: PreTrainedModel, task: Task, steps: int) -> bool:
+    """Whether `warm_start` would load the weights from a cache instead of training.
+
+    Args:
+        model: a newly initialized built-in model.
+        task: the task of the warm start.
+        steps: optimizer steps.
+    """
+    return _cached_weights(_file_name(model, task, steps)) is not None
+
+
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/grpodoctor`, by default `~/.cache/grpodoctor`."""
+    """`$XDG_CACHE_HOME/grpodoctor`, by default `~/.cache/grpodoctor`.
+
+    Raises:
+        RuntimeError: if the user has no home directory.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "grpodoctor"
 
 
-def _key(model: PreTrainedModel, task: Task, steps: int) -> str:
-    """A hash of all that decides the weights: settings, the code here, the libraries' versions."""
+def temporary_cache_folder() -> Path:
+    """The user's cache below the system's temporary folder, for an unusable `cache_folder`."""
+    return Path(tempfile.gettempdir()) / f"grpodoctor-cache-{os.getuid()}"
+
+
+def _file_name(model: PreTrainedModel, task: Task, steps: int) -> str:
+    """The name contains a hash of what determines the weights: settings, code, libraries."""
     import transformers
 
     facts = [
@@ -80,11 +102,24 @@ def _key(model: PreTrainedModel, task: Task, steps: int) -> str:
         torch.__version__,
         transformers.__version__,
     ]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+    content = json.dumps(facts, sort_keys=True, default=str).encode()
+    return f"warm-start-{hashlib.sha256(content).hexdigest()[:24]}.bin"
+
+
+def _cached_weights(name: str) -> dict[str, Tensor] | None:
+    """The weights from the user's cache, or else from the temporary one; None if in neither."""
+    try:
+        weights = _read(cache_folder() / name)
+    except RuntimeError:
+        weights = None
+    folder = temporary_cache_folder()
+    if weights is None and _is_private(folder):
+        weights = _read(folder / name)
+    return weights
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:
-    """The cached weights; None if there are none, or the file is damaged."""
+    """The cached weights; None if the file does not exist or is damaged."""
     from safetensors.torch import load
 
     try:
@@ -95,31 +130,52 @@ def _read(path: Path) -> dict[str, Tensor] | None:
     return load(body) if hashlib.sha256(body).digest() == digest else None
 
 
-def _write(path: Path, weights: dict[str, Tensor]) -> None:
-    """Write aside and rename; without a cache every run trains anew, which is no reason to stop."""
+def _write(name: str, weights: dict[str, Tensor]) -> None:
+    """Write to the user's cache, or else to the temporary one; a failure does not stop the run."""
     from safetensors.torch import save
 
-    body = save({name: tensor.clone() for name, tensor in weights.items()})
+    body = save({key: tensor.clone() for key, tensor in weights.items()})
+    content = hashlib.sha256(body).digest() + body
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as aside:
-            aside.write(hashlib.sha256(body).digest() + body)
-        Path(aside.name).replace(path)
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / name, content)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        _write_temporary(name, content, reason)
+
+
+def _write_temporary(name: str, content: bytes, reason: str) -> None:
+    folder = temporary_cache_folder()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(folder):
+            raise PermissionError(0, "it belongs to another user")
+        write_bytes(folder / name, content)
     except OSError as error:
-        _log.warning("the warm start is not cached (%s): %s", path.parent, error.strerror)
+        _log.warning("the warm start is not cached: %s; %s: %s", reason, folder, error.strerror)
+    else:
+        _log.warning("the user's cache is not writable (%s); using %s", reason, folder)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can write to the folder; others can create it in a shared place."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _train(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: int) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
     rng = random.Random(_SEED)  # noqa: S311  # training texts, no secret
-    matrices, others = _divide(model)
+    matrices, others = _split_parameters(model)
     muon = torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="original")
     adam = torch.optim.AdamW(others, betas=_ADAM_BETAS, weight_decay=0.0)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        for step in progress.track(range(steps), description="warm start of the built-in model"):
+    with progress_bar("warm start of the built-in model", total=steps) as progress:
+        for step in range(steps):
+            progress.update(step)
             model.zero_grad(set_to_none=True)
             torch.autograd.backward(_loss(model, tokenizer, task, rng))
             rate = _rate(step, steps)
@@ -129,20 +185,23 @@ def _train(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: 
     model.zero_grad(set_to_none=True)
 
 
-def _divide(model: PreTrainedModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def _split_parameters(model: PreTrainedModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """The matrices of hidden layers, and the rest: embeddings, norms, biases and stacked experts.
 
-    Muon would take the experts' matrices one by one: a quarter more time for the same accuracy.
+    Muon would process the experts' matrices one by one, which takes a quarter more time for the
+    same accuracy.
     """
     embedding = next(model.get_input_embeddings().parameters())
-    parameters = list(model.parameters())
-    hidden = [each.ndim == 2 and each is not embedding for each in parameters]
-    matrices = [each for each, inside in zip(parameters, hidden, strict=True) if inside]
-    return matrices, [each for each, inside in zip(parameters, hidden, strict=True) if not inside]
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for weight in model.parameters():
+        is_hidden_matrix = weight.ndim == 2 and weight is not embedding
+        (matrices if is_hidden_matrix else others).append(weight)
+    return matrices, others
 
 
 def _rate(step: int, steps: int) -> float:
-    """Linear warm-up, then a cosine down to nothing."""
+    """Learning rate factor: linear warm-up, then a cosine decay to zero."""
     warmup = max(1, round(steps * _WARMUP_SHARE))
     if step < warmup:
         return (step + 1) / warmup
@@ -152,12 +211,14 @@ def _rate(step: int, steps: int) -> float:
 def _loss(
     model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, rng: random.Random
 ) -> Tensor:
-    """Mean cross-entropy per response token over a fresh batch of texts."""
+    """Mean cross-entropy per response token over a new batch of texts."""
     problems = task.problems(rng, _BATCH)
     end = min(tokenizer.end_ids)
-    responses = [[*tokenizer.encode(task.warm_start_text(each, rng)), end] for each in problems]
+    responses = [
+        [*tokenizer.encode(task.warm_start_text(problem, rng)), end] for problem in problems
+    ]
     prompts, prompt_attention = pack_left(
-        [tokenizer.encode(each.prompt) for each in problems], tokenizer.pad_id
+        [tokenizer.encode(problem.prompt) for problem in problems], tokenizer.pad_id
     )
     response_BT, mask_BT = pack_right(responses, tokenizer.pad_id)
     logits_BTV = response_logits(

@@ -97,11 +97,11 @@ class RoutingRecord:
         self._logits: list[Tensor | None] = [None] * depth
         self._experts: list[Tensor | None] = [None] * depth
 
-    def note_logits(self, layer: int, logits_NE: Tensor) -> None:
+    def store_logits(self, layer: int, logits_NE: Tensor) -> None:
         """Store a router's logits, replacing those of an earlier pass."""
         self._logits[layer] = logits_NE.detach()
 
-    def note_experts(self, layer: int, ids_NK: Tensor) -> None:
+    def store_experts(self, layer: int, ids_NK: Tensor) -> None:
         """Store the experts that a layer activated."""
         self._experts[layer] = ids_NK.detach()
 
@@ -181,7 +181,7 @@ class _RouterHook:
         self, router: nn.Module, _arguments: tuple[Tensor, ...], output: _Output
     ) -> _Output | None:
         logits_NE, weights_NK, chosen_NK = output
-        self.record.note_logits(self.layer, logits_NE)
+        self.record.store_logits(self.layer, logits_NE)
         if self.record.replay_DNK is None:
             return None
         given_NK = self.record.replay_DNK[self.layer]
@@ -200,7 +200,7 @@ class _ExpertHook:
 
     def __call__(self, _experts: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         _, ids_NK, _ = arguments
-        self.record.note_experts(self.layer, ids_NK)
+        self.record.store_experts(self.layer, ids_NK)
 
 
 def gate_weights(logits_NE: Tensor, ids_NK: Tensor, normalized: bool) -> Tensor:

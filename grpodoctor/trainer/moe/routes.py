@@ -135,13 +135,13 @@ class ExpertBuffer:
         device = origin_B.device
         self._experts_BLDK = torch.full(shape, ABSENT, dtype=torch.int16, device=device)
 
-    def note_prompt(self) -> None:
+    def store_prompt(self) -> None:
         """Store the experts of the pass over the distinct prompts."""
         experts = self._record.experts(len(self._attention))
         experts[~self._attention] = ABSENT
         self._experts_BLDK[:, : self._width] = experts[self._origin_B]
 
-    def note_token(self, rows_R: Tensor, running_R: Tensor, index: int) -> None:
+    def store_token(self, rows_R: Tensor, running_R: Tensor, index: int) -> None:
         """Store the experts of the pass that read response token `index` of the running rows."""
         experts_RDK = self._record.experts(len(rows_R))[:, 0]
         self._experts_BLDK[rows_R[running_R], self._width + index] = experts_RDK[running_R]

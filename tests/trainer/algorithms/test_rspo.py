@@ -68,7 +68,7 @@ def test_the_shift_is_the_published_one() -> None:
     logits_NDE = torch.cat([new_BTDK, rest_BTD1], dim=-1).log().flatten(0, 1)
     tape = RoutingRecord(2, None)
     for layer in range(2):
-        tape.note_logits(layer, logits_NDE[:, layer])
+        tape.store_logits(layer, logits_NDE[:, layer])
     shift_BT = router_shift(Gates(experts_BTDK, old_BTDK.log().float()), tape)
     wanted_BT = tensor(VECTOR["gamma_raw"]).float()
     torch.testing.assert_close(shift_BT[MASK_BT], wanted_BT[MASK_BT], rtol=1e-6, atol=1e-7)

@@ -113,13 +113,13 @@ OTHER = {**SERVED, "logprobs_mode": "raw_logits"}
 FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
     "not vLLM": (
         {"health": (404, b"")},
-        "no vLLM server answers within 1 s: /health gives HTTP 404",
+        "no vLLM server responds within 1 s: /health returns HTTP 404",
     ),
     "silent": ({"models": (None, b"")}, "it was silent for 2 s after /v1/models"),
     "silent later": ({"completions": (None, b"")}, "it was silent for 2 s after /v1/completions"),
     "no development mode": (
         {"grpodoctor_describe": (404, {"detail": "Not Found"})},
-        "without VLLM_SERVER_DEV_MODE=1.*start it so: VLLM_SERVER_DEV_MODE=1 python",
+        "without VLLM_SERVER_DEV_MODE=1.*start it with: VLLM_SERVER_DEV_MODE=1 python",
     ),
     "no extension": (
         {
@@ -128,17 +128,17 @@ FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
                 {"error": "'Worker' object has no attribute 'grpodoctor_x'"},
             )
         },
-        f"without the extension of its workers.*--worker-extension-cls {EXTENSION}",
+        f"without the worker extension.*--worker-extension-cls {EXTENSION}",
     ),
     "no models": ({"models": (200, {"data": []})}, "it serves no model"),
     "several models": (
         {"models": (200, {"data": [{"id": "a"}, {"id": "b"}, {"id": "c", "parent": "a"}]})},
-        "it serves a, b, of which engine.served_model is none",
+        "it serves a, b, and engine.served_model is not set",
     ),
-    "not JSON": ({"models": (200, b"<html>")}, "its answer is not vLLM's"),
+    "not JSON": ({"models": (200, b"<html>")}, "its response is not vLLM's"),
     "hostile": (
         {"completions": (500, b"\x1b[31m[red]\nTraceback")},
-        r"/v1/completions gives HTTP 500: \?\[31m\[red\]\?Traceback",
+        r"/v1/completions returns HTTP 500: \?\[31m\[red\]\?Traceback",
     ),
     "other log-probabilities": (
         {"grpodoctor_describe": (200, {"results": [OTHER]})},
@@ -150,23 +150,23 @@ FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
     ),
     "half the weights": (
         {"grpodoctor_load": (200, {"results": [{**LOADED, "tensors": 13}]})},
-        "of 26 weights handed over, 13 arrived",
+        "the sync sent 26 weights, and 13 arrived",
     ),
     "no workers": (
         {"grpodoctor_load": (200, {"results": []})},
-        "no worker of it answers grpodoctor_load",
+        "none of its workers responds to grpodoctor_load",
     ),
     "a full cache": (
         {"reset_prefix_cache": (200, {"success": False})},
-        "it does not empty its prefix cache",
+        "it did not empty its prefix cache",
     ),
     "too few responses": (
         {"completions": (200, {"choices": [choice(1)]})},
-        "it answered with 1 responses and not 4",
+        "vLLM returned 1 responses instead of 4",
     ),
     "no token ids": (
         {"completions": (200, {"choices": [{"index": 0, "text": "hello"}]})},
-        "its answer is not vLLM's: choices.0.token_ids",
+        "its response is not vLLM's: choices.0.token_ids",
     ),
     "stopped by itself": (
         {"completions": (200, {"choices": [choice(5, 6, index=i) for i in range(4)]})},
@@ -174,11 +174,11 @@ FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
     ),
     "unknown token": (
         {"completions": (200, {"choices": [choice(500, 1, index=i) for i in range(4)]})},
-        "a token that the learner does not have",
+        "a token outside the learner.s vocabulary",
     ),
     "empty response": (
         {"completions": (200, {"choices": [choice(index=i) for i in range(4)]})},
-        "it answered with 0 tokens",
+        "vLLM returned 0 tokens",
     ),
 }
 
@@ -196,7 +196,7 @@ def test_each_failure_of_a_server_is_one_line(case: str, model: Path, tmp_path: 
 def test_nobody_at_the_address(model: Path, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     began = time.monotonic()
-    with pytest.raises(EngineError, match=r"no vLLM server answers within 1 s.*start one: VLLM_"):
+    with pytest.raises(EngineError, match=r"no vLLM server responds within 1 s.*start one: VLLM_"):
         Trainer(small(model, url, "engine.wait=1"), tmp_path)
     assert time.monotonic() - began < 20
 
@@ -207,7 +207,7 @@ def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> 
         with pytest.raises(EngineError, match=r"raw_logprobs, which at temperature 0.7"):
             engine.set(small(model, url).engine, 0.7)
         assert engine.temperature == 1
-        with pytest.raises(ConfigError, match="keeps the precision"):
+        with pytest.raises(ConfigError, match="precision cannot change"):
             engine.set(small(model, url).engine.model_copy(update={"precision": "bf16"}), 1.0)
         with pytest.raises(EngineError, match=r"raw_logprobs, which at temperature 0.7"):
             stack.enter_context(opened(model, url, "rollout.temperature=0.7"))

@@ -62,6 +62,26 @@ def test_resumed_weights_are_the_uninterrupted_ones(extra: tuple[str, ...], tmp_
     assert "resumed" in [event.kind for event in run.events]
 
 
+def test_a_checkpoint_with_the_old_spelling_of_optimizer_resumes(tmp_path: Path) -> None:
+    critic = ("advantage.kind=gae", "optimizer.learning_rate=0.002")
+    whole = Trainer(small(*critic), tmp_path / "whole")
+    whole.run()
+    part = Trainer(small(*critic), tmp_path / "part")
+    part.run(lambda report: part.stop() if report.step == 3 else None)
+    newest = checkpoints(tmp_path / "part")[-1]
+    for name in ("optimizer", "critic-optimizer"):
+        old = name.replace("optimizer", "optimiser")
+        (newest / f"{name}.safetensors").rename(newest / f"{old}.safetensors")
+    state = newest / "state.json"
+    state.write_bytes(state.read_bytes().replace(b'"optimizer":{', b'"optimiser":{'))
+    config = saved_config(tmp_path / "part")
+    assert config.optimizer == part.config.optimizer
+    assert config.optimizer.learning_rate == 0.002
+    resumed = Trainer(config, tmp_path / "part", resume=True)
+    resumed.run()
+    assert_identical(whole, resumed)
+
+
 def test_prompts_from_a_file_go_on_where_they_stopped(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     rows = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(40)]
@@ -129,11 +149,11 @@ def test_a_damaged_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
     Trainer(small("steps=1"), tmp_path / "run").run()
     newest = checkpoints(tmp_path / "run")[-1]
     (newest / "optimizer.safetensors").write_bytes(b"\x00" * 40)
-    with pytest.raises(RunError, match=r"damaged .*resume from the one before"):
+    with pytest.raises(RunError, match=r"damaged .*resume from the previous one"):
         Trainer(small(), tmp_path / "run", resume=True)
     for state in (b"{", b"[]", b'{"step": 1, "config": [], "engine": {}, "task": {}}'):
         (newest / "state.json").write_bytes(state)
-        with pytest.raises(RunError, match=r"damaged .*resume from the one before"):
+        with pytest.raises(RunError, match=r"damaged .*resume from the previous one"):
             saved_config(tmp_path / "run")
 
 
@@ -149,7 +169,7 @@ def test_a_setting_of_another_version_in_a_checkpoint_is_one_clear_line(tmp_path
 def test_a_new_run_spares_the_run_that_is_there(tmp_path: Path, recorded: str) -> None:
     Trainer(small("steps=1"), tmp_path / "run").run()
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="already contains a run"):
         Trainer(small("steps=1", f"record.enabled={recorded}"), tmp_path / "run")
     after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert after == before
@@ -159,7 +179,7 @@ def test_an_unrecorded_run_spares_a_directory_of_something_else(tmp_path: Path) 
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RunError, match=r"something else: thesis\.tex"):
         Trainer(small("steps=1", "record.enabled=false"), tmp_path)
-    with pytest.raises(RunError, match="cannot look into"):
+    with pytest.raises(RunError, match="cannot be read"):
         Trainer(small("steps=1"), tmp_path / ("x" * 300))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -125,18 +125,23 @@ def test_padding_changes_no_value() -> None:
 def test_the_critic_of_a_policy_with_adapters_is_a_whole_copy() -> None:
     config = small("model.name=x", "model.lora_rank=2")
     policy = build("qwen2")
-    add_adapters(policy, config.model, seed=0)
-    for name, each in policy.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(each, generator=torch.Generator().manual_seed(0))
-    samples, critic = drawn(), ValueModel(policy, config)
-    assert all(each.requires_grad for each in critic.parameters())
-    assert not any("lora" in name for name, _ in critic.named_parameters())
+    samples = drawn()
     inputs = {"input_ids": samples.tokens_BL, "attention_mask": samples.attention_BL.long()}
     with torch.no_grad():
+        bare = policy.double().base_model(**inputs).last_hidden_state
+    add_adapters(policy, config.model, seed=0)
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(0))
+    # In float64 the merge rounds far less than the adapters change, on every machine.
+    critic = ValueModel(policy.double(), config)
+    assert all(weight.requires_grad for weight in critic.parameters())
+    assert not any("lora" in name for name, _ in critic.named_parameters())
+    with torch.no_grad():
         hidden = critic.backbone(**inputs).last_hidden_state
-        wanted = policy.base_model(**inputs).last_hidden_state
-    torch.testing.assert_close(hidden, wanted, rtol=1e-4, atol=1e-5)
+        expected = policy.base_model(**inputs).last_hidden_state
+    torch.testing.assert_close(hidden, expected, rtol=1e-10, atol=1e-10)
+    assert (hidden - bare).abs().mean() > 1e-3
 
 
 def test_a_coarse_policy_has_a_critic_whose_head_is_not() -> None:
@@ -291,10 +296,10 @@ def test_a_checkpoint_and_a_run_must_agree_on_the_critic(tmp_path: Path) -> None
     Trainer(small("steps=1"), tmp_path / "with").run()
     names = {path.name for path in checkpoints(tmp_path / "with")[-1].iterdir()}
     assert {"critic.safetensors", "critic-optimizer.safetensors"} <= names
-    with pytest.raises(RunError, match="one of them has a critic"):
+    with pytest.raises(RunError, match="only one of the two has a critic"):
         Trainer(small(preset=None), tmp_path / "with", resume=True)
     Trainer(small("steps=1", preset=None), tmp_path / "without").run()
-    with pytest.raises(RunError, match="one of them has a critic"):
+    with pytest.raises(RunError, match="only one of the two has a critic"):
         Trainer(small(), tmp_path / "without", resume=True)
 
 

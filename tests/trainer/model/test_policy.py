@@ -1,5 +1,6 @@
 import json
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.policy import Policy, load_policy
-from grpodoctor.trainer.model.warm_start import cache_folder
+from grpodoctor.trainer.model.warm_start import cache_folder, temporary_cache_folder
 
 WORDS = ["<pad>", "<eos>", "<stop>", "<unk>", *"0123456789+-*=#."]
 TEMPLATE = (
@@ -171,12 +172,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown type": (change_config(model_type="martian"), "does not load"),
     "nonsense size": (change_config(hidden_size="wide"), "does not load"),
     "negative size": (change_config(intermediate_size=-4), "does not load"),
-    "another size": (change_config(hidden_size=64), "do not have the size that config.json says"),
+    "another size": (change_config(hidden_size=64), "do not have the size in config.json"),
     "missing layer": (
         change_config(num_hidden_layers=3, layer_types=["full_attention"] * 3),
         "lacks .* of its weights",
     ),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "holds no model"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "contains no model"),
     "no tokenizer": (remove_tokenizer, "the tokenizer has 1 ids"),
     "damaged tokenizer": (overwrite("tokenizer.json", b"{}"), "tokenizer does not load"),
 }
@@ -212,7 +213,7 @@ def test_a_file_and_an_empty_directory_are_no_models(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="this is a file"):
         load(tmp_path / "weights.safetensors")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="holds no model"):
+    with pytest.raises(ModelError, match="contains no model"):
         load(tmp_path / "empty")
 
 
@@ -297,13 +298,48 @@ def test_a_damaged_cache_is_rebuilt(fresh_cache: Path, keep: int) -> None:
     assert cached.read_bytes() == whole
 
 
-def test_without_a_cache_the_warm_start_still_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def unusable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No folder can be made below `$XDG_CACHE_HOME`; returns the temporary folder."""
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_an_unusable_cache_is_replaced_by_a_temporary_one(
+    unusable_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = builtin(3)
+    (notice,) = caplog.messages
+    assert str(temporary_cache_folder()) in notice
+    assert temporary_cache_folder().parent == unusable_cache
+    monkeypatch.setattr("torch.optim.AdamW.step", lambda *_: pytest.fail("it trains again"))
+    assert same(first, builtin(3))
+    assert len(caplog.messages) == 1
+
+
+def test_a_temporary_cache_that_others_can_write_is_not_used(
+    unusable_cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    temporary_cache_folder().mkdir()
+    temporary_cache_folder().chmod(0o777)
     assert builtin(3)
     assert "not cached" in caplog.text
+    assert list(temporary_cache_folder().iterdir()) == []
+
+
+def test_without_a_home_the_temporary_cache_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert builtin(3)
+    assert len(list(temporary_cache_folder().iterdir())) == 1
 
 
 def test_the_cache_folder_follows_the_standard(monkeypatch: pytest.MonkeyPatch) -> None:
