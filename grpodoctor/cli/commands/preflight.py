@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from grpodoctor.cli import preflight_options as given
-from grpodoctor.cli.ending import ended_by_signals
 from grpodoctor.cli.options import (
     ExitZero,
     FailOn,
@@ -22,6 +21,7 @@ from grpodoctor.cli.options import (
     split_codes,
 )
 from grpodoctor.cli.output import report_format, write_report
+from grpodoctor.cli.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from grpodoctor.probe.engines.engine_run import EngineProgress

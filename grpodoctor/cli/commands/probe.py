@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.ending import ended_by_signals
 from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, ReportFormat, fails
 from grpodoctor.cli.output import report_format, write_report
+from grpodoctor.cli.signals import ended_by_signals
 from grpodoctor.errors import ConfigError, EngineError, RunError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Commands that have started programs end them, however they are ended themselves."""
+"""End the programs that a command started when a signal ends the command."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import FrameType
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, with all that it has started."""
+    """Let SIGTERM and SIGHUP end a command and its programs in the way of Ctrl-C."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    # What is ignored was ignored on purpose, as nohup does.
+    # An ignored signal was ignored on purpose, for example by nohup.
     before = {number: one for number, one in handlers.items() if one is not signal.SIG_IGN}
 
     def end(_number: int, _frame: FrameType | None) -> None:
