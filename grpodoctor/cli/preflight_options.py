@@ -1,4 +1,4 @@
-"""The options of `grpodoctor preflight`, and what becomes of them."""
+"""The options of `grpodoctor preflight`, and their validation."""
 
 from __future__ import annotations
 
@@ -14,159 +14,163 @@ if TYPE_CHECKING:
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 
-Model = Annotated[Path, typer.Option(help="The model's directory, with its tokenizer.")]
+Model = Annotated[Path, typer.Option(help="Model directory, with its tokenizer.")]
 Prompts = Annotated[
     Path | None,
-    typer.Option(help="Training data (.jsonl, .json, .parquet): prompts, and answers beside."),
+    typer.Option(help="Training prompts and answers (.jsonl, .json or .parquet)."),
 ]
 HeldOut = Annotated[
     Path | None,
-    typer.Option(help="Prompts to evaluate with, which are not to be among --prompts."),
+    typer.Option(help="Evaluation prompts, which must not occur in --prompts."),
 ]
 Reward = Annotated[
     str | None,
     typer.Option(
-        help="FILE.py:function or module:function, called as grpodoctor, TRL or verl would."
+        help="Reward function, FILE.py:function or module:function, written for grpodoctor, TRL "
+        "or verl."
     ),
 ]
 RewardSeconds = Annotated[
-    float, typer.Option(min=0.1, help="Longest wait for the reward function, a batch.")
+    float, typer.Option(min=0.1, help="Time limit of the reward function for one batch, seconds.")
 ]
-Sampler = Annotated[
-    str | None, typer.Option(help="The engine that answers: ENGINE:MODEL?option=value.")
-]
+Sampler = Annotated[str | None, typer.Option(help="Sampling engine, ENGINE:MODEL?option=value.")]
 Learner = Annotated[
-    str | None, typer.Option(help="The engine that learns, to compare with the sampler.")
+    str | None, typer.Option(help="Training-side engine; same syntax as --sampler.")
 ]
 Reference = Annotated[
-    str | None, typer.Option(help="The reference of the KL penalty; default: the learner itself.")
+    str | None,
+    typer.Option(help="Reference model of the KL penalty; same syntax. [default: --learner]"),
 ]
-Control = Annotated[
-    Path | None, typer.Option(help="What a run with a learning rate of zero has left.")
-]
+Control = Annotated[Path | None, typer.Option(help="Logs of a run with a learning rate of zero.")]
 Template = Annotated[
     list[str] | None,
-    typer.Option(help="NAME=FILE, a prompt template with {prompt} in it; may be repeated."),
+    typer.Option(help="Candidate prompt template with {prompt} in it, NAME=FILE. Repeatable."),
 ]
 GoldFormat = Annotated[
-    str | None, typer.Option(help="How a right answer is written, with {answer} in it.")
+    str | None, typer.Option(help="Format of a right answer, with {answer} in it.")
 ]
-GroupSize = Annotated[int, typer.Option(min=2, help="Responses a prompt in the run.")]
-BatchPrompts = Annotated[int, typer.Option(min=1, help="Prompts of a step of the run.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Longest response of the run, in tokens.")]
+GroupSize = Annotated[int, typer.Option(min=2, help="Responses per prompt in the run.")]
+BatchPrompts = Annotated[int, typer.Option(min=1, help="Prompts per step of the run.")]
+MaxTokens = Annotated[
+    int, typer.Option(min=1, help="Maximum response length of the run, in tokens.")
+]
 Temperature = Annotated[
     list[float] | None,
-    typer.Option(help="To sample at; may be repeated, the first is the run's. [default: 1.0]"),
+    typer.Option(help="Sampling temperature. Repeatable; the first is the run's. [default: 1.0]"),
 ]
-Samples = Annotated[int, typer.Option(min=2, help="Responses a prompt, to tell pass rates from.")]
-Limit = Annotated[int, typer.Option(min=1, help="Prompts that are sampled from.")]
+Samples = Annotated[int, typer.Option(min=2, help="Responses per prompt for the pass rates.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of prompts to sample.")]
 MemoryGib = Annotated[
     float | None, typer.Option(min=0.001, help="Memory of one device of the run, in GiB.")
 ]
 WriteFiltered = Annotated[
     Path | None,
-    typer.Option(help="Write the sampled prompts that 20 to 80 % of the responses solve."),
+    typer.Option(help="File for the sampled prompts with a pass rate of 20% to 80%."),
 ]
-Budget = Annotated[float | None, typer.Option(min=1, help="Seconds that engines may take in all.")]
-Work = Annotated[
-    Path, typer.Option(help="Folder of what engines have answered, and need not answer again.")
+Budget = Annotated[
+    float | None, typer.Option(min=1, help="Time limit for all engines together, seconds.")
 ]
-Seed = Annotated[int, typer.Option(help="Of the choice of prompts and of sampling.")]
-Select = Annotated[list[str] | None, typer.Option(help="Only these checks: codes or prefixes.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Not these checks: codes or prefixes.")]
+Work = Annotated[Path, typer.Option(help="Folder for engine output, which later calls reuse.")]
+Seed = Annotated[int, typer.Option(help="Seed for the choice of prompts and for sampling.")]
+Select = Annotated[
+    list[str] | None, typer.Option(help="Run only these checks: codes, prefixes or names.")
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Skip these checks: codes, prefixes or names.")
+]
 Output = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
 
 
 def check_output(output: Path | None) -> None:
-    """Refuse at once a file that the report could not be written to after minutes of engines.
+    """Refuse, before any engine runs, a file to which the report cannot be written.
 
     Raises:
-        ConfigError: if it is a directory, or in none.
+        ConfigError: if it is a directory, or its directory does not exist.
     """
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise ConfigError(
-            "the report cannot be written: it is a directory, or in none",
+            "the report cannot be written: the path is a directory, or its directory is missing",
             where=f"--output {output}",
-            remedy="name a file in a directory that you can write to",
+            remedy="name a file in a writable directory",
         )
 
 
-def engine_of(text: str | None) -> EngineSpec | None:
+def parse_engine(text: str | None) -> EngineSpec | None:
     """The engine that an option names.
 
     Raises:
-        ConfigError: if it names none.
+        ConfigError: if the syntax is wrong.
     """
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
     return None if text is None else EngineSpec.parse(text)
 
 
-def temperatures_of(given: list[float] | None) -> tuple[float, ...]:
-    """The temperatures, the run's first.
+def parse_temperatures(values: list[float] | None) -> tuple[float, ...]:
+    """The distinct temperatures, the run's first.
 
     Raises:
-        ConfigError: if one is not above zero: greedy responses of a prompt are all the same.
+        ConfigError: if one is not above zero: greedy responses to a prompt are all the same.
     """
-    heats = tuple(dict.fromkeys(given or [1.0]))
-    for heat in heats:
-        if not (math.isfinite(heat) and heat > 0):
+    temperatures = tuple(dict.fromkeys(values or [1.0]))
+    for temperature in temperatures:
+        if not (math.isfinite(temperature) and temperature > 0):
             raise ConfigError(
-                f"responses cannot be drawn at a temperature of {heat:g}",
+                f"responses cannot be sampled at a temperature of {temperature:g}",
                 where="--temperature",
-                remedy="give one above zero",
+                remedy="give a temperature above zero",
             )
-    return heats
+    return temperatures
 
 
-def gold_format_of(text: str | None) -> str | None:
-    """How a right answer is written.
+def parse_gold_format(text: str | None) -> str | None:
+    """The format of a right answer.
 
     Raises:
-        ConfigError: if there is no place for the answer in it.
+        ConfigError: if it has no placeholder for the answer.
     """
     if text is not None and "{answer}" not in text:
         raise ConfigError(
-            f"{text[:60]!r} has no place for the answer",
+            f"{text[:60]!r} has no placeholder for the answer",
             where="--gold-format",
-            remedy="put {answer} where it belongs",
+            remedy="put {answer} where the answer belongs",
         )
     return text
 
 
-def templates_of(given: list[str] | None) -> dict[str, str]:
+def parse_templates(values: list[str] | None) -> dict[str, str]:
     """Candidate templates by name.
 
     Raises:
-        ConfigError: if one cannot be read, has no place for the prompt, or two have one name.
+        ConfigError: if one cannot be read or has no placeholder, or two have the same name.
     """
-    templates = [_template(each) for each in given or ()]
+    templates = [_read_template(value) for value in values or ()]
     names = [name for name, _ in templates]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
+    duplicates = [name for name in names if names.count(name) > 1]
+    if duplicates:
         raise ConfigError(
-            f"two templates are called {twice[0][:60]!r}",
+            f"two templates have the name {duplicates[0][:60]!r}",
             where="--template",
-            remedy="give each a name of its own",
+            remedy="give each template its own name",
         )
     return dict(templates)
 
 
-def _template(text: str) -> tuple[str, str]:
-    name, equals, file = text.partition("=")
+def _read_template(value: str) -> tuple[str, str]:
+    name, equals, file = value.partition("=")
     if not (name and equals and file):
         raise ConfigError(
-            f"{text[:60]!r} names no template", where="--template", remedy="write NAME=FILE"
+            f"{value[:60]!r} is not a template", where="--template", remedy="write NAME=FILE"
         )
     try:
         template = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(f"a template cannot be read: {reason}", where=file) from error
+        raise ConfigError(f"the template cannot be read: {reason}", where=file) from error
     if "{prompt}" not in template:
         raise ConfigError(
-            "the template has no place for the prompt",
+            "the template has no placeholder for the prompt",
             where=file,
-            remedy="put {prompt} where it belongs",
+            remedy="put {prompt} where the prompt belongs",
         )
     return name, template

@@ -1,4 +1,4 @@
-"""What a check of the preflight is, and what it may say."""
+"""The interface of a preflight check, and its results."""
 
 from __future__ import annotations
 
@@ -11,69 +11,69 @@ from typing import TYPE_CHECKING, ClassVar
 from grpodoctor.rules.base import Severity
 
 if TYPE_CHECKING:
-    from grpodoctor.preflight.context import Patient
+    from grpodoctor.preflight.context import PreflightContext
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """One thing that will go wrong, or that the user should know before the run."""
+class CheckFinding:
+    """A problem, or a figure that the user should know before the run."""
 
     severity: Severity
     summary: str
-    """One sentence with the numbers in it, for a person."""
+    """One sentence of at most 20 words with the numbers in it."""
     advice: tuple[str, ...] = ()
-    """What to do, best first, a sentence each."""
+    """What to do, most useful first, one sentence each."""
     details: tuple[str, ...] = ()
-    """The prompts, tokens or answers concerned; hostile."""
+    """The prompts, tokens or answers concerned; hostile text."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What was measured, by name."""
+    """Measured values by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """A check that could not be made."""
+class SkippedCheck:
+    """The result of a check that could not run."""
 
-    why: str
-    how: str = ""
-    """What to give so that it can."""
+    reason: str
+    remedy: str = ""
+    """What enables the check."""
 
 
-Outcome = Sequence[Remark] | Skipped
-"""Of a check; no remark at all if all is well."""
+CheckResult = Sequence[CheckFinding] | SkippedCheck
+"""An empty sequence means that the check passed."""
 
 
 class Check(ABC):
-    """Base of all checks: the class holds the identity and the thresholds.
+    """Base of all checks. The class holds the identity and the thresholds.
 
     The docstring of each check is its manual page, with the headings *What it sees*, *Why it
     matters*, *What to do*, *When it is wrong* and *References*.
     """
 
     code: ClassVar[str]
-    """Of the families of the rules, numbered from 101."""
+    """Uses the families of the rules; numbers start at 101."""
     name: ClassVar[str]
     former_names: ClassVar[tuple[str, ...]] = ()
-    """Names from earlier versions, which users may still type."""
+    """Names from earlier versions, which users can still select."""
     summary: ClassVar[str]
     """One line for the list of checks."""
     references: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def examine(self, patient: Patient) -> Outcome:
-        """Look at what there is before the run.
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Examine the inputs of the run.
 
         Raises:
-            GrpodoctorError: if an engine or a reward function cannot be used at all.
+            GrpodoctorError: if an engine or a reward function fails.
         """
 
     @property
     def family(self) -> str:
-        """The three letters of the code."""
+        """The first three letters of the code."""
         return self.code[:3]
 
     @classmethod
     def thresholds(cls) -> dict[str, float]:
-        """The numbers that it judges by."""
+        """The check's thresholds by name."""
         numbers = {name: value for name, value in vars(cls).items() if not name.startswith("_")}
         return {name: value for name, value in numbers.items() if isinstance(value, int | float)}
 

@@ -1,64 +1,41 @@
-"""All checks, found by looking: a module in `grpodoctor/preflight/checks/` is enough."""
+"""All checks, discovered from the modules below `grpodoctor/preflight/checks/`."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
+from collections.abc import Iterator
 from functools import lru_cache
 
 import grpodoctor.preflight.checks
 from grpodoctor.errors import ConfigError
 from grpodoctor.preflight.base import Check
+from grpodoctor.rules import catalogue
+from grpodoctor.support.discovery import classes_below
 
 
 @lru_cache(maxsize=1)
 def all_checks() -> tuple[Check, ...]:
-    """One instance of every check, by code.
+    """One instance of every check, sorted by code.
 
     Raises:
-        ValueError: if two share a code.
+        ValueError: if two checks share a code, a name or a former name.
     """
-    package = grpodoctor.preflight.checks
-    found: dict[str, Check] = {}
-    for entry in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(entry.name)
-        for kind in vars(module).values():
-            own = inspect.isclass(kind) and kind.__module__ == module.__name__
-            if own and issubclass(kind, Check) and not inspect.isabstract(kind):
-                if kind.code in found:
-                    raise ValueError(f"two checks share the code {kind.code}")
-                found[kind.code] = kind()
-    return tuple(found[code] for code in sorted(found))
+    return catalogue.sorted_by_code([check_class() for check_class in _check_classes()])
 
 
-def select(select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> tuple[Check, ...]:
-    """Choose checks by code, prefix of a code (`DAT`), or name.
+def _check_classes() -> Iterator[type[Check]]:
+    # mypy wants a concrete class where a type is expected; `Check` is abstract.
+    return classes_below(grpodoctor.preflight.checks, Check)  # type: ignore[type-abstract]
+
+
+def select_checks(select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> tuple[Check, ...]:
+    """Choose checks by code, prefix of a code (`DAT`), name or former name.
 
     Raises:
         ConfigError: if a selector matches no check, or no check is left.
     """
-    kept = _matching(select) if select else {check.code for check in all_checks()}
-    kept -= _matching(ignore)
-    if not kept:
-        raise ConfigError("no check is left to make", remedy="ignore fewer than are selected")
-    return tuple(check for check in all_checks() if check.code in kept)
-
-
-def _matching(selectors: tuple[str, ...]) -> set[str]:
-    codes: set[str] = set()
-    for selector in selectors:
-        wanted = selector.strip()
-        found = {
-            check.code
-            for check in all_checks()
-            if (wanted and check.code.startswith(wanted.upper())) or check.name == wanted.lower()
-        }
-        if not found:
-            known = ", ".join(sorted({check.code[:3] for check in all_checks()}))
-            raise ConfigError(
-                f"no check of the preflight matches {selector[:60]!r}",
-                remedy=f"use a code, a name or a family: {known}",
-            )
-        codes |= found
-    return codes
+    checks = catalogue.select(all_checks(), select, ignore, kind="preflight check")
+    if not checks:
+        raise ConfigError(
+            "--select and --ignore leave no check", remedy="ignore fewer checks than you select"
+        )
+    return checks

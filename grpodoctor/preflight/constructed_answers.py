@@ -1,4 +1,4 @@
-"""Completions of which it is known what they are worth: right, wrong, empty, form alone."""
+"""Completions whose correct reward is known: right, wrong, empty, format only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grpodoctor.preflight.context import Plan
+from grpodoctor.preflight.context import RunSettings
 
 FORMATS: Mapping[str, str] = {
     "plain": "{answer}",
@@ -19,7 +19,7 @@ FORMATS: Mapping[str, str] = {
     "answer line": "Answer: {answer}",
     "code": "```python\n{answer}\n```",
 }
-"""Ways in which right answers are written, by the trainers' own examples."""
+"""Answer formats from the trainers' own examples."""
 
 _NUMBER = re.compile(r"-?\d+")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -29,62 +29,63 @@ _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A completion of one kind."""
+class BadCompletion:
+    """A completion that deserves no reward."""
 
     kind: str
     text: str
 
 
-def formats_of(plan: Plan) -> dict[str, str]:
-    """The user's own way of writing an answer, or all of ours."""
-    return {"yours": plan.gold_format} if plan.gold_format else dict(FORMATS)
+def answer_formats(settings: RunSettings) -> dict[str, str]:
+    """The user's answer format, or all known formats."""
+    return {"yours": settings.gold_format} if settings.gold_format else dict(FORMATS)
 
 
-def written(form: str, answer: str) -> str:
-    """An answer in a form."""
-    return form.replace("{answer}", answer)
+def format_answer(answer_format: str, answer: str) -> str:
+    """An answer in a format."""
+    return answer_format.replace("{answer}", answer)
 
 
-def is_in_form(form: str, text: str) -> bool:
-    r"""Whether a response has an answer in a form, right or wrong.
+def matches_format(answer_format: str, text: str) -> bool:
+    r"""Whether a response contains an answer in a format, right or wrong.
 
-    Only what stands next to the answer counts (`\boxed{…}`, `<answer>…</answer>`); where nothing
-    does, the words before it on its line; where there are none, any text at all.
+    Only the text directly around the answer counts (`\boxed{…}`, `<answer>…</answer>`). If there is
+    none, the words before it on its line count; if there are none either, any text matches.
     """
-    before, _, after = form.partition("{answer}")
+    before, _, after = answer_format.partition("{answer}")
     line = before.rpartition("\n")[2]
     left, right = line.rpartition(" ")[2] or line, re.split(r"\s", after)[0].rstrip(".")
     return re.search(f"{re.escape(left)}.*?\\S.*?{re.escape(right)}", text, re.DOTALL) is not None
 
 
 def final_answer(solution: str) -> str:
-    """The answer at a solution's end: behind ####, in the last box or in tags; else all of it.
+    """The final answer of a solution: after ####, in answer tags, in the last box; else all of it.
 
-    Without the dollars around it, if it is one formula.
+    Dollar signs around a formula are removed.
     """
     marked = solution.rpartition("####")[2].strip() if "####" in solution else ""
     tagged = _TAGGED.findall(solution)
-    found = marked or (tagged[-1].strip() if tagged else "") or _boxed(solution) or solution.strip()
-    formula = _FORMULA.fullmatch(found)
-    return formula[1] if formula else found
+    answer = marked or (tagged[-1].strip() if tagged else "")
+    answer = answer or _last_boxed(solution) or solution.strip()
+    formula = _FORMULA.fullmatch(answer)
+    return formula[1] if formula else answer
 
 
-def _boxed(solution: str) -> str:
-    """What stands in the last box, whose braces may hold braces."""
-    inside, found, _ = solution.rpartition("\\boxed{")[::-1]
+def _last_boxed(solution: str) -> str:
+    """Content of the last box; it may contain braces."""
+    content, box, _ = solution.rpartition("\\boxed{")[::-1]
     depth = 1
-    for place, letter in enumerate(inside if found else ""):
+    for index, letter in enumerate(content if box else ""):
         depth += {"{": 1, "}": -1}.get(letter, 0)
         if not depth:
-            return inside[:place].strip()
+            return content[:index].strip()
     return ""
 
 
 def wrong_answer(answer: str, answers: Sequence[str]) -> str:
-    """An answer that looks like this one and is not: another row's, or another number."""
+    """A wrong answer of the same kind: that of another row, or another number."""
     for other in answers:
-        if other and other.casefold() != answer.casefold() and _alike(other, answer):
+        if other and other.casefold() != answer.casefold() and _same_kind(other, answer):
             return other
     numbers = list(_NUMBER.finditer(answer))
     if numbers:
@@ -93,38 +94,44 @@ def wrong_answer(answer: str, answers: Sequence[str]) -> str:
     return "B" if answer == "A" else f"not {answer}"
 
 
-def _alike(one: str, other: str) -> bool:
-    return bool(_NUMBER.fullmatch(one)) == bool(_NUMBER.fullmatch(other))
+def _same_kind(left: str, right: str) -> bool:
+    return bool(_NUMBER.fullmatch(left)) == bool(_NUMBER.fullmatch(right))
 
 
-def hedged(answer: str, answers: Sequence[str], form: str, most: int = 8) -> str:
-    """Several answers at once, the right one in the middle.
+def several_answers(answer: str, answers: Sequence[str], answer_format: str, most: int = 8) -> str:
+    """Several answers in one response, with the right one in the middle.
 
-    Neither who takes the first nor who takes the last is cheated by it.
+    A parser that takes the first or the last answer gets a wrong one.
     """
     others = list(dict.fromkeys(each for each in answers if each and each != answer))[: most - 1]
     others = others if len(others) > 1 else [wrong_answer(answer, answers)] * 2
     half = len(others) // 2
-    return " ".join(written(form, each) for each in [*others[:half], answer, *others[half:]])
+    listed = [*others[:half], answer, *others[half:]]
+    return " ".join(format_answer(answer_format, each) for each in listed)
 
 
-def bad_cases(prompt: str, answer: str, answers: Sequence[str], form: str) -> list[Case]:
-    """What must not be worth as much as the right answer.
+def bad_completions(
+    prompt: str, answer: str, answers: Sequence[str], answer_format: str
+) -> list[BadCompletion]:
+    """Completions that must not earn as much as the right answer.
 
     Args:
-        prompt: the row's.
-        answer: the right one.
-        answers: of all rows.
-        form: how an answer is written.
+        prompt: the row's prompt.
+        answer: the right answer.
+        answers: the answers of all rows.
+        answer_format: how an answer is written.
     """
     wrong = wrong_answer(answer, answers)
-    is_thought = _THOUGHT in form
-    long = form.replace(_THOUGHT, _LONG_THOUGHT) if is_thought else _LONG_THOUGHT + form
+    if _THOUGHT in answer_format:
+        long_format = answer_format.replace(_THOUGHT, _LONG_THOUGHT)
+    else:
+        long_format = _LONG_THOUGHT + answer_format
+    several = several_answers(answer, answers, answer_format)
     return [
-        Case("wrong", written(form, wrong)),
-        Case("wrong at great length", written(long, wrong)),
-        Case("empty", ""),
-        Case("form without an answer", written(form, "")),
-        Case("the prompt again", prompt),
-        Case("all answers at once", hedged(answer, answers, form)),
+        BadCompletion("wrong answer", format_answer(answer_format, wrong)),
+        BadCompletion("long wrong answer", format_answer(long_format, wrong)),
+        BadCompletion("empty response", ""),
+        BadCompletion("format without an answer", format_answer(answer_format, "")),
+        BadCompletion("copy of the prompt", prompt),
+        BadCompletion("several answers at once", several),
     ]

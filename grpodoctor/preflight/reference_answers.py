@@ -1,4 +1,4 @@
-"""What the reward function pays for the data's own answers; asked once for all checks."""
+"""Rewards of the data's own answers, computed once for all checks."""
 
 from __future__ import annotations
 
@@ -9,126 +9,140 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.base import Skipped
-from grpodoctor.preflight.constructed_answers import final_answer, formats_of, written, wrong_answer
-from grpodoctor.preflight.context import Judge, Plan, Row
+from grpodoctor.preflight.base import SkippedCheck
+from grpodoctor.preflight.constructed_answers import (
+    answer_formats,
+    final_answer,
+    format_answer,
+    wrong_answer,
+)
+from grpodoctor.preflight.context import RunSettings
+from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
-NEEDS_REWARD = Skipped("no reward function was given", "give --reward FILE.py:function")
-NEEDS_ANSWERS = Skipped(
-    "the prompts have no answers", "have a column answer, solution or ground_truth in --prompts"
+REQUIRES_REWARD = SkippedCheck("no reward function was given", "give --reward FILE.py:function")
+REQUIRES_ANSWERS = SkippedCheck(
+    "the prompts have no answers", "add a column answer, solution or ground_truth to --prompts"
 )
-NOTHING_PAID = Skipped(
-    "no right answer is worth more than nothing, see REW101", "say the form with --gold-format"
+NO_ANSWER_REWARDED = SkippedCheck(
+    "no right answer earns a reward, see REW101", "give the answer format with --gold-format"
 )
-_MOST_ROWS = 64
-"""That are judged: enough to find a parser that misses a tenth of the answers."""
+_MAX_ROWS = 64
+"""Rows to score: enough to find a parser that misses a tenth of the answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
-    """Rows with an answer, and the form in which most of their answers are paid."""
+class ReferenceAnswers:
+    """Rows with an answer, in the format in which most right answers earn a reward."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[PromptRow, ...]
     answers: tuple[str, ...]
-    """As they are put into the form."""
-    name: str
-    """Of the form."""
-    form: str
+    """The answers before formatting."""
+    format_name: str
+    answer_format: str
     rewards: tuple[float, ...]
-    """Of the right answers in that form."""
+    """Rewards of the right answers."""
     wrong: tuple[float, ...]
-    """Of wrong answers in that form; minus infinity where the function fails on them."""
-    nothing: tuple[float, ...]
-    """Of an empty completion, likewise."""
+    """Rewards of wrong answers; minus infinity where the function fails on them."""
+    empty: tuple[float, ...]
+    """Rewards of an empty completion; minus infinity where the function fails on it."""
 
     @property
-    def paid(self) -> tuple[bool, ...]:
-        """Which right answers are worth more than nothing."""
-        pairs = zip(self.rewards, self.nothing, strict=True)
+    def rewarded(self) -> tuple[bool, ...]:
+        """Whether each right answer earns more than an empty completion."""
+        pairs = zip(self.rewards, self.empty, strict=True)
         return tuple(right > empty for right, empty in pairs)
 
     @property
     def missed(self) -> tuple[bool, ...]:
-        """Which right answers the function does not know for right.
+        """Whether the function does not recognize each right answer.
 
-        They are worth no more than nothing; or, where it tells most right answers from wrong ones,
-        no more than a wrong one: the form alone is paid then.
+        It earns no more than an empty completion. If the function separates most right answers from
+        wrong ones, it also must earn more than a wrong answer; otherwise only the format is paid.
         """
-        known = [right > wrong for right, wrong in zip(self.rewards, self.wrong, strict=True)]
-        tells = sum(known) > len(known) / 2
+        separated = [right > wrong for right, wrong in zip(self.rewards, self.wrong, strict=True)]
+        separates_most = sum(separated) > len(separated) / 2
         return tuple(
-            not (paid and (knows or not tells))
-            for paid, knows in zip(self.paid, known, strict=True)
+            not (rewarded and (is_separated or not separates_most))
+            for rewarded, is_separated in zip(self.rewarded, separated, strict=True)
         )
 
     @property
     def threshold(self) -> float | None:
-        """Reward from which on a response is taken for right; None if no right answer is paid.
+        """Reward from which a response counts as right; None if no right answer is rewarded.
 
-        Half-way between what right and wrong answers are worth, so that neither a bonus for the
-        form nor one for the length decides.
+        It is half-way between the rewards of right and wrong answers, so that a bonus for format or
+        length does not decide.
         """
-        right = [each for each, miss in zip(self.rewards, self.missed, strict=True) if not miss]
+        right = [
+            reward for reward, missed in zip(self.rewards, self.missed, strict=True) if not missed
+        ]
         if not right:
             return None
-        others = [max(wrong, empty) for wrong, empty in zip(self.wrong, self.nothing, strict=True)]
-        worth, base = statistics.median(right), statistics.median(others)
-        return (worth + base) / 2 if -math.inf < base < worth else worth
+        others = [max(wrong, empty) for wrong, empty in zip(self.wrong, self.empty, strict=True)]
+        high, low = statistics.median(right), statistics.median(others)
+        return (high + low) / 2 if -math.inf < low < high else high
 
 
-def try_gold(judge: Judge, rows: Sequence[Row], plan: Plan) -> Gold | None:
-    """Reward the data's answers in every form; None without answers.
+def score_reference_answers(
+    reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
+) -> ReferenceAnswers | None:
+    """Score the data's answers in every format and keep the best; None without answers.
 
-    An answer that is a whole solution is tried as it is, and by what it comes to.
+    An answer that is a whole solution is tried as it is, and reduced to its final answer.
 
     Raises:
         DataError: if the reward function fails.
     """
-    known = [row for row in rows if row.answer is not None and row.answer.strip()]
-    if not known:
+    answered = [row for row in rows if row.answer is not None and row.answer.strip()]
+    if not answered:
         return None
-    if len(known) > _MOST_ROWS:
-        known = random.Random(plan.seed).sample(known, _MOST_ROWS)  # noqa: S311 - a choice of rows
-    whole = [row.answer or "" for row in known]
-    final = [final_answer(each) for each in whole]
-    tried = [(name, form, final) for name, form in formats_of(plan).items()]
-    if final != [each.strip() for each in whole]:
-        tried.append(("the data's own solutions", "{answer}", whole))
-    paid = [
-        (name, form, answers, _rewards(judge, known, _in_form(form, answers)))
-        for name, form, answers in tried
+    if len(answered) > _MAX_ROWS:
+        answered = random.Random(settings.seed).sample(answered, _MAX_ROWS)  # noqa: S311 - a choice of rows
+    solutions = [row.answer or "" for row in answered]
+    finals = [final_answer(solution) for solution in solutions]
+    candidates = [(name, form, finals) for name, form in answer_formats(settings).items()]
+    if finals != [solution.strip() for solution in solutions]:
+        candidates.append(("the data's own solutions", "{answer}", solutions))
+    scored = [
+        (name, form, answers, _rewards(reward, answered, _format_all(form, answers)))
+        for name, form, answers in candidates
     ]
-    nothing = _or_nothing(judge, known, [""] * len(known))
+    empty = _rewards_or_minus_infinity(reward, answered, [""] * len(answered))
     name, form, answers, rewards = max(
-        paid, key=lambda each: (_count(each[3], nothing), statistics.fmean(each[3]))
+        scored, key=lambda entry: (_count_above(entry[3], empty), statistics.fmean(entry[3]))
     )
-    wrong = _in_form(form, [wrong_answer(each, answers) for each in answers])
-    return Gold(
-        rows=tuple(known),
+    wrong = _format_all(form, [wrong_answer(answer, answers) for answer in answers])
+    return ReferenceAnswers(
+        rows=tuple(answered),
         answers=tuple(answers),
-        name=name,
-        form=form,
+        format_name=name,
+        answer_format=form,
         rewards=rewards,
-        wrong=_or_nothing(judge, known, wrong),
-        nothing=nothing,
+        wrong=_rewards_or_minus_infinity(reward, answered, wrong),
+        empty=empty,
     )
 
 
-def _in_form(form: str, answers: Sequence[str]) -> list[str]:
-    return [written(form, each) for each in answers]
+def _format_all(form: str, answers: Sequence[str]) -> list[str]:
+    return [format_answer(form, answer) for answer in answers]
 
 
-def _count(rewards: Sequence[float], nothing: Sequence[float]) -> int:
-    return sum(right > empty for right, empty in zip(rewards, nothing, strict=True))
+def _count_above(rewards: Sequence[float], empty: Sequence[float]) -> int:
+    return sum(right > nothing for right, nothing in zip(rewards, empty, strict=True))
 
 
-def _or_nothing(judge: Judge, rows: Sequence[Row], texts: Sequence[str]) -> tuple[float, ...]:
-    """What completions are worth; a function that fails on them pays nothing for them."""
+def _rewards_or_minus_infinity(
+    reward: UserReward, rows: Sequence[PromptRow], texts: Sequence[str]
+) -> tuple[float, ...]:
+    """Rewards of completions; minus infinity for all if the function fails on them."""
     try:
-        return _rewards(judge, rows, texts)
+        return _rewards(reward, rows, texts)
     except DataError:
         return (-math.inf,) * len(rows)
 
 
-def _rewards(judge: Judge, rows: Sequence[Row], texts: Sequence[str]) -> tuple[float, ...]:
-    return tuple(verdict.reward for verdict in judge(rows, texts))
+def _rewards(
+    reward: UserReward, rows: Sequence[PromptRow], texts: Sequence[str]
+) -> tuple[float, ...]:
+    return tuple(reward(rows, texts).total)

@@ -1,331 +1,239 @@
-"""A preflight from its beginning to its end."""
+"""Running a preflight: load the inputs, run the checks, collect the results."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError, RunError
-from grpodoctor.preflight.base import Check, Remark, Skipped
-from grpodoctor.preflight.checks.pass_rates import PassRates
-from grpodoctor.preflight.checks.still_control import StillControl
-from grpodoctor.preflight.context import Judge, Patient, Plan, Row, load_tokenizer, read_settings
-from grpodoctor.preflight.judge import UserJudge
-from grpodoctor.preflight.rows import check_target, training_rows, write_rows
-from grpodoctor.preflight.sampled_responses import Bench
+from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
+from grpodoctor.preflight.base import Check, SkippedCheck
+from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
+from grpodoctor.preflight.checks.responses.pass_rates import PassRates
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.request import PreflightRequest
+from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
+from grpodoctor.preflight.rows import PromptRow, read_prompt_rows, write_rows
+from grpodoctor.preflight.sampled_responses import ResponseSampler
 from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.rules.base import SEVERITIES, Severity
-
-SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the user has asked for."""
-
-    model: Path
-    prompts: Path | None = None
-    held_out: Path | None = None
-    reward: str | None = None
-    reward_seconds: float = 60.0
-    sampler: EngineSpec | None = None
-    learner: EngineSpec | None = None
-    reference: EngineSpec | None = None
-    templates: Mapping[str, str] = field(default_factory=dict)
-    control: Path | None = None
-    folder: Path
-    """Where engines' answers are kept."""
-    budget: float | None = None
-    """Seconds for engines."""
-    filtered: Path | None = None
-    """Where the prompts of the right difficulty are written."""
-    plan: Plan
+from grpodoctor.rules.base import SEVERITIES
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One thing that a check has to say."""
-
-    code: str
-    name: str
-    remark: Remark
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is."""
-        return self.remark.severity
-
-
-@dataclass(frozen=True, slots=True)
-class NotMade:
-    """A check that could not be made."""
-
-    code: str
-    name: str
-    why: str
-    how: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preflight:
-    """All that a preflight has found."""
-
-    model: str
-    rows: int
-    seen: tuple[Seen, ...]
-    """The worst first."""
-    passed: tuple[str, ...]
-    """Codes of the checks that had nothing to say."""
-    skipped: tuple[NotMade, ...]
-    failed: tuple[NotMade, ...]
-    """Checks that an engine or a reward function has ended."""
-    seconds: float
-    asked: int = 0
-    """Prompts that an engine was asked."""
-    filtered: int | None = None
-    """Of these, those that were written."""
-
-    def reaches(self, severity: str) -> bool:
-        """Whether anything is at least as bad; `never` is never reached."""
-        if severity not in SEVERITIES:
-            return False
-        worst = SEVERITIES.index(severity)
-        return any(SEVERITIES.index(each.severity) >= worst for each in self.seen)
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "model": self.model,
-            "rows": self.rows,
-            "asked": self.asked,
-            "findings": [
-                {
-                    "code": each.code,
-                    "name": each.name,
-                    "severity": each.severity,
-                    "summary": each.remark.summary,
-                    "advice": list(each.remark.advice),
-                    "details": list(each.remark.details),
-                    "figures": dict(each.remark.figures),
-                }
-                for each in self.seen
-            ],
-            "passed": list(self.passed),
-            "skipped": [_made(each) for each in self.skipped],
-            "failed": [_made(each) for each in self.failed],
-            "filtered": self.filtered,
-            "seconds": round(self.seconds, 3),
-        }
-
-
-def _made(entry: NotMade) -> dict[str, str]:
-    return {"code": entry.code, "name": entry.name, "why": entry.why, "how": entry.how}
-
-
-def preflight(
-    request: Request,
+def run_preflight(
+    request: PreflightRequest,
     checks: Sequence[Check],
     *,
-    tell: Callable[[str], None] = lambda _: None,
-    watch: Callable[[EngineProgress], None] = lambda _: None,
-) -> Preflight:
-    """Make checks, one after the other; one that an engine ends does not end the others.
+    on_check: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[EngineProgress], None] = lambda _: None,
+) -> PreflightResults:
+    """Run checks one after the other; a check that fails does not stop the others.
 
     Args:
-        request: what the user has asked for.
-        checks: to be made.
-        tell: told the name of each check before it is made.
-        watch: told several times a second what an engine does.
+        request: the user's options.
+        checks: the checks to run.
+        on_check: called with code and name before each check.
+        on_progress: called several times a second while an engine runs.
 
     Raises:
-        InputError: if the model, the prompts or the reward function cannot be used at all.
+        InputError: if the model, the prompts or the reward function cannot be used.
     """
-    began = time.monotonic()
-    seen: list[Seen] = []
-    passed: list[str] = []
-    skipped: list[NotMade] = []
-    failed: list[NotMade] = []
-    with examined(request, watch) as patient:
+    started = time.monotonic()
+    collector = _Collector()
+    with open_context(request, on_progress) as context:
         for check in checks:
-            tell(f"{check.code} {check.name}")
-            try:
-                outcome = check.examine(patient)
-            except BudgetSpentError as error:
-                skipped.append(NotMade(check.code, check.name, error.what, error.remedy))
-                continue
-            except GrpodoctorError as error:
-                failed.append(NotMade(check.code, check.name, str(error)))
-                continue
-            if isinstance(outcome, Skipped):
-                skipped.append(NotMade(check.code, check.name, outcome.why, outcome.how))
-            elif not outcome:
-                passed.append(check.code)
-            else:
-                seen += [Seen(check.code, check.name, remark) for remark in outcome]
-        written = None
-        try:
-            written = _write_filtered(request, patient)
-        except BudgetSpentError as error:
-            skipped.append(NotMade("", "--write-filtered", error.what, error.remedy))
-        except GrpodoctorError as error:
-            failed.append(NotMade("", "--write-filtered", str(error)))
-    return Preflight(
+            on_check(f"{check.code} {check.name}")
+            collector.run(check, context)
+        filtered_rows = collector.write_filtered(request, context)
+    return PreflightResults(
         model=str(request.model),
-        rows=len(patient.rows),
-        seen=tuple(sorted(seen, key=_badness)),
-        passed=tuple(passed),
-        skipped=tuple(skipped),
-        failed=tuple(failed),
-        seconds=time.monotonic() - began,
-        asked=len(patient.bench.rows) if patient.bench else 0,
-        filtered=written,
+        rows=len(context.rows),
+        findings=tuple(sorted(collector.findings, key=_most_severe_first)),
+        passed=tuple(collector.passed),
+        skipped=tuple(collector.skipped),
+        failed=tuple(collector.failed),
+        seconds=time.monotonic() - started,
+        sampled_rows=len(context.sampler.rows) if context.sampler else 0,
+        filtered_rows=filtered_rows,
+        reward=context.reward.description if context.reward else "",
     )
 
 
-def _badness(seen: Seen) -> tuple[int, str]:
-    return -SEVERITIES.index(seen.severity), seen.code
+class _Collector:
+    """Collects results while checks run."""
+
+    def __init__(self) -> None:
+        self.findings: list[PreflightFinding] = []
+        self.passed: list[str] = []
+        self.skipped: list[UnfinishedCheck] = []
+        self.failed: list[UnfinishedCheck] = []
+
+    def run(self, check: Check, context: PreflightContext) -> None:
+        """Run one check."""
+        try:
+            result = check.examine(context)
+        except GrpodoctorError as error:
+            self._failed(check.code, check.name, error)
+            return
+        if isinstance(result, SkippedCheck):
+            self.skipped.append(
+                UnfinishedCheck(check.code, check.name, result.reason, result.remedy)
+            )
+        elif not result:
+            self.passed.append(check.code)
+        else:
+            self.findings += [
+                PreflightFinding(check.code, check.name, finding) for finding in result
+            ]
+
+    def write_filtered(self, request: PreflightRequest, context: PreflightContext) -> int | None:
+        """Write the prompts of suitable difficulty, if the user asked for them."""
+        try:
+            return _write_filtered(request.filtered, context)
+        except GrpodoctorError as error:
+            self._failed("", "--write-filtered", error)
+            return None
+
+    def _failed(self, code: str, name: str, error: GrpodoctorError) -> None:
+        if isinstance(error, BudgetSpentError):
+            self.skipped.append(UnfinishedCheck(code, name, error.what, error.remedy))
+        else:
+            self.failed.append(UnfinishedCheck(code, name, str(error)))
+
+
+def _most_severe_first(finding: PreflightFinding) -> tuple[int, str]:
+    return -SEVERITIES.index(finding.severity), finding.code
 
 
 @contextmanager
-def examined(request: Request, watch: Callable[[EngineProgress], None]) -> Iterator[Patient]:
-    """What is examined, with its engines and its reward function for as long as it lasts.
+def open_context(
+    request: PreflightRequest, on_progress: Callable[[EngineProgress], None]
+) -> Iterator[PreflightContext]:
+    """Load the inputs; yields them with running engines and reward function, and ends these.
 
     Raises:
-        InputError: if the model, the prompts or the reward function cannot be used at all.
+        InputError: if the model, the prompts or the reward function cannot be used.
     """
-    _refuse_halves(request)
-    with ExitStack() as open_things:
-        rows = training_rows(request.prompts) if request.prompts else ()
-        judge = None
-        if request.reward:
-            judge = UserJudge(request.reward, request.reward_seconds)
-            open_things.callback(judge.close)
-        patient = Patient(
+    request.validate()
+    with ExitStack() as stack:
+        rows = read_prompt_rows(request.prompts) if request.prompts else ()
+        context = PreflightContext(
             model=request.model,
             rows=rows,
-            held_out=training_rows(request.held_out) if request.held_out else (),
-            plan=request.plan,
-            judge=judge,
+            held_out=read_prompt_rows(request.held_out) if request.held_out else (),
+            settings=request.settings,
+            reward=_open_reward(request, rows, stack),
             templates=request.templates,
             learner=request.learner,
             reference=request.reference,
             control=request.control,
             tokenizer=load_tokenizer(request.model),
-            config=read_settings(request.model / "config.json"),
-            generation=read_settings(request.model / "generation_config.json"),
+            config=read_json_config(request.model / "config.json"),
+            generation_config=read_json_config(request.model / "generation_config.json"),
         )
         if request.sampler is not None:
             deadline = time.monotonic() + (request.budget or float("inf"))
-            lab = open_things.enter_context(_laboratory(request.folder, deadline, watch))
-            bench = _bench(patient, lab, request.sampler, judge)
-            with suppress(BudgetSpentError):  # the checks will say what there was no time for
-                bench.prepare(request.learner, StillControl.rounds)
-            patient = patient.with_bench(bench)
-        yield patient
+            runner = stack.enter_context(_engine_runner(request.folder, deadline, on_progress))
+            sampler = _response_sampler(context, runner, request.sampler)
+            with suppress(BudgetSpentError):  # the checks report what they had no time for
+                sampler.prepare(request.learner, ZeroLearningRate.rounds)
+            context = context.with_sampler(sampler)
+        yield context
 
 
-def _laboratory(
-    folder: Path, deadline: float, watch: Callable[[EngineProgress], None]
+def _open_reward(
+    request: PreflightRequest, rows: Sequence[PromptRow], stack: ExitStack
+) -> UserReward | None:
+    if not request.reward:
+        return None
+    reward = UserReward(
+        request.reward,
+        seconds=request.reward_seconds,
+        columns={str(name) for row in rows for name in row.columns},
+        option="--reward",
+        seconds_option="--reward-seconds",
+    )
+    stack.callback(reward.close)
+    return reward
+
+
+def _engine_runner(
+    folder: Path, deadline: float, on_progress: Callable[[EngineProgress], None]
 ) -> EngineRunner:
     """Raises: RunError: if the folder cannot be used."""
     try:
-        return EngineRunner(folder, (), deadline=deadline, watch=watch)
+        return EngineRunner(folder, (), deadline=deadline, watch=on_progress)
     except RunError as error:
         raise RunError(error.what, where=error.where, remedy="give another --work") from error
 
 
-def _refuse_halves(request: Request) -> None:
-    """Refuse at once what would be missing after minutes of engines.
-
-    Raises:
-        ConfigError: if an option was given without another that it needs.
-    """
-    pairs = (
-        ("--sampler", request.sampler, "--prompts", request.prompts),
-        ("--held-out", request.held_out, "--prompts", request.prompts),
-        ("--reward", request.reward, "--prompts", request.prompts),
-        ("--learner", request.learner, "--sampler", request.sampler),
-        ("--reference", request.reference, "--learner", request.learner),
-        ("--template", request.templates or None, "--sampler", request.sampler),
-    )
-    for option, given, other, has in pairs:
-        if given is not None and has is None:
-            raise ConfigError(
-                f"{option} was given and no {other}, which it needs", remedy=f"give {other} too"
-            )
-    needed = (request.sampler, request.prompts, request.reward)
-    if request.filtered is not None and None in needed:
-        raise ConfigError(
-            "prompts cannot be filtered without their pass rates",
-            where="--write-filtered",
-            remedy="give --sampler, --prompts and --reward",
-        )
-    if request.filtered is not None:
-        check_target(request.filtered, request.prompts)
-
-
-def _bench(patient: Patient, lab: EngineRunner, sampler: EngineSpec, judge: Judge | None) -> Bench:
+def _response_sampler(
+    context: PreflightContext, runner: EngineRunner, engine: EngineSpec
+) -> ResponseSampler:
     try:
-        gold = patient.gold
-    except DataError:  # which REW103 tells
-        gold = None
-    threshold = gold.threshold if gold else None
-    return Bench(
-        lab, sampler, _asked(patient, sampler), patient.tokenizer, judge, threshold, patient.plan
+        answers = context.reference_answers
+    except DataError:  # REW103 reports it
+        answers = None
+    return ResponseSampler(
+        runner,
+        engine,
+        _rows_to_sample(context, engine),
+        tokenizer=context.tokenizer,
+        reward=context.reward,
+        threshold=answers.threshold if answers else None,
+        settings=context.settings,
     )
 
 
-def _asked(patient: Patient, sampler: EngineSpec) -> list[Row]:
+def _rows_to_sample(context: PreflightContext, engine: EngineSpec) -> list[PromptRow]:
     """A seeded choice of the prompts, in the order of the file.
 
-    Prompts that are as long as the engine's context are not asked, which it would refuse them all
-    for; DAT106 tells of them.
+    Prompts as long as the engine's context are left out, because the engine would refuse the whole
+    batch; DAT106 reports them.
     """
-    order = list(range(len(patient.rows)))
-    random.Random(patient.plan.seed).shuffle(order)  # noqa: S311 - a choice of prompts
-    context = patient.context_with(sampler)
+    order = list(range(len(context.rows)))
+    random.Random(context.settings.seed).shuffle(order)  # noqa: S311 - a choice of prompts
+    limit, context_length = context.settings.limit, context.context_length_with(engine)
     chosen: list[int] = []
     for index in order:
-        if len(chosen) == patient.plan.limit:
+        if len(chosen) == limit:
             break
-        if context is None or _length(patient, patient.rows[index]) + 2 <= context:
+        if context_length is None or _length(context, context.rows[index]) + 2 <= context_length:
             chosen.append(index)
-    kept = chosen or order[: patient.plan.limit]  # if none fits, the engine is to say so
-    return [patient.rows[index] for index in sorted(kept)]
+    kept = chosen or order[:limit]  # if no prompt fits, the engine reports that
+    return [context.rows[index] for index in sorted(kept)]
 
 
-def _length(patient: Patient, row: Row) -> int:
+def _length(context: PreflightContext, row: PromptRow) -> int:
     try:
-        return len(patient.render(row))
-    except ModelError:  # which the checks of the template tell
+        return len(context.render(row))
+    except ModelError:  # the checks of the template report it
         return 0
 
 
-def _write_filtered(request: Request, patient: Patient) -> int | None:
-    """Write the prompts of the right difficulty among those that were sampled from.
+def _write_filtered(path: Path | None, context: PreflightContext) -> int | None:
+    """Write the sampled prompts of suitable difficulty.
 
     Raises:
-        DataError: if nothing tells how difficult they are, or they cannot be written.
+        DataError: if the pass rates are unknown, or the file cannot be written.
     """
-    if request.filtered is None:
+    if path is None:
         return None
-    solved = patient.bench.solved() if patient.bench and patient.judge else None
-    if solved is None or patient.bench is None:
-        raise DataError("nothing was written: no response was judged", where="--write-filtered")
+    sampler = context.sampler
+    solved = sampler.solved() if sampler and context.reward else None
+    if sampler is None or solved is None:
+        raise DataError("nothing was written: no response has a reward", where="--write-filtered")
     rates = solved.mean(axis=1)
-    kept: list[Row] = [
+    kept = [
         row
-        for row, rate in zip(patient.bench.rows, rates, strict=True)
+        for row, rate in zip(sampler.rows, rates, strict=True)
         if PassRates.low <= rate <= PassRates.high
     ]
-    write_rows(kept, request.filtered)
+    write_rows(kept, path)
     return len(kept)

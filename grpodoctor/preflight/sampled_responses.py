@@ -1,4 +1,4 @@
-"""Responses of an engine to a choice of the prompts, drawn once and judged once."""
+"""Responses of an engine to some of the prompts, each sampled once and scored once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
-from grpodoctor.preflight.context import Judge, Plan, Row, Verdict
+from grpodoctor.preflight.context import RunSettings
+from grpodoctor.preflight.rows import PromptRow
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_runner import EngineRunner
@@ -19,6 +20,7 @@ from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Comparison
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,203 +28,206 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-_SEEDS_APART = 1_000_003
-"""Between two rounds: shards have seeds next to each other."""
+_SEED_STRIDE = 1_000_003
+"""Distance between the seeds of two rounds: the shards of a round use consecutive seeds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SampledResponse:
     """One response of the engine."""
 
     row: int
-    """Which of the bench's rows."""
+    """Index into the sampler's rows."""
     ids: tuple[int, ...]
     text: str
     ended: bool
-    """By an end token, not by the limit."""
+    """Whether an end token ended it, not the limit."""
     reward: float | None = None
     correct: bool | None = None
 
 
-class Bench:
-    """An engine that answers.
+class ResponseSampler:
+    """Samples responses with an engine, and scores them with the reward function.
 
     Args:
-        lab: runs it.
-        sampler: the engine.
-        rows: the prompts to ask.
-        tokenizer: turns ids into texts.
-        judge: the reward function, where there is one.
-        threshold: reward from which on a response is right, where the judge does not say so; None
-            for any reward above zero.
-        plan: how the run is going to be trained.
+        runner: runs engines and keeps their output.
+        engine: the sampling engine.
+        rows: the prompts.
+        tokenizer: decodes token ids.
+        reward: the reward function, if there is one.
+        threshold: reward from which a response counts as right, if the function does not say so
+            itself; None for any reward above zero.
+        settings: the planned run.
     """
 
     def __init__(
         self,
-        lab: EngineRunner,
-        sampler: EngineSpec,
-        rows: Sequence[Row],
+        runner: EngineRunner,
+        engine: EngineSpec,
+        rows: Sequence[PromptRow],
+        *,
         tokenizer: PreTrainedTokenizerBase,
-        judge: Judge | None,
+        reward: UserReward | None,
         threshold: float | None,
-        plan: Plan,
+        settings: RunSettings,
     ) -> None:
-        self.lab, self.sampler, self.plan = lab, sampler, plan
-        self._tokenizer, self._judge, self._threshold = tokenizer, judge, threshold
+        self.runner, self.engine, self.settings = runner, engine, settings
+        self._tokenizer, self._reward, self._threshold = tokenizer, reward, threshold
         self.rows = tuple(rows)
-        self._drawn: dict[tuple[float, str], list[Drawn]] = {}
+        self._responses: dict[tuple[float, str], list[SampledResponse]] = {}
 
-    def sampling(self, temperature: float) -> Sampling:
-        """How responses are drawn."""
-        plan = self.plan
+    def _sampling(self, temperature: float, *, round_index: int = 0) -> Sampling:
         return Sampling(
-            samples=plan.samples,
-            max_tokens=plan.max_tokens,
+            samples=self.settings.samples,
+            max_tokens=self.settings.max_tokens,
             temperature=temperature,
-            seed=plan.seed,
+            seed=self.settings.seed + round_index * _SEED_STRIDE,
         )
 
-    def rollouts(self, temperature: float, template: str = "") -> Path:
-        """The folder of the engine's shards.
+    def sample(self, temperature: float, template: str = "") -> Path:
+        """Sample all prompts; returns the folder of the engine's shards.
 
         Args:
-            temperature: to sample at.
-            template: with `{prompt}` in it, instead of the tokenizer's own; empty for that one.
+            temperature: sampling temperature.
+            template: prompt template with `{prompt}` in it; empty for the tokenizer's template.
 
         Raises:
-            EngineError: if the engine cannot.
-            BudgetSpentError: if there is no time left.
+            EngineError: if the engine fails.
+            BudgetSpentError: if no time is left.
         """
-        self.lab.use_prompts([self._prompt(row, template) for row in self.rows])
-        return self.lab.run(self.sampler, [SampleJob(sampling=self.sampling(temperature))])[0]
+        self._use_prompts(template)
+        return self.runner.run(self.engine, [SampleJob(sampling=self._sampling(temperature))])[0]
 
     def prepare(self, learner: EngineSpec | None, rounds: int) -> None:
-        """Do what the checks are going to ask for, with each engine loaded once.
+        """Run the engine jobs of all checks, with each engine loaded once.
 
-        What fails here fails again where it is asked for, and is told there.
+        Failures are ignored here: the check that needs the job fails again and reports them.
 
         Args:
-            learner: scores what the sampler draws, where there is one.
-            rounds: of fresh responses that are going to be compared.
+            learner: scores the sampler's responses, if there is one.
+            rounds: rounds of fresh responses to compare.
 
         Raises:
-            BudgetSpentError: if there is no time left.
+            BudgetSpentError: if no time is left.
         """
-        self.lab.use_prompts([self._prompt(row, "") for row in self.rows])
-        wanted = [self.sampling(heat) for heat in self.plan.temperatures]
+        self._use_prompts("")
+        temperatures = self.settings.temperatures
+        samplings = [self._sampling(temperature) for temperature in temperatures]
         if learner is not None:
-            wanted += [self._of_round(number) for number in range(1, rounds)]
-        drawn = self.lab.attempt(self.sampler, [SampleJob(sampling=each) for each in wanted])
-        if learner is None or isinstance(drawn[0], EngineError):
+            samplings += [
+                self._sampling(temperatures[0], round_index=index) for index in range(1, rounds)
+            ]
+        sampled = self.runner.attempt(
+            self.engine, [SampleJob(sampling=sampling) for sampling in samplings]
+        )
+        if learner is None or isinstance(sampled[0], EngineError):
             return
-        heats = len(self.plan.temperatures)
-        processing = Processing(temperature=self.plan.temperatures[0])
+        processing = Processing(temperature=temperatures[0])
         jobs = [
-            ScoreJob(rollouts=each, processing=processing)
-            for each in (drawn[0], *drawn[heats:])
-            if not isinstance(each, EngineError)
+            ScoreJob(rollouts=folder, processing=processing)
+            for folder in (sampled[0], *sampled[len(temperatures) :])
+            if not isinstance(folder, EngineError)
         ]
-        jobs.append(ScoreJob(rollouts=drawn[0], processing=processing, backwards=True))
-        self.lab.attempt(learner, jobs)
+        jobs.append(ScoreJob(rollouts=sampled[0], processing=processing, backwards=True))
+        self.runner.attempt(learner, jobs)
 
-    def _of_round(self, number: int) -> Sampling:
-        sampling = self.sampling(self.plan.temperatures[0])
-        return replace(sampling, seed=sampling.seed + number * _SEEDS_APART)
-
-    def mismatch(self, learner: EngineSpec, *, round_: int = 0) -> Comparison:
-        """How far the learner is from the sampler on what the sampler has drawn.
+    def mismatch(self, learner: EngineSpec, *, round_index: int = 0) -> Comparison:
+        """Compare the learner's log-probabilities with the sampler's on sampled responses.
 
         Args:
             learner: scores the responses.
-            round_: draws other responses with each number.
+            round_index: each round samples fresh responses.
 
         Raises:
-            EngineError: if an engine cannot.
-            BudgetSpentError: if there is no time left.
+            EngineError: if an engine fails.
+            BudgetSpentError: if no time is left.
         """
-        sampling = self._of_round(round_)
-        self.lab.use_prompts([self._prompt(row, "") for row in self.rows])
-        sampled = self.lab.run(self.sampler, [SampleJob(sampling=sampling)])[0]
+        sampling = self._sampling(self.settings.temperatures[0], round_index=round_index)
+        self._use_prompts("")
+        sampled = self.runner.run(self.engine, [SampleJob(sampling=sampling)])[0]
         processing = Processing(temperature=sampling.temperature)
-        scored = self.lab.run(learner, [ScoreJob(rollouts=sampled, processing=processing)])[0]
-        return compare(sampled, scored, seed=self.plan.seed)
+        scored = self.runner.run(learner, [ScoreJob(rollouts=sampled, processing=processing)])[0]
+        return compare(sampled, scored, seed=self.settings.seed)
 
-    def _prompt(self, row: Row, template: str) -> Mapping[str, Any]:
+    def _use_prompts(self, template: str) -> None:
+        self.runner.use_prompts([self._prompt(row, template) for row in self.rows])
+
+    def _prompt(self, row: PromptRow, template: str) -> Mapping[str, Any]:
         if template:
             return {"text": template.replace("{prompt}", row.prompt)}
         if self._tokenizer.chat_template:
             return {"messages": row.conversation()}
         return {"text": row.prompt}
 
-    def responses(self, temperature: float | None = None, template: str = "") -> list[Drawn]:
-        """All responses at a temperature, those of a prompt together; judged, if there is a judge.
+    def responses(
+        self, temperature: float | None = None, template: str = ""
+    ) -> list[SampledResponse]:
+        """All responses at a temperature, sorted by prompt, scored if there is a reward function.
+
+        Args:
+            temperature: sampling temperature; the run's by default.
+            template: as in `sample`.
 
         Raises:
-            EngineError: if the engine cannot.
+            EngineError: if the engine fails.
             DataError: if the reward function fails.
-            BudgetSpentError: if there is no time left.
+            BudgetSpentError: if no time is left.
         """
-        heat = self.plan.temperatures[0] if temperature is None else temperature
-        if (heat, template) not in self._drawn:
-            self._drawn[heat, template] = self._judged(self._read(self.rollouts(heat, template)))
-        return self._drawn[heat, template]
+        if temperature is None:
+            temperature = self.settings.temperatures[0]
+        key = temperature, template
+        if key not in self._responses:
+            self._responses[key] = self._scored(self._read(self.sample(temperature, template)))
+        return self._responses[key]
 
-    def _read(self, folder: Path) -> list[Drawn]:
-        drawn = []
+    def _read(self, folder: Path) -> list[SampledResponse]:
+        responses = []
         for shard in read_shards(folder):
-            bounds = shard.response_offsets
-            for index, (start, end) in enumerate(pairwise(bounds)):
-                ids = tuple(int(each) for each in shard.response_ids_N[start:end])
+            for index, (start, end) in enumerate(pairwise(shard.response_offsets)):
+                ids = tuple(int(token) for token in shard.response_ids_N[start:end])
                 text = self._tokenizer.decode(list(ids), skip_special_tokens=True)
                 row, ended = int(shard.prompt_B[index]), bool(shard.ended_B[index])
-                drawn.append(Drawn(row, ids, str(text), ended))
-        return sorted(drawn, key=lambda each: each.row)
+                responses.append(SampledResponse(row, ids, str(text), ended))
+        return sorted(responses, key=lambda response: response.row)
 
-    def _judged(self, drawn: list[Drawn]) -> list[Drawn]:
-        if self._judge is None or not drawn:
-            return drawn
-        rows = [self.rows[each.row] for each in drawn]
-        verdicts = self._judge(rows, [each.text for each in drawn])
+    def _scored(self, responses: list[SampledResponse]) -> list[SampledResponse]:
+        if self._reward is None or not responses:
+            return responses
+        rows = [self.rows[response.row] for response in responses]
+        values = self._reward(rows, [response.text for response in responses])
         return [
-            Drawn(
-                each.row,
-                each.ids,
-                each.text,
-                each.ended,
-                verdict.reward,
-                self._is_right(verdict),
+            replace(response, reward=reward, correct=self._is_right(reward, correct))
+            for response, reward, correct in zip(
+                responses, values.total, values.correct, strict=True
             )
-            for each, verdict in zip(drawn, verdicts, strict=True)
         ]
 
-    def _is_right(self, verdict: Verdict) -> bool:
-        if verdict.correct is not None:
-            return verdict.correct
-        least = self._threshold
-        return verdict.reward > 0 if least is None else verdict.reward >= least
+    def _is_right(self, reward: float, correct: bool | None) -> bool:
+        if correct is not None:
+            return correct
+        return reward > 0 if self._threshold is None else reward >= self._threshold
 
     @property
-    def right(self) -> str:
-        """What counts as a right response, in words."""
+    def criterion(self) -> str:
+        """When a response counts as right, in words."""
         least = self._threshold
-        told = "a reward above 0" if least is None else f"a reward of {least:.3g} or more"
-        return f"right is {told}, unless the function says itself which are"
+        bound = "a reward above 0" if least is None else f"a reward of at least {least:.3g}"
+        return f"right means {bound}, unless the reward function itself says which are right"
 
     def solved(
         self, temperature: float | None = None, template: str = ""
     ) -> NDArray[np.bool_] | None:
-        """Which responses are right, shape (prompts, samples); None where nobody can tell."""
-        drawn = self.responses(temperature, template)
-        if not drawn or any(each.correct is None for each in drawn):
+        """Whether each response is right, shape (prompts, samples); None without rewards."""
+        responses = self.responses(temperature, template)
+        if not responses or any(response.correct is None for response in responses):
             return None
         by_row: dict[int, list[bool]] = {}
-        for each in drawn:
-            by_row.setdefault(each.row, []).append(bool(each.correct))
-        fewest = min(len(each) for each in by_row.values())
-        return np.array([each[:fewest] for each in by_row.values()])
+        for response in responses:
+            by_row.setdefault(response.row, []).append(bool(response.correct))
+        samples = min(len(correct) for correct in by_row.values())
+        return np.array([correct[:samples] for correct in by_row.values()])
 
     def pass_rate(self) -> float | None:
-        """Share of right responses at the run's temperature; None where nobody can tell."""
+        """Share of right responses at the run's temperature; None without rewards."""
         solved = self.solved()
         return None if solved is None else float(solved.mean())

@@ -39,7 +39,7 @@ from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
 from grpodoctor.trainer.algorithms.registry import remembers_prompts
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.data.pass_rates import watched
+from grpodoctor.trainer.data.pass_rates import filtered_by_difficulty
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.distributed.sharding import gather_weights, scatter_weights, shard
 from grpodoctor.trainer.engines.rollout_engine import build_engine
@@ -127,7 +127,7 @@ class Trainer:
             ranks.run_first(lambda: checkpoint.refuse_existing_run(run_dir))
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         task = ranks.run_all(lambda: build_task(config.task))
-        self.task = watched(task, config.difficulty)
+        self.task = filtered_by_difficulty(task, config.difficulty)
         self.policy = load_policy_on_ranks(config, task, ranks)
         self.learner = Learner(shard(self.policy.model, ranks), config.optimizer, ranks)
         self.critic = (

@@ -20,7 +20,7 @@ from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
 from grpodoctor.trainer.config.sections import RolloutConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, verdicts
+from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, correctness
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
 from grpodoctor.trainer.model.tokenizer import Tokenizer
@@ -64,7 +64,7 @@ class RolloutGroups:
         """
         if name == "reward":
             return self.totals()
-        correct, device = verdicts(self.rewards), self.group_ids_B.device
+        correct, device = correctness(self.rewards), self.group_ids_B.device
         return torch.tensor(correct, dtype=torch.float64, device=device)
 
     def kept_groups(self) -> int:
@@ -160,7 +160,7 @@ def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
         lengths = samples.mask_BT.sum(dim=1).tolist()
         penalties = [soft_overlong(length, limit, overlong.buffer) for length in lengths]
         if overlong.only_correct:
-            correct = verdicts(rewards)
+            correct = correctness(rewards)
             penalties = [value * flag for value, flag in zip(penalties, correct, strict=True)]
         rewards = rewards.plus("overlong", penalties)
     if repetition_config.penalty > 0:

@@ -7,16 +7,12 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
 
-from grpodoctor.preflight.base import Remark, Skipped
+from grpodoctor.preflight.base import CheckFinding, SkippedCheck
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.context import (
-    Patient,
-    Plan,
-    Row,
-    load_tokenizer,
-    read_settings,
-)
-from grpodoctor.preflight.judge import UserJudge
+from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.context import PreflightContext, RunSettings
+from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
 
 @pytest.fixture(scope="session")
@@ -27,54 +23,61 @@ def dense_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dense(tmp_path_factory.mktemp("dense"))
 
 
-Make = Callable[..., Patient]
+Make = Callable[..., PreflightContext]
 
 
 @pytest.fixture
-def patient_of() -> Make:
+def context_of() -> Make:
     """Builds what is examined from a model's directory."""
 
-    def build(model: Path, rows: list[Row] | None = None, **more: Any) -> Patient:
-        more.setdefault("plan", Plan(max_tokens=32))
-        return Patient(
+    def build(model: Path, rows: list[PromptRow] | None = None, **more: Any) -> PreflightContext:
+        more.setdefault("settings", RunSettings(max_tokens=32))
+        return PreflightContext(
             model=model,
             rows=tuple(rows or ROWS),
             tokenizer=load_tokenizer(model),
-            config=read_settings(model / "config.json"),
-            generation=read_settings(model / "generation_config.json"),
+            config=read_json_config(model / "config.json"),
+            generation_config=read_json_config(model / "generation_config.json"),
             **more,
         )
 
     return build
 
 
-ROWS = [Row(f"line {index}", f"{index}+1=", answer=str(index + 1)) for index in range(10, 50)]
+ROWS = [PromptRow(f"line {index}", f"{index}+1=", answer=str(index + 1)) for index in range(10, 50)]
 
 
 @pytest.fixture
-def remarks_of() -> Callable[[str, Patient], list[Remark]]:
+def findings_of() -> Callable[[str, PreflightContext], list[CheckFinding]]:
     """What the check of a code has to say; an error if it was skipped."""
 
-    def examine(code: str, patient: Patient) -> list[Remark]:
+    def examine(code: str, context: PreflightContext) -> list[CheckFinding]:
         (check,) = (each for each in all_checks() if each.code == code)
-        outcome = check.examine(patient)
-        assert not isinstance(outcome, Skipped), outcome
+        outcome = check.examine(context)
+        assert not isinstance(outcome, SkippedCheck), outcome
         return list(outcome)
 
     return examine
 
 
 @pytest.fixture
-def judge_of(tmp_path: Path) -> Iterator[Callable[..., UserJudge]]:
-    """Builds a judge from the source of a module."""
-    judges = []
+def reward_of(tmp_path: Path) -> Iterator[Callable[..., UserReward]]:
+    """Builds a reward from the source of a module."""
+    rewards = []
 
-    def build(source: str, name: str = "reward", seconds: float = 20.0) -> UserJudge:
-        path = tmp_path / f"rewards_{len(judges)}.py"
+    def build(source: str, name: str = "reward", seconds: float = 20.0) -> UserReward:
+        path = tmp_path / f"rewards_{len(rewards)}.py"
         path.write_text(source, encoding="utf-8")
-        judges.append(UserJudge(f"{path}:{name}", seconds))
-        return judges[-1]
+        rewards.append(
+            UserReward(
+                f"{path}:{name}",
+                seconds=seconds,
+                option="--reward",
+                seconds_option="--reward-seconds",
+            )
+        )
+        return rewards[-1]
 
     yield build
-    for judge in judges:
-        judge.close()
+    for reward in rewards:
+        reward.close()

@@ -5,16 +5,18 @@ import pytest
 from grpodoctor.preflight.constructed_answers import (
     FORMATS,
     final_answer,
-    hedged,
-    is_in_form,
-    written,
+    format_answer,
+    matches_format,
+    several_answers,
     wrong_answer,
 )
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_written_answer_is_in_its_form(name: str) -> None:
-    assert is_in_form(FORMATS[name], f"Let me see. {written(FORMATS[name], '42')} So it is.")
+    assert matches_format(
+        FORMATS[name], f"Let me see. {format_answer(FORMATS[name], '42')} So it is."
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_a_written_answer_is_in_its_form(name: str) -> None:
     ],
 )
 def test_other_texts_are_not(name: str, text: str) -> None:
-    assert not is_in_form(FORMATS[name], text)
+    assert not matches_format(FORMATS[name], text)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_a_wrong_answer_is_wrong(answer: str, others: list[str]) -> None:
 
 @pytest.mark.parametrize("others", [[], ["7"], ["7", "8"], ["1", "2", "3", "4", "5"]])
 def test_of_several_answers_the_right_one_is_neither_first_nor_last(others: list[str]) -> None:
-    told = hedged("42", ["42", *others], "#### {answer}").split("#### ")[1:]
+    told = several_answers("42", ["42", *others], "#### {answer}").split("#### ")[1:]
     assert "42" in [each.strip() for each in told[1:-1]]
     assert "42" not in (told[0].strip(), told[-1].strip())
 

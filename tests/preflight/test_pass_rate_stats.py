@@ -5,13 +5,13 @@ import pytest
 from scipy.special import comb
 
 from grpodoctor.preflight.pass_rate_stats import (
-    beta_of,
+    fit_beta,
     outside_rate,
     pass_at_k,
     rate_error,
-    signal_interval,
-    signal_of,
     signal_rate,
+    signal_rate_by_fit,
+    signal_rate_interval,
 )
 
 
@@ -30,7 +30,7 @@ def test_the_spread_of_pass_rates_is_found_again(alpha: float, beta: float) -> N
     rng = np.random.default_rng(7)
     rates = rng.beta(alpha, beta, 2000)
     solved = rng.random((2000, 8)) < rates[:, None]
-    found = beta_of(solved)
+    found = fit_beta(solved)
     assert found[0] / sum(found) == pytest.approx(alpha / (alpha + beta), rel=0.05)
     assert sum(found) == pytest.approx(alpha + beta, rel=0.2)
 
@@ -40,7 +40,7 @@ def test_groups_with_a_signal_are_counted_as_they_come() -> None:
     rates = rng.beta(0.8, 1.2, 20_000)
     groups = rng.random((20_000, 6)) < rates[:, None]
     mixed = np.mean(groups.any(axis=1) & ~groups.all(axis=1))
-    assert signal_rate(0.8, 1.2, 6) == pytest.approx(mixed, abs=0.01)
+    assert signal_rate_by_fit(0.8, 1.2, 6) == pytest.approx(mixed, abs=0.01)
 
 
 def test_groups_up_to_the_samples_are_told_without_a_model() -> None:
@@ -48,19 +48,19 @@ def test_groups_up_to_the_samples_are_told_without_a_model() -> None:
     rates = np.repeat([0.0, 0.5], 2000)  # as no beta distribution spreads them
     solved = rng.random((4000, 8)) < rates[:, None]
     for size in (2, 4, 8):
-        assert signal_of(solved, size) == pytest.approx((1 - 2 * 0.5**size) / 2, abs=0.01)
-    assert signal_of(solved, 16) == pytest.approx(0.62, abs=0.02)  # the fit, as its page says
+        assert signal_rate(solved, size) == pytest.approx((1 - 2 * 0.5**size) / 2, abs=0.01)
+    assert signal_rate(solved, 16) == pytest.approx(0.62, abs=0.02)  # the fit, as its page says
     wide = rng.random((4000, 8)) < rng.beta(0.8, 1.2, 4000)[:, None]
-    assert signal_of(wide, 32) == pytest.approx(signal_rate(0.8, 1.2, 32), abs=0.02)
+    assert signal_rate(wide, 32) == pytest.approx(signal_rate_by_fit(0.8, 1.2, 32), abs=0.02)
 
 
 def test_nine_in_ten_intervals_hold_the_share() -> None:
     rng = np.random.default_rng(10)
-    truth = signal_rate(0.5, 1.0, 8)
+    truth = signal_rate_by_fit(0.5, 1.0, 8)
     held = 0
     for seed in range(100):
         solved = rng.random((64, 8)) < rng.beta(0.5, 1.0, 64)[:, None]
-        low, high = signal_interval(solved, 8, seed=seed)
+        low, high = signal_rate_interval(solved, 8, seed=seed)
         held += low <= truth <= high
     assert 82 <= held <= 97
 
@@ -70,7 +70,7 @@ def test_prompts_out_of_range_are_told_apart_from_chance() -> None:
     solved = rng.random((500, 3)) < rng.beta(8.0, 8.0, 500)[:, None]  # most rates around a half
     rates = solved.mean(axis=1)
     assert ((rates < 0.2) | (rates > 0.8)).mean() > 0.25
-    assert outside_rate(*beta_of(solved), 0.2, 0.8) < 0.1
+    assert outside_rate(*fit_beta(solved), 0.2, 0.8) < 0.1
 
 
 def test_the_error_of_a_pass_rate_is_that_of_prompts_and_never_none() -> None:
@@ -85,6 +85,6 @@ def test_the_error_of_a_pass_rate_is_that_of_prompts_and_never_none() -> None:
 @pytest.mark.parametrize("value", [False, True])
 def test_prompts_that_are_all_alike_do_not_break_the_fit(value: bool) -> None:
     solved = np.full((16, 8), value)
-    alpha, beta = beta_of(solved)
+    alpha, beta = fit_beta(solved)
     assert np.isfinite([alpha, beta]).all()
-    assert signal_rate(alpha, beta, 8) < 0.2
+    assert signal_rate_by_fit(alpha, beta, 8) < 0.2

@@ -6,23 +6,23 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.preflight.base import Remark
-from grpodoctor.preflight.choices import options_of
-from grpodoctor.preflight.context import Patient, Plan, Row
-from grpodoctor.preflight.rows import check_target, training_rows, write_rows
-from grpodoctor.preflight.run import _asked
+from grpodoctor.preflight.base import CheckFinding
+from grpodoctor.preflight.context import PreflightContext, RunSettings
+from grpodoctor.preflight.multiple_choice import count_options
+from grpodoctor.preflight.rows import PromptRow, check_output_path, read_prompt_rows, write_rows
+from grpodoctor.preflight.run import _rows_to_sample
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
-Make = Callable[..., Patient]
-Remarks = Callable[[str, Patient], list[Remark]]
+Make = Callable[..., PreflightContext]
+Findings = Callable[[str, PreflightContext], list[CheckFinding]]
 
 
 @pytest.mark.parametrize("name", ["left.jsonl", "left.parquet"])
 def test_written_rows_are_read_again(name: str, tmp_path: Path) -> None:
     columns = {"prompt": [{"role": "user", "content": "1+1="}], "reward_model": {
         "ground_truth": "2"}, "level": 3}  # fmt: skip
-    write_rows([Row("row 1", "1+1=", answer="2", columns=columns)], tmp_path / name)
-    (row,) = training_rows(tmp_path / name)
+    write_rows([PromptRow("row 1", "1+1=", answer="2", columns=columns)], tmp_path / name)
+    (row,) = read_prompt_rows(tmp_path / name)
     assert (row.prompt, row.answer, row.columns["level"]) == ("1+1=", "2", 3)
     assert (name == "left.parquet") == ((tmp_path / name).read_bytes()[:4] == b"PAR1")
 
@@ -30,23 +30,28 @@ def test_written_rows_are_read_again(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("train.jsonl", "take the place of all prompts"),
-        ("left.csv", "not to '.csv'"),
-        ("nowhere/left.jsonl", "no such directory"),
+        ("train.jsonl", "overwrite --prompts"),
+        ("left.csv", "not as '.csv'"),
+        ("nowhere/left.jsonl", "directory does not exist"),
     ],
 )
 def test_files_that_cannot_be_written_are_refused(target: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}")
     with pytest.raises(ConfigError, match=told):
-        check_target(tmp_path / target, tmp_path / "train.jsonl")
+        check_output_path(tmp_path / target, tmp_path / "train.jsonl")
 
 
-def test_prompts_as_long_as_the_context_are_not_asked(dense_model: Path, patient_of: Make) -> None:
-    rows = [Row("line 1", "1" * 300), *(Row(f"line {at}", "1+1=") for at in range(2, 12))]
-    patient = patient_of(dense_model, rows, plan=Plan(limit=11))
+def test_prompts_as_long_as_the_context_are_not_asked(dense_model: Path, context_of: Make) -> None:
+    rows = [
+        PromptRow("line 1", "1" * 300),
+        *(PromptRow(f"line {at}", "1+1=") for at in range(2, 12)),
+    ]
+    context = context_of(dense_model, rows, settings=RunSettings(limit=11))
     short = EngineSpec.parse("vllm:model?max_model_len=128")
-    assert [row.place for row in _asked(patient, short)] == [f"line {at}" for at in range(2, 12)]
-    assert len(_asked(patient, EngineSpec.parse("vllm:model"))) == 11
+    assert [row.location for row in _rows_to_sample(context, short)] == [
+        f"line {at}" for at in range(2, 12)
+    ]
+    assert len(_rows_to_sample(context, EngineSpec.parse("vllm:model"))) == 11
 
 
 CHOICE = "What is the capital?\nA. Paris\nB. Rome\nC. Oslo\nD. Bern"
@@ -71,29 +76,30 @@ CHOICE = "What is the capital?\nA. Paris\nB. Rome\nC. Oslo\nD. Bern"
 def test_the_options_of_a_question_are_counted(
     prompt: str, answer: str, columns: dict[str, object], options: int
 ) -> None:
-    assert options_of(Row("line 1", prompt, columns=columns), answer) == options
+    assert count_options(PromptRow("line 1", prompt, columns=columns), answer) == options
 
 
-def _choices(keys: str, count: int) -> list[Row]:
+def _choices(keys: str, count: int) -> list[PromptRow]:
     return [
-        Row(f"line {at}", f"{at}: {CHOICE}", answer=keys[at % len(keys)]) for at in range(count)
+        PromptRow(f"line {at}", f"{at}: {CHOICE}", answer=keys[at % len(keys)])
+        for at in range(count)
     ]
 
 
 def test_questions_of_a_choice_are_told_among_others(
-    dense_model: Path, patient_of: Make, remarks_of: Remarks
+    dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
-    sums = [Row(f"sum {at}", f"{at}+1=", answer=str(at + 1)) for at in range(90)]
-    assert remarks_of("DAT108", patient_of(dense_model, sums)) == []
-    (remark,) = remarks_of("DAT108", patient_of(dense_model, [*sums, *_choices("ABCD", 10)]))
-    assert remark.severity == "warning"
-    assert remark.figures["guess"] == pytest.approx(0.25)
-    assert remark.figures["choices"] == pytest.approx(0.1)
-    assert "skewed" not in remark.summary
-    (few,) = remarks_of("DAT108", patient_of(dense_model, [*sums, *_choices("A", 2)]))
+    sums = [PromptRow(f"sum {at}", f"{at}+1=", answer=str(at + 1)) for at in range(90)]
+    assert findings_of("DAT108", context_of(dense_model, sums)) == []
+    (finding,) = findings_of("DAT108", context_of(dense_model, [*sums, *_choices("ABCD", 10)]))
+    assert finding.severity == "warning"
+    assert finding.figures["guess"] == pytest.approx(0.25)
+    assert finding.figures["choices"] == pytest.approx(0.1)
+    assert "always" not in finding.summary
+    (few,) = findings_of("DAT108", context_of(dense_model, [*sums, *_choices("A", 2)]))
     assert few.severity == "info"
 
 
-def test_a_skewed_key_is_told(dense_model: Path, patient_of: Make, remarks_of: Remarks) -> None:
-    (remark,) = remarks_of("DAT108", patient_of(dense_model, _choices("CCCCCABCDC", 60)))
-    assert "the key is skewed: C is right in 70%" in remark.summary
+def test_a_skewed_key_is_told(dense_model: Path, context_of: Make, findings_of: Findings) -> None:
+    (finding,) = findings_of("DAT108", context_of(dense_model, _choices("CCCCCABCDC", 60)))
+    assert "always C 70%" in finding.summary

@@ -91,7 +91,7 @@ def test_pass_rates_are_told_at_each_temperature(whole: dict[str, dict[str, obje
     for line in (hot, cold):
         assert "pass@4" in line
         assert "prompts below 20%: " in line
-    assert right.startswith("right is a reward of 0.5 or more")
+    assert right.startswith("right means a reward of at least 0.5")
 
 
 def test_the_filtered_prompts_are_those_of_the_right_difficulty(
@@ -115,7 +115,7 @@ def test_responses_that_are_cut_are_told(whole: dict[str, dict[str, object]]) ->
 def test_templates_are_compared(whole: dict[str, dict[str, object]]) -> None:
     figures = whole["DAT109"]["figures"]
     assert figures["the tokenizer's own"] > figures["odd"]
-    assert "no template is better" in whole["DAT109"]["summary"]
+    assert "No template is better" in whole["DAT109"]["summary"]
 
 
 def test_memory_that_does_not_suffice_is_critical(whole: dict[str, dict[str, object]]) -> None:
@@ -151,26 +151,27 @@ def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--model", "nowhere"), "no such model directory"),
+        (("--model", "nowhere"), "model directory does not exist"),
         (("--model", "model", "--prompts", "nowhere.jsonl"), "cannot be read"),
         (("--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:nothing"),
          "has no function"),
         (("--model", "model", "--sampler", "nothing:model"), "does not begin with an engine"),
-        (("--model", "model", "--sampler", "transformers:model"), "no --prompts"),
-        (("--model", "model", "--reward", "rewards.py:reward"), "no --prompts"),
-        (("--model", "model", "--held-out", "prompts.jsonl"), "no --prompts"),
-        (("--model", "model", "--learner", "transformers:model"), "no --sampler"),
-        (("--model", "model", "--template", "a=misleading.txt"), "no --sampler"),
+        (("--model", "model", "--sampler", "transformers:model"), "requires --prompts"),
+        (("--model", "model", "--reward", "rewards.py:reward"), "requires --prompts"),
+        (("--model", "model", "--held-out", "prompts.jsonl"), "requires --prompts"),
+        (("--model", "model", "--learner", "transformers:model"), "requires --sampler"),
+        (("--model", "model", "--template", "a=misleading.txt"), "requires --sampler"),
         (("--model", "model", "--template", "a=misleading.txt", "--template", "a=misleading.txt"),
-         "two templates are called 'a'"),
-        (("--model", "model", "--select", "DAT", "--ignore", "DAT"), "no check is left"),
+         "two templates have the name 'a'"),
+        (("--model", "model", "--select", "DAT", "--ignore", "DAT"), "leave no check"),
         (("--model", "model", "--output", "nowhere/x.html"), "cannot be written"),
+        (("--model", "model", "--output", "report.pdf"), "no report format has the suffix"),
         (("--model", "model", "--prompts", "prompts.jsonl", "--sampler", "transformers:model",
           "--work", "prompts.jsonl"), "give another --work"),
         (("--model", "model", "--temperature", "0"), "temperature of 0"),
-        (("--model", "model", "--gold-format", "x"), "no place for the answer"),
-        (("--model", "model", "--template", "x"), "names no template"),
-        (("--model", "model", "--select", "XYZ"), "no check of the preflight matches"),
+        (("--model", "model", "--gold-format", "x"), "no placeholder for the answer"),
+        (("--model", "model", "--template", "x"), "is not a template"),
+        (("--model", "model", "--select", "XYZ"), "no preflight check matches"),
         (("--model", "model", "--write-filtered", "x.jsonl"), "cannot be filtered"),
     ],
 )  # fmt: skip

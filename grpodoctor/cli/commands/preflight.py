@@ -1,4 +1,4 @@
-"""`grpodoctor preflight`: what can be known of a run before it costs anything."""
+"""`grpodoctor preflight`: check model, data, reward and engines before a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from grpodoctor.cli import preflight_options as given
+from grpodoctor.cli import preflight_options as options
 from grpodoctor.cli.options import (
     ExitZero,
     FailOn,
@@ -28,73 +28,73 @@ if TYPE_CHECKING:
 
 
 def preflight(
-    model: given.Model,
-    prompts: given.Prompts = None,
-    held_out: given.HeldOut = None,
-    reward: given.Reward = None,
-    reward_seconds: given.RewardSeconds = 60.0,
-    sampler: given.Sampler = None,
-    learner: given.Learner = None,
-    reference: given.Reference = None,
-    control: given.Control = None,
-    template: given.Template = None,
-    gold_format: given.GoldFormat = None,
-    group_size: given.GroupSize = 8,
-    batch_prompts: given.BatchPrompts = 64,
-    max_tokens: given.MaxTokens = 512,
-    temperature: given.Temperature = None,
-    samples: given.Samples = 8,
-    limit: given.Limit = 64,
-    memory_gib: given.MemoryGib = None,
-    write_filtered: given.WriteFiltered = None,
-    budget: given.Budget = None,
-    work: given.Work = Path("preflight"),
-    seed: given.Seed = 0,
-    select: given.Select = None,
-    ignore: given.Ignore = None,
+    model: options.Model,
+    prompts: options.Prompts = None,
+    held_out: options.HeldOut = None,
+    reward: options.Reward = None,
+    reward_seconds: options.RewardSeconds = 60.0,
+    sampler: options.Sampler = None,
+    learner: options.Learner = None,
+    reference: options.Reference = None,
+    control: options.Control = None,
+    template: options.Template = None,
+    gold_format: options.GoldFormat = None,
+    group_size: options.GroupSize = 8,
+    batch_prompts: options.BatchPrompts = 64,
+    max_tokens: options.MaxTokens = 512,
+    temperature: options.Temperature = None,
+    samples: options.Samples = 8,
+    limit: options.Limit = 64,
+    memory_gib: options.MemoryGib = None,
+    write_filtered: options.WriteFiltered = None,
+    budget: options.Budget = None,
+    work: options.Work = Path("preflight"),
+    seed: options.Seed = 0,
+    select: options.Select = None,
+    ignore: options.Ignore = None,
     output_format: ReportFormatOption = None,
-    output: given.Output = None,
+    output: options.Output = None,
     as_json: JsonOption = False,
     fail_on: FailOnOption = FailOn.warning,
     exit_zero: ExitZero = False,
 ) -> None:
     """Check model, data, reward and engines before a run starts.
 
-    What needs an engine, a reward or answers is skipped without. The pages of the checks:
-    grpodoctor rule DAT101.
+    Checks that require an engine, a reward function or answers are skipped without them. For the
+    page of a check, run: grpodoctor rule DAT101.
 
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input or an engine failed.
     """
-    from grpodoctor.preflight import catalogue
-    from grpodoctor.preflight.context import Plan
-    from grpodoctor.preflight.run import Request
-    from grpodoctor.preflight.run import preflight as make
+    from grpodoctor.preflight.catalogue import select_checks
+    from grpodoctor.preflight.context import RunSettings
+    from grpodoctor.preflight.request import PreflightRequest
+    from grpodoctor.preflight.run import run_preflight
     from grpodoctor.report.preflight.view import view_of
 
-    given.check_output(output)
+    options.check_output(output)
     chosen_format = report_format(output_format, as_json, output)
-    plan = Plan(
+    settings = RunSettings(
         group_size=group_size, batch_prompts=batch_prompts, max_tokens=max_tokens,
-        temperatures=given.temperatures_of(temperature), samples=samples, limit=limit,
-        gold_format=given.gold_format_of(gold_format), memory_gib=memory_gib, seed=seed,
+        temperatures=options.parse_temperatures(temperature), samples=samples, limit=limit,
+        gold_format=options.parse_gold_format(gold_format), memory_gib=memory_gib, seed=seed,
     )  # fmt: skip
-    request = Request(
+    request = PreflightRequest(
         model=model, prompts=prompts, held_out=held_out, reward=reward,
         reward_seconds=reward_seconds,
-        sampler=given.engine_of(sampler), learner=given.engine_of(learner),
-        reference=given.engine_of(reference), templates=given.templates_of(template),
-        control=control, folder=work, budget=budget, filtered=write_filtered, plan=plan,
+        sampler=options.parse_engine(sampler), learner=options.parse_engine(learner),
+        reference=options.parse_engine(reference), templates=options.parse_templates(template),
+        control=control, folder=work, budget=budget, filtered=write_filtered, settings=settings,
     )  # fmt: skip
-    checks = catalogue.select(split_codes(select), split_codes(ignore))
-    with ended_by_signals(), _progress() as (tell, watch):
-        found = make(request, checks, tell=tell, watch=watch)
-    write_report(view_of(found), chosen_format, output)
-    raise typer.Exit(2 if found.failed else int(fails(found.reaches, fail_on, exit_zero)))
+    checks = select_checks(split_codes(select), split_codes(ignore))
+    with ended_by_signals(), _progress() as (on_check, on_progress):
+        results = run_preflight(request, checks, on_check=on_check, on_progress=on_progress)
+    write_report(view_of(results), chosen_format, output)
+    raise typer.Exit(2 if results.failed else int(fails(results.reaches, fail_on, exit_zero)))
 
 
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[EngineProgress], None]]]:
-    """What shows which check is made and what its engine does; nothing where nobody looks."""
+    """Callbacks that show the current check and its engine; silent if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield (lambda _: None), (lambda _: None)
         return
@@ -104,14 +104,14 @@ def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[EngineProgres
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("loading")
-        now = ["engines"]
+        current = ["engines"]
 
-        def tell(check: str) -> None:
-            now[0] = check
+        def on_check(check: str) -> None:
+            current[0] = check
             progress.update(task, description=check)
 
-        def watch(work: EngineProgress) -> None:
-            done = f"{work.shards}/{work.expected}" if work.expected else "loading"
-            progress.update(task, description=f"{now[0]}: {work.engine} {done}")
+        def on_progress(engine: EngineProgress) -> None:
+            done = f"{engine.shards}/{engine.expected}" if engine.expected else "loading"
+            progress.update(task, description=f"{current[0]}: {engine.engine} {done}")
 
-        yield tell, watch
+        yield on_check, on_progress

@@ -167,6 +167,7 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
         f"{f' of each of {trainer.ranks.world} ranks' if trainer.ranks.world > 1 else ''}; "
         f"task {plain(task)}"
     )
+    yield from map(plain, trainer.task.notes)
     yield (
         f"steps {trainer.done + 1} to {config.steps}, each {rollout.prompts_per_batch} prompts x "
         f"{rollout.group_size} responses, {config.optimizer.updates_per_batch} updates"

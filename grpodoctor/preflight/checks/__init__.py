@@ -1,1 +1,1 @@
-"""The checks of the preflight, one file each."""
+"""The preflight checks, one file per check and one folder per family."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpodoctor.preflight.rows import MOST_ROWS
-from grpodoctor.preflight.run import NotMade, Preflight, Seen
+from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
+from grpodoctor.preflight.rows import MAX_ROWS
 from grpodoctor.report.phrases import check_counts, count_of, severity_counts
 from grpodoctor.report.view import (
     Block,
@@ -24,7 +24,7 @@ from grpodoctor.support.safe_text import plain
 _MAX_DETAIL_LETTERS = 400
 
 
-def view_of(result: Preflight) -> View:
+def view_of(result: PreflightResults) -> View:
     """Translate the results of a preflight."""
     return View(
         product="grpodoctor preflight",
@@ -38,26 +38,27 @@ def view_of(result: Preflight) -> View:
     )
 
 
-def facts_line(result: Preflight) -> str:
+def facts_line(result: PreflightResults) -> str:
     """What was checked, on one line."""
-    first = "the first " if result.rows == MOST_ROWS else ""
-    sampled = f", {result.asked} of them sampled" if result.asked else ""
+    first = "the first " if result.rows == MAX_ROWS else ""
+    sampled = f", {result.sampled_rows} of them sampled" if result.sampled_rows else ""
     return f"{first}{count_of(result.rows, 'prompt')}{sampled} · {result.seconds:.0f} s"
 
 
-def filtered_line(result: Preflight) -> str:
+def filtered_line(result: PreflightResults) -> str:
     """How many prompts `--write-filtered` wrote; empty without that option."""
-    if result.filtered is None:
+    if result.filtered_rows is None:
         return ""
-    unsampled = result.rows - result.asked
+    unsampled = result.rows - result.sampled_rows
     rest = f"; the other {unsampled} were not sampled, see --limit" if unsampled else ""
-    return f"wrote {result.filtered} of {result.asked} prompts, those of medium difficulty{rest}"
+    counts = f"{result.filtered_rows} of {result.sampled_rows}"
+    return f"wrote {counts} prompts, those of medium difficulty{rest}"
 
 
-def diagnosis_line(result: Preflight) -> str:
+def diagnosis_line(result: PreflightResults) -> str:
     """The result on one line: how many findings, and how many checks could run."""
     return check_counts(
-        severity_counts(finding.severity for finding in result.seen),
+        severity_counts(finding.severity for finding in result.findings),
         [
             (len(result.passed), f"{count_of(len(result.passed), 'check')} passed"),
             (len(result.skipped), f"{len(result.skipped)} skipped"),
@@ -66,8 +67,10 @@ def diagnosis_line(result: Preflight) -> str:
     )
 
 
-def _blocks(result: Preflight) -> Iterator[Block]:
-    yield from (_finding(finding) for finding in result.seen)
+def _blocks(result: PreflightResults) -> Iterator[Block]:
+    if result.reward:
+        yield Paragraph(result.reward)
+    yield from (_finding(finding) for finding in result.findings)
     if filtered := filtered_line(result):
         yield Paragraph(filtered)
     if result.failed:
@@ -78,22 +81,24 @@ def _blocks(result: Preflight) -> Iterator[Block]:
         yield Detail(lambda: [Section("Passed", (Codes(result.passed),))])
 
 
-def _finding(finding: Seen) -> Card:
-    remark = finding.remark
-    body: list[Block] = [Paragraph(remark.summary)]
-    if remark.details:
-        details = tuple(plain(detail, limit=_MAX_DETAIL_LETTERS) for detail in remark.details)
+def _finding(entry: PreflightFinding) -> Card:
+    finding = entry.finding
+    body: list[Block] = [Paragraph(finding.summary)]
+    if finding.details:
+        details = tuple(plain(detail, limit=_MAX_DETAIL_LETTERS) for detail in finding.details)
         body.append(Bullets(details))
     return Card(
         tone=finding.severity,
         badge=finding.severity,
-        code=finding.code,
-        title=finding.name,
+        code=entry.code,
+        title=entry.name,
         body=tuple(body),
-        advice=(Bullets(remark.advice, "advice"),) if remark.advice else (),
+        advice=(Bullets(finding.advice, "advice"),) if finding.advice else (),
     )
 
 
-def _unfinished(checks: tuple[NotMade, ...]) -> Table:
-    rows = tuple((f"{check.code} {check.name}".strip(), check.why, check.how) for check in checks)
+def _unfinished(checks: tuple[UnfinishedCheck, ...]) -> Table:
+    rows = tuple(
+        (f"{check.code} {check.name}".strip(), check.reason, check.remedy) for check in checks
+    )
     return Table((Column("check"), Column("reason"), Column("requires")), rows)

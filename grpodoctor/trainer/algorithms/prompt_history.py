@@ -1,4 +1,4 @@
-"""What became of a prompt at earlier visits, for advantages that look further than one group."""
+"""Rewards of a prompt in earlier batches, for advantages that use more than one group."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 
 class Visits(NamedTuple):
-    """The rewards that the prompts of G groups have had, float64."""
+    """Statistics of the earlier rewards of G prompts, float64, shape (G,) each."""
 
     number_G: Tensor
-    """Visits."""
+    """Batches that contained the prompt."""
     count_G: Tensor
-    """Rewards at all of them."""
+    """Rewards in all of these batches."""
     mean_G: Tensor
     squares_G: Tensor
     """Sum of squared deviations from the mean."""
@@ -24,22 +24,22 @@ class Visits(NamedTuple):
     high_G: Tensor
 
     def groups(self, indices: Tensor) -> Visits:
-        """Those of some groups, on their device."""
-        return Visits(*(each.to(indices.device)[indices] for each in self))
+        """The statistics of some groups, on the device of `indices`."""
+        return Visits(*(values_G.to(indices.device)[indices] for values_G in self))
 
 
 _NEVER = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf)
 
 
 def pooled(before: Visits, rewards_B: Tensor, group_ids_B: Tensor) -> Visits:
-    """The same with one more visit of each.
+    """The statistics after one more batch.
 
-    Source: the update of Chan, Golub and LeVeque 1979 for means and squares of a union.
+    Source: Chan, Golub and LeVeque 1979, the update of means and squares for a union.
 
     Args:
-        before: of G groups.
-        rewards_B: float64.
-        group_ids_B: 0 .. G - 1, none of them without a response.
+        before: statistics of G groups.
+        rewards_B: the batch's rewards, float64.
+        group_ids_B: 0 .. G - 1; every group has at least one response.
     """
     empty_G = torch.zeros_like(before.count_G)
     sizes_G = empty_G.index_add(0, group_ids_B, torch.ones_like(rewards_B))
@@ -59,17 +59,18 @@ def pooled(before: Visits, rewards_B: Tensor, group_ids_B: Tensor) -> Visits:
 
 
 class PromptHistory:
-    """Pooled rewards by prompt, of the prompts seen last. Part of the checkpoint.
+    """Pooled rewards of the most recent prompts. Part of the checkpoint.
 
-    A prompt that a batch has twice is visited twice; both groups look back on the batches before.
+    A prompt that occurs twice in a batch counts as two visits; both groups use the statistics from
+    before the batch.
     """
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[float, ...]] = {}
-        """A row of `Visits` by prompt id, those visited last at the end."""
+        """The fields of `Visits` by prompt id, most recent last."""
 
     def before(self, prompt_ids: Sequence[str], device: torch.device | str = "cpu") -> Visits:
-        """What is known of the prompts of some groups, on the device of what it is joined with."""
+        """The statistics of the prompts of some groups, on a device."""
         rows = [self._of.get(prompt_id, _NEVER) for prompt_id in prompt_ids]
         table = torch.tensor(rows, dtype=torch.float64, device=device)
         return Visits(*table.reshape(-1, len(_NEVER)).T)
@@ -77,24 +78,24 @@ class PromptHistory:
     def add(
         self, prompt_ids: Sequence[str], rewards_B: Tensor, group_ids_B: Tensor, limit: int
     ) -> None:
-        """Remember a batch's rewards.
+        """Add a batch's rewards.
 
         Args:
-            prompt_ids: of each group.
+            prompt_ids: prompt id of each group.
             rewards_B: float64.
             group_ids_B: 0 .. number of groups - 1.
-            limit: most prompts remembered.
+            limit: maximum number of prompts kept.
         """
         for group, prompt_id in enumerate(prompt_ids):
             own = rewards_B[group_ids_B == group].cpu()
             visits = pooled(self.before([prompt_id]), own, torch.zeros(len(own), dtype=torch.long))
             self._of.pop(prompt_id, None)
-            self._of[prompt_id] = tuple(float(each) for each in visits)
+            self._of[prompt_id] = tuple(float(value) for value in visits)
         for prompt_id in list(self._of)[:-limit]:
             del self._of[prompt_id]
 
     def state(self) -> dict[str, Any]:
-        """All of it, as JSON."""
+        """The history, as JSON."""
         return {prompt_id: list(row) for prompt_id, row in self._of.items()}
 
     def restore(self, state: Mapping[str, Sequence[float]]) -> None:

@@ -95,7 +95,7 @@ class RewardTerm(Section):
     """One of several rewards."""
 
     function: str
-    """`module:function`, as for `task.reward`, or `task`, `math`, `length` or `boxed`."""
+    """A function as in `task.reward`, or `task`, `math`, `length` or `boxed`."""
     weight: FiniteFloat = 1.0
     """Weight in the sum; 0 only records the reward."""
 
@@ -117,7 +117,12 @@ class TaskConfig(Section):
     heldout_data: str | None = None
     """The same for evaluation; by default the last tenth of `data` is held out."""
     reward: str | None = None
-    """`module:function`, called with prompts, completions and answers; default: the task's own."""
+    """Reward function, as `FILE.py:function` or `module:function`; the task's own by default.
+
+    Its parameters are `(prompts, completions, answers)`, or those of a TRL or verl reward.
+    """
+    reward_seconds: float = Field(600.0, gt=0, le=86_400)
+    """Time limit of a reward function for one batch, on the clock."""
     rewards: dict[str, RewardTerm] = Field(default_factory=dict)
     """Several rewards by name; their weighted sum is the reward, and each is recorded by name.
 

@@ -1,9 +1,8 @@
-"""The task of a run: a built-in one, or the user's own prompts and answers from a file."""
+"""The task of a run: a built-in one, or the user's prompts and answers from a file."""
 
 from __future__ import annotations
 
 import codecs
-import difflib
 import hashlib
 import json
 import logging
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, DataError
+from grpodoctor.support.suggestions import did_you_mean
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.data.tasks.registry import TASKS
+from grpodoctor.trainer.rewards.configured_reward import with_configured_reward
 from grpodoctor.trainer.rewards.final_answer import agree, final_answer
-from grpodoctor.trainer.rewards.functions import RewardedTask, UserReward
-from grpodoctor.trainer.rewards.math_check import MathJudge
-from grpodoctor.trainer.rewards.mix import mixed
+from grpodoctor.trainer.rewards.math_check import MathVerifier
 
 _log = logging.getLogger("grpodoctor")
 
@@ -28,29 +27,26 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 def build_task(config: TaskConfig) -> Task:
-    """The task that `config` names, with the user's data and reward where given.
+    """The task that the config names, with the user's data and reward where given.
 
     Raises:
         ConfigError: if there is no task of that name.
         DataError: if the data or the reward function cannot be used.
     """
-    task = _source(config)
-    if config.rewards:
-        return RewardedTask(task, mixed(task, config))
-    return RewardedTask(task, UserReward(config.reward)) if config.reward else task
+    return with_configured_reward(_source(config), config)
 
 
 def _source(config: TaskConfig) -> Task:
     if config.data is not None:
         heldout = Path(config.heldout_data) if config.heldout_data else None
-        judge = MathJudge(config.verify_seconds) if config.verifier == "math" else None
-        return FileTask(Path(config.data), heldout, judge)
+        verifier = MathVerifier(config.verify_seconds) if config.verifier == "math" else None
+        keep_columns = bool(config.reward or config.rewards)
+        return FileTask(Path(config.data), heldout, verifier, keep_columns=keep_columns)
     if config.name not in TASKS:
-        near = difflib.get_close_matches(config.name, TASKS, n=1) or sorted(TASKS)
         raise ConfigError(
-            f"there is no built-in task {config.name[:40]!r}",
+            f"unknown built-in task {config.name[:40]!r}",
             where="task.name",
-            remedy=f"use {' or '.join(near)}, or give task.data",
+            remedy=f"{did_you_mean(config.name, TASKS)}, or set task.data",
         )
     return TASKS[config.name](config)
 
@@ -59,29 +55,39 @@ class FileTask(Task):
     """The user's prompts and answers; every epoch has its own order.
 
     Args:
-        data: JSONL or Parquet with the columns `prompt` and `answer`, and `id` if there is one.
+        data: JSONL or Parquet with the columns `prompt` and `answer`, and optionally `id`.
         heldout: the same for evaluation; without it the last tenth of `data` is held out.
-        judge: compares answers as mathematics; without it they agree as text or as numbers.
+        verifier: compares answers as mathematics; without it they are compared as text or numbers.
+        keep_columns: keep all columns, for reward functions that ask for them.
 
     Raises:
         DataError: if a file is missing, damaged, empty or lacks a column.
     """
 
     def __init__(
-        self, data: Path, heldout: Path | None = None, judge: MathJudge | None = None
+        self,
+        data: Path,
+        heldout: Path | None = None,
+        verifier: MathVerifier | None = None,
+        *,
+        keep_columns: bool = False,
     ) -> None:
-        self.name, self._judge = data.stem, judge
-        rows = _distinct(read_problems(data), data)
+        self.name, self._verifier = data.stem, verifier
+        problems = _distinct(read_problems(data, keep_columns=keep_columns), data)
         if heldout is not None:
-            self._train, self._heldout = rows, _distinct(read_problems(heldout), heldout)
+            self._train = problems
+            self._heldout = _distinct(read_problems(heldout, keep_columns=keep_columns), heldout)
         else:
-            self._train, self._heldout = _split(rows, data)
+            self._train, self._heldout = _split(problems, data)
+        self.columns = frozenset(
+            name for problem in self._train + self._heldout for name in problem.columns
+        )
         self._seed: int | None = None
         self._drawn = 0
         self._epoch, self._order = -1, list[int]()
 
     def problems(self, rng: random.Random, count: int) -> list[Problem]:
-        """The next problems; the first call takes the seed of all later orders from `rng`."""
+        """The next problems; the first call draws the seed of all epochs' orders from `rng`."""
         if self._seed is None:
             self._seed = rng.getrandbits(63)
         return [self._next(self._seed) for _ in range(count)]
@@ -90,7 +96,7 @@ class FileTask(Task):
         epoch, place = divmod(self._drawn, len(self._train))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, list(range(len(self._train)))
-            random.Random(f"{seed}/{epoch}").shuffle(self._order)  # noqa: S311  # an order, no secret
+            random.Random(f"{seed}/{epoch}").shuffle(self._order)  # noqa: S311  # an order, not a secret
         self._drawn += 1
         return self._train[self._order[place]]
 
@@ -98,28 +104,28 @@ class FileTask(Task):
         """The first `count` held-out rows; fewer if there are fewer."""
         return self._heldout[:count]
 
-    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:  # noqa: ARG002  # one way
-        """The answer itself: the file says nothing about how one gets there."""
+    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:  # noqa: ARG002  # the file has one
+        """The answer: the file has no worked solutions."""
         return problem.answer
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
         """1 where the final answers agree."""
-        golds = [each.answer for each in problems]
-        if self._judge is not None:
-            verdicts = self._judge.judge(golds, texts)
+        references = [problem.answer for problem in problems]
+        if self._verifier is not None:
+            correct = self._verifier.verify(references, texts)
         else:
-            pairs = zip(golds, texts, strict=True)
-            verdicts = [agree(final_answer(text), final_answer(gold)) for gold, text in pairs]
-        correct = [float(verdict) for verdict in verdicts]
-        return Rewards(correct, {"correct": correct}, verdicts)
+            pairs = zip(references, texts, strict=True)
+            correct = [agree(final_answer(text), final_answer(answer)) for answer, text in pairs]
+        rewards = [float(each) for each in correct]
+        return Rewards(rewards, {"correct": rewards}, correct)
 
     def fingerprint(self) -> str:
         """A hash of the training rows."""
-        rows = [[each.prompt, each.answer] for each in self._train]
+        rows = [[problem.prompt, problem.answer] for problem in self._train]
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
     def state(self) -> dict[str, Any]:
-        """The seed of the orders and how many problems were drawn."""
+        """The seed of the epochs' orders, and the number of problems drawn so far."""
         return {"seed": self._seed, "drawn": self._drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -128,15 +134,17 @@ class FileTask(Task):
 
 
 def _distinct(rows: list[Problem], path: Path) -> list[Problem]:
-    """The first row of each prompt; how many others there were is logged."""
+    """The first row of each prompt; logs the number of dropped rows."""
     first: dict[str, Problem] = {}
     for row in rows:
         first.setdefault(row.prompt, row)
     if len(first) < len(rows):
         differing = sum(first[row.prompt].answer != row.answer for row in rows)
         _log.warning(
-            "%s: %d rows repeat an earlier prompt and are left out, %d of them with another answer",
-            *(path, len(rows) - len(first), differing),
+            "%s: %d rows repeat an earlier prompt and are dropped, %d of them with another answer",
+            path,
+            len(rows) - len(first),
+            differing,
         )
     return list(first.values())
 
@@ -144,7 +152,7 @@ def _distinct(rows: list[Problem], path: Path) -> list[Problem]:
 def _split(rows: list[Problem], path: Path) -> tuple[list[Problem], list[Problem]]:
     if len(rows) < 2:
         raise DataError(
-            "one row cannot be split into training and evaluation",
+            "a single row cannot be split into training and evaluation data",
             where=str(path),
             remedy="add rows or give task.heldout_data",
         )
@@ -152,30 +160,33 @@ def _split(rows: list[Problem], path: Path) -> tuple[list[Problem], list[Problem
     return rows[:kept], rows[kept:]
 
 
-def read_problems(path: Path) -> list[Problem]:
+def read_problems(path: Path, *, keep_columns: bool = False) -> list[Problem]:
     """Read prompts and answers.
 
     Args:
-        path: a file ending in .jsonl, .ndjson, .json (one object a line) or .parquet.
+        path: a file ending in .jsonl, .ndjson, .json (one object per line) or .parquet.
+        keep_columns: keep the values of all columns.
 
     Raises:
         DataError: if the file is missing, damaged, empty or lacks a column.
     """
     if not path.is_file():
         raise DataError(
-            "there is no such data file",
+            "the data file does not exist",
             where=str(path),
             remedy="check task.data and task.heldout_data",
         )
     if path.suffix == ".parquet":
-        rows = _read_parquet(path)
+        rows = _read_parquet(path, keep_columns=keep_columns)
     elif path.suffix in _JSON_LINES:
         rows = _read_lines(path)
     else:
         raise DataError(
-            f"data files end in .jsonl or .parquet, not in {path.suffix!r}", where=str(path)
+            f"data files cannot have the suffix {path.suffix!r}",
+            where=str(path),
+            remedy="use .jsonl or .parquet",
         )
-    problems = [_as_problem(row, place, path) for place, row in rows]
+    problems = [_as_problem(row, place, path, keep_columns=keep_columns) for place, row in rows]
     if not problems:
         raise DataError("the data file has no rows", where=str(path))
     return problems
@@ -200,7 +211,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
         yield f"line {number}", row
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _read_parquet(path: Path, *, keep_columns: bool) -> Iterator[tuple[str, Mapping[str, object]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -208,12 +219,16 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"not a Parquet file: {str(error)[:120]}", where=str(path)) from None
-    names = [name for name in ("id", "prompt", "answer") if name in table.column_names]
-    for number, row in enumerate(table.select(names).to_pylist(), start=1):
+    if not keep_columns:
+        names = [name for name in ("id", "prompt", "answer") if name in table.column_names]
+        table = table.select(names)
+    for number, row in enumerate(table.to_pylist(), start=1):
         yield f"row {number}", row
 
 
-def _as_problem(row: Mapping[str, object], place: str, path: Path) -> Problem:
+def _as_problem(
+    row: Mapping[str, object], place: str, path: Path, *, keep_columns: bool
+) -> Problem:
     where = f"{path}, {place}"
     for column in ("prompt", "answer"):
         if column not in row:
@@ -224,8 +239,9 @@ def _as_problem(row: Mapping[str, object], place: str, path: Path) -> Problem:
             )
     prompt, answer = row["prompt"], row["answer"]
     if not isinstance(prompt, str) or not prompt.strip():
-        raise DataError("the prompt is not a text", where=where)
+        raise DataError("the prompt is not text", where=where)
     if isinstance(answer, bool) or not isinstance(answer, str | int | float):
-        raise DataError("the answer is neither a text nor a number", where=where)
+        raise DataError("the answer is neither text nor a number", where=where)
     identity = row.get("id")
-    return Problem(place if identity is None else str(identity), prompt, str(answer))
+    columns = {str(name): value for name, value in row.items()} if keep_columns else {}
+    return Problem(place if identity is None else str(identity), prompt, str(answer), columns)

@@ -1,4 +1,4 @@
-"""A task that knows how often its prompts are solved, and leaves out those not worth drawing."""
+"""A task that tracks the pass rate of each prompt and skips prompts that are too easy or hard."""
 
 from __future__ import annotations
 
@@ -9,162 +9,165 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig, counted, is_outside
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, verdicts
+from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, correctness
 from grpodoctor.vocabulary.values import Rate, Reading
 
-_PATIENCE = 20
-"""Problems looked at for each that is wanted, before skipped ones are taken after all."""
-_REMEMBERED = 1_000_000
-"""Prompts with counts; of more the longest unseen are forgotten."""
+_MAX_DRAWS = 20
+"""Problems drawn per problem wanted, before skipped ones are used after all."""
+_MAX_PROMPTS = 1_000_000
+"""Prompts with counts; beyond it, the prompts not seen for longest are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of a prompt."""
+class _PromptStats:
+    """Counts of a prompt's responses."""
 
     passed: float = 0.0
     tried: float = 0.0
     outside: bool = False
-    """At the last estimate."""
+    """Whether the pass rate was out of range at the last estimate."""
     retired: bool = False
 
-    def seen(self, correct: int, responses: int, settings: DifficultyConfig) -> _Known:
+    def add(self, correct: int, responses: int, settings: DifficultyConfig) -> _PromptStats:
         passed, tried = counted(self.passed, self.tried, correct, responses)
         retired = self.retired or 0 < settings.retire_at <= passed / tried
         return replace(self, passed=passed, tried=tried, retired=retired)
 
 
-_UNKNOWN = _Known()
+_UNKNOWN = _PromptStats()
 
 
-def watched(task: Task, settings: DifficultyConfig) -> Task:
-    """The task with its prompts filtered by difficulty, if the settings ask for it."""
-    return PassRates(task, settings) if settings.filters else task
+def filtered_by_difficulty(task: Task, settings: DifficultyConfig) -> Task:
+    """The task with prompts filtered by difficulty if the settings enable it, else unchanged."""
+    return DifficultyFilteredTask(task, settings) if settings.filters else task
 
 
-class PassRates(Task):
+class DifficultyFilteredTask(Task):
     """A task whose problems are filtered by their pass rates in training.
 
     Args:
-        task: gives the problems and judges the answers.
-        settings: which are left out.
+        task: gives the problems and scores the responses.
+        settings: which problems are skipped.
     """
 
     def __init__(self, task: Task, settings: DifficultyConfig) -> None:
         self._task, self._settings = task, settings
         self.name, self.max_length_hint = task.name, task.max_length_hint
+        self.columns, self.notes = task.columns, task.notes
         self._steps = 0
-        self._known: dict[str, _Known] = {}
-        self._left_out = 0
-        """Known prompts that are outside or retired."""
-        self._skipped = self._looked_at = 0
+        self._stats: dict[str, _PromptStats] = {}
+        self._excluded = 0
+        """Prompts with counts that are out of range or retired."""
+        self._skipped = self._drawn = 0
 
     def begin_step(self) -> None:
-        """Estimate anew which prompts are outside, if it is time."""
+        """Update which prompts are out of range, every `difficulty.every` steps."""
         self._task.begin_step()
-        self._skipped = self._looked_at = 0
+        self._skipped = self._drawn = 0
         if self._settings.every and self._steps % self._settings.every == 0:
-            self._known = {
-                key: replace(each, outside=is_outside(each.passed / each.tried, self._settings))
-                for key, each in self._known.items()
+            self._stats = {
+                key: replace(stats, outside=is_outside(stats.passed / stats.tried, self._settings))
+                for key, stats in self._stats.items()
             }
-            self._left_out = self._count()
+            self._excluded = self._count()
         self._steps += 1
 
     def problems(self, rng: random.Random, count: int) -> list[Problem]:
-        """The next problems that are worth drawing, and others where there are too few."""
-        found: list[Problem] = []
+        """The next problems that are in range, filled up with skipped ones if there are too few."""
+        kept: list[Problem] = []
         skipped: list[Problem] = []
-        for _ in range(count * _PATIENCE):
+        for _ in range(count * _MAX_DRAWS):
             problem = self._task.problems(rng, 1)[0]
-            (found if self._is_worth(problem, rng) else skipped).append(problem)
-            if len(found) == count:
+            (kept if self._is_kept(problem, rng) else skipped).append(problem)
+            if len(kept) == count:
                 break
-        # Sorting is stable: in the order of the stream, those that are retired last.
-        fillers = sorted(skipped, key=lambda each: self._of(each).retired)[: count - len(found)]
-        self._looked_at += len(found) + len(skipped)
+        # The sort is stable: the order of the stream, with retired prompts last.
+        fillers = sorted(skipped, key=lambda problem: self._of(problem).retired)
+        fillers = fillers[: count - len(kept)]
+        self._drawn += len(kept) + len(skipped)
         self._skipped += len(skipped) - len(fillers)
-        return found + fillers
+        return kept + fillers
 
     def observe(self, problems: Sequence[Problem], rewards: Rewards) -> None:
-        """Count which responses were right.
+        """Count the correct responses of each prompt.
 
         Raises:
-            DataError: if nobody can tell.
+            DataError: if the reward does not say which responses are correct.
         """
         counts: dict[str, tuple[int, int]] = {}
-        for problem, right in zip(problems, verdicts(rewards), strict=True):
+        for problem, right in zip(problems, correctness(rewards), strict=True):
             correct, responses = counts.get(_key(problem), (0, 0))
             counts[_key(problem)] = (correct + right, responses + 1)
         for key, (correct, responses) in counts.items():
-            before = self._forget(key)  # and put in anew, so that the longest unseen come first
-            after = before.seen(correct, responses, self._settings)
-            self._known[key] = after
-            self._left_out += self._is_left_out(after)
-        while len(self._known) > _REMEMBERED:
-            self._forget(next(iter(self._known)))
+            # Remove and insert again: the dict is ordered by when a prompt was last seen.
+            stats = self._forget(key).add(correct, responses, self._settings)
+            self._stats[key] = stats
+            self._excluded += self._is_excluded(stats)
+        while len(self._stats) > _MAX_PROMPTS:
+            self._forget(next(iter(self._stats)))
 
     def readings(self) -> dict[str, Reading]:
-        """How much is left out, of what was looked at and of what is known."""
+        """Shares of skipped prompts, among those drawn in this step and among those with counts."""
         return {
-            "prompts/skipped_rate": Rate(self._skipped, self._looked_at),
-            "prompts/outside_rate": Rate(self._left_out, len(self._known)),
+            "prompts/skipped_rate": Rate(self._skipped, self._drawn),
+            "prompts/outside_rate": Rate(self._excluded, len(self._stats)),
         }
 
     def heldout(self, count: int) -> list[Problem]:
-        """The held-out problems of the underlying task, whatever their difficulty."""
+        """The held-out problems of the underlying task, unfiltered."""
         return self._task.heldout(count)
 
     def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
-        """A response of the underlying task's crowd."""
+        """A warm-start response of the underlying task."""
         return self._task.warm_start_text(problem, rng)
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
-        """What the underlying task says."""
+        """The rewards of the underlying task."""
         return self._task.score(problems, texts)
 
     def fingerprint(self) -> str:
-        """That of the underlying task."""
+        """The fingerprint of the underlying task."""
         return self._task.fingerprint()
 
     def state(self) -> dict[str, Any]:
-        """The underlying task's, the steps, and what is known of each prompt.
+        """The underlying task's state, the number of steps, and the counts of each prompt.
 
-        It is taken at every step, hence no copy of the entries: orjson writes them as they are.
+        The entries are not copied, because the state is read at every step; orjson writes them
+        as they are.
         """
-        return {"stream": self._task.state(), "steps": self._steps, "known": dict(self._known)}
+        return {"stream": self._task.state(), "steps": self._steps, "known": dict(self._stats)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`; that of a task without a filter is the stream alone."""
+        """Inverse of `state`; also accepts the state of a task without a filter."""
         self._task.restore(state.get("stream", state))
         self._steps = state.get("steps", 0)
-        self._known = {
-            key: each if isinstance(each, _Known) else _Known(**each)
-            for key, each in state.get("known", {}).items()
+        self._stats = {
+            key: stats if isinstance(stats, _PromptStats) else _PromptStats(**stats)
+            for key, stats in state.get("known", {}).items()
         }
-        self._left_out = self._count()
+        self._excluded = self._count()
 
-    def _is_worth(self, problem: Problem, rng: random.Random) -> bool:
-        known = self._of(problem)
-        if known.retired or not self._is_left_out(known):
-            return not known.retired
+    def _is_kept(self, problem: Problem, rng: random.Random) -> bool:
+        stats = self._of(problem)
+        if stats.retired or not self._is_excluded(stats):
+            return not stats.retired
         return rng.random() < self._settings.explore
 
-    def _is_left_out(self, known: _Known) -> bool:
-        return known.retired or (known.outside and self._settings.every > 0)
+    def _is_excluded(self, stats: _PromptStats) -> bool:
+        return stats.retired or (stats.outside and self._settings.every > 0)
 
     def _count(self) -> int:
-        return sum(map(self._is_left_out, self._known.values()))
+        return sum(map(self._is_excluded, self._stats.values()))
 
-    def _forget(self, key: str) -> _Known:
-        known = self._known.pop(key, _UNKNOWN)
-        self._left_out -= self._is_left_out(known)
-        return known
+    def _forget(self, key: str) -> _PromptStats:
+        stats = self._stats.pop(key, _UNKNOWN)
+        self._excluded -= self._is_excluded(stats)
+        return stats
 
-    def _of(self, problem: Problem) -> _Known:
-        return self._known.get(_key(problem), _UNKNOWN)
+    def _of(self, problem: Problem) -> _PromptStats:
+        return self._stats.get(_key(problem), _UNKNOWN)
 
 
 def _key(problem: Problem) -> str:
-    """Ids may repeat and prompts may be long: a hash of the prompt."""
+    """A hash of the prompt: ids may repeat, and prompts may be long."""
     return hashlib.sha256(problem.prompt.encode()).hexdigest()[:16]

@@ -1,6 +1,7 @@
-r"""The final answer of a response: what it is, and whether it agrees with another as plain text.
+r"""Finding the final answer of a response, and comparing two answers as plain text.
 
-Models box their answer, or write it behind `#` as the solutions of GSM8K do, or say nothing else.
+Models put the answer in a box, write it after `#` as the solutions of GSM8K do, or write nothing
+else.
 """
 
 from __future__ import annotations
@@ -11,40 +12,40 @@ from typing import NamedTuple
 
 _BOX = "\\boxed{"
 _TOKENS = re.compile(r"\\boxed\{|\\.|[{}]", re.DOTALL)
-"""Braces; a brace behind a backslash is a character, not a bracket."""
+"""Braces; a brace after a backslash is a character, not a bracket."""
 
 
-class Final(NamedTuple):
+class FinalAnswer(NamedTuple):
     """A final answer and how it was found."""
 
     text: str
     marked: bool
-    """Whether the response said which part is its answer; otherwise it is the whole response."""
+    """Whether the response marks its answer; otherwise the answer is the whole response."""
 
 
-def find_final(text: str) -> Final:
-    r"""The last `\boxed{...}` with balanced braces, else what follows the last `#`, else all."""
+def find_final(text: str) -> FinalAnswer:
+    r"""The last `\boxed{...}` with balanced braces, else the text after the last `#`, else all."""
     boxed = _last_boxed(text)
     if boxed is not None:
-        return Final(boxed.strip(), marked=True)
+        return FinalAnswer(boxed.strip(), marked=True)
     _, mark, rest = text.rpartition("#")
-    return Final(rest.strip(), marked=bool(mark))
+    return FinalAnswer(rest.strip(), marked=bool(mark))
 
 
 def final_answer(text: str) -> str:
-    """The final answer alone."""
+    """The text of the final answer."""
     return find_final(text).text
 
 
 def has_box(text: str) -> bool:
-    """Whether there is a box that is closed."""
+    """Whether the text has a box that is closed."""
     return _last_boxed(text) is not None
 
 
 def _last_boxed(text: str) -> str | None:
-    """What the last box that is closed holds; one pass, for a hostile text may open thousands."""
+    """Content of the last closed box, in one pass: a hostile text may open thousands of boxes."""
     open_braces: list[int | None] = []
-    found: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None
     for token in _TOKENS.finditer(text):
         if token[0] == _BOX:
             open_braces.append(token.end())
@@ -52,9 +53,9 @@ def _last_boxed(text: str) -> str | None:
             open_braces.append(None)
         elif token[0] == "}" and open_braces:
             start = open_braces.pop()
-            if start is not None and (found is None or start > found[0]):
-                found = start, token.start()
-    return None if found is None else text[slice(*found)]
+            if start is not None and (last is None or start > last[0]):
+                last = start, token.start()
+    return None if last is None else text[slice(*last)]
 
 
 def agree(left: str, right: str) -> bool:

@@ -1,41 +1,33 @@
-"""Whether a response's final answer is mathematically the right one: the trainer's side.
+"""Mathematical comparison of final answers, on the trainer's side.
 
-math-verify compares; it does so in a program of its own (`math_worker`), where a hostile text ends
-a process that nobody misses.
+math-verify compares in a separate process (`math_worker`), because a hostile text can crash it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import select
-import subprocess
-import sys
-import weakref
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
-import grpodoctor
 from grpodoctor.errors import DataError, MissingExtraError
+from grpodoctor.support.worker_process import WorkerProcess
 from grpodoctor.trainer.rewards.final_answer import agree, find_final
 
-_LONGEST = 2000
-"""Characters of an answer that are looked at, counted from its end."""
-_LEAVING_PATIENCE = 5.0
+_MAX_CHARACTERS = 2000
+"""Characters of an answer that are compared, counted from its end."""
 _ATTEMPTS = 2
+_STARTUP_SECONDS = 60.0
 _CLOCK_SECONDS_PER_SECOND = 40
 """Longest wait for the worker, per second of processor time that its pairs may take."""
 
 _log = logging.getLogger("grpodoctor")
 
 
-class MathJudge:
-    """Judges answers by math-verify; the worker starts with the first answer that needs it.
+class MathVerifier:
+    """Compares answers with math-verify; the worker starts when the first answer needs it.
 
     Args:
-        seconds: of processor time for one answer; one that takes longer counts as wrong.
+        seconds: processor time for one answer; an answer that takes longer counts as wrong.
 
     Raises:
         MissingExtraError: if math-verify is not installed.
@@ -45,106 +37,61 @@ class MathJudge:
         if find_spec("math_verify") is None:
             raise MissingExtraError("checking mathematical answers", "train")
         self._seconds = seconds
-        self._worker: subprocess.Popen[bytes] | None = None
-        self._told = False
+        self._worker = WorkerProcess("grpodoctor.trainer.rewards.math_worker")
+        self._has_warned = False
 
-    def judge(self, golds: Sequence[str], texts: Sequence[str]) -> list[bool]:
-        """Whether each text's final answer equals its gold answer.
+    def verify(self, references: Sequence[str], texts: Sequence[str]) -> list[bool]:
+        """Whether the final answer of each text equals its reference answer.
 
         Raises:
-            DataError: if the worker cannot be kept alive.
+            DataError: if the worker exits whenever it is started.
         """
-        right = [find_final(gold).text for gold in golds]
-        given = [find_final(text) for text in texts]
-        verdicts: list[bool | None] = [
-            agree(gold, final.text) for gold, final in zip(right, given, strict=True)
+        expected = [find_final(reference).text for reference in references]
+        finals = [find_final(text) for text in texts]
+        correct: list[bool | None] = [
+            agree(reference, final.text) for reference, final in zip(expected, finals, strict=True)
         ]
         unclear = [
             index
-            for index, final in enumerate(given)
-            if not verdicts[index] and final.text and right[index]
+            for index, final in enumerate(finals)
+            if not correct[index] and final.text and expected[index]
         ]
-        pairs = [(right[i], given[i].text[-_LONGEST:], given[i].marked) for i in unclear]
-        for index, verdict in zip(unclear, self._compare(pairs), strict=True):
-            verdicts[index] = verdict
-        self._tell(verdicts.count(None))
-        return [bool(verdict) for verdict in verdicts]
+        pairs = [
+            (expected[index], finals[index].text[-_MAX_CHARACTERS:], finals[index].marked)
+            for index in unclear
+        ]
+        for index, equal in zip(unclear, self._compare(pairs), strict=True):
+            correct[index] = equal
+        self._warn(correct.count(None))
+        return [bool(equal) for equal in correct]
 
     def _compare(self, pairs: list[tuple[str, str, bool]]) -> list[bool | None]:
         if not pairs:
             return []
-        job = json.dumps({"pairs": pairs, "seconds": self._seconds}).encode() + b"\n"
-        patience = 60 + len(pairs) * self._seconds * _CLOCK_SECONDS_PER_SECOND
+        job = {"pairs": pairs, "seconds": self._seconds}
+        limit = _STARTUP_SECONDS + len(pairs) * self._seconds * _CLOCK_SECONDS_PER_SECOND
         for _ in range(_ATTEMPTS):
-            line = _exchange(self._running(), job, patience)
-            if line.endswith(b"\n"):
-                verdicts: list[bool | None] = json.loads(line)
-                return verdicts
-            self.close()
+            try:
+                equal: list[bool | None] = self._worker.request(job, limit)
+            except (TimeoutError, EOFError):
+                continue
+            return equal
         raise DataError(
-            "the process that checks mathematical answers ends whenever it is started",
+            "the process that checks mathematical answers exits whenever it is started",
             where="task.verifier",
-            remedy="see whether python -c 'import math_verify' works, and whether memory is left",
+            remedy="check that python -c 'import math_verify' works and that memory is free",
         )
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._worker is None:
-            self._worker = subprocess.Popen(
-                [sys.executable, "-P", "-m", "grpodoctor.trainer.rewards.math_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                process_group=0,  # a terminal's Ctrl-C is for the trainer alone
-                env={**os.environ, "PYTHONPATH": _import_path()},
-            )
-            self._leave = weakref.finalize(self, _end, self._worker)
-        return self._worker
-
-    def _tell(self, undecided: int) -> None:
-        if undecided and not self._told:
-            self._told = True
+    def _warn(self, undecided: int) -> None:
+        if undecided and not self._has_warned:
+            self._has_warned = True
             _log.warning(
-                "%d answers could not be compared within %g s of processor time (or ended the "
-                "process that tried) and count as wrong; so will others",
-                *(undecided, self._seconds),
+                "%d answers count as wrong because their comparison took more than %g s of "
+                "processor time or crashed; this is reported once",
+                undecided,
+                self._seconds,
             )
 
     def close(self) -> None:
         """End the worker; the next answer starts another."""
-        if self._worker is not None:
-            self._leave()
-            self._worker = None
-
-
-def _exchange(worker: subprocess.Popen[bytes], job: bytes, patience: float) -> bytes:
-    """Send a line and read one; what came of it, if the worker ended or took too long."""
-    if worker.stdin is None or worker.stdout is None:
-        return b""
-    try:
-        worker.stdin.write(job)
-        worker.stdin.flush()
-    except OSError:
-        return b""
-    pipe = worker.stdout
-    ready = select.select([pipe], [], [], patience)[0]
-    return pipe.readline() if ready else b""
-
-
-def _end(worker: subprocess.Popen[bytes]) -> None:
-    for pipe in (worker.stdin, worker.stdout):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except OSError:  # what it never read
-                continue
-    try:
-        worker.wait(_LEAVING_PATIENCE)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
-
-
-def _import_path() -> str:
-    """Where this process finds its packages, and so where the worker does."""
-    package = str(Path(grpodoctor.__file__).parent.parent)
-    return os.pathsep.join([*(path for path in sys.path if path), package])
+        self._worker.close()

@@ -1,1 +1,1 @@
-"""Built-in verifiable tasks, one a file."""
+"""Built-in verifiable tasks, one per file."""

@@ -1,4 +1,4 @@
-"""Arithmetic modulo ten, from left to right: `7*3+8-2=` is worked as `*31+89-27#7`."""
+"""Arithmetic modulo ten, from left to right: `7*3+8-2=` has the worked solution `*31+89-27#7`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OPERATORS = "+-*"
 
 
 class Arithmetic(ScratchTask):
-    """A chain of `difficulty` operations, give or take one; every step keeps the last digit."""
+    """A chain of `difficulty` operations, plus or minus one; every step keeps the last digit."""
 
     name = "arithmetic"
 

@@ -1,10 +1,10 @@
-"""What a task is: problems, their verification, and how a beginner would answer them."""
+"""The interface of a task: problems, their verification, and warm-start responses."""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,13 @@ class Problem:
     id: str
     prompt: str
     answer: str
+    columns: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The row of the data, for reward functions that ask for columns by name."""
+
+    @property
+    def messages(self) -> tuple[Mapping[str, Any], ...]:
+        """Always empty: the trainer's prompts are text, not conversations."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,54 +33,58 @@ class Rewards:
     """The rewards of B responses."""
 
     total: list[float]
-    """What is optimized, one number per response."""
+    """The optimized reward, one number per response."""
     components: dict[str, list[float]] = field(default_factory=dict)
-    """The parts by name, unweighted, one number per response each."""
+    """The components by name, unweighted, one number per response each."""
     correct: list[bool] | None = None
-    """Whether the answer is right, whatever the reward says; None if nobody can tell."""
+    """Whether each answer is right, independent of the reward; None if unknown."""
 
     def plus(self, name: str, values: list[float], weight: float = 1.0) -> Rewards:
-        """These with one component more, recorded without its weight.
+        """The rewards with another component, recorded without its weight.
 
-        Rewards without components are a component from then on, `task`: so they stay to be seen.
+        If there are no components, the existing reward becomes the component `task`.
 
         Raises:
-            DataError: if there is a component of that name.
+            DataError: if there is already a component of that name.
         """
         if name in self.components:
             raise DataError(
-                f"the reward has a component {name!r}, which is the name of what is added to it",
+                f"the reward has a component {name!r}, a name that grpodoctor adds",
                 where="task.reward",
                 remedy="give the component another name",
             )
-        total = [each + weight * more for each, more in zip(self.total, values, strict=True)]
+        total = [reward + weight * value for reward, value in zip(self.total, values, strict=True)]
         components = self.components or {"task": self.total}
         return Rewards(total, {**components, name: values}, self.correct)
 
 
-def verdicts(rewards: Rewards) -> list[bool]:
-    """Which responses are right.
+def correctness(rewards: Rewards) -> list[bool]:
+    """Whether each response is right.
 
     Raises:
-        DataError: if nobody can tell.
+        DataError: if the reward does not say.
     """
     if rewards.correct is None:
         raise DataError(
-            "a setting needs to know which responses are right, and the reward does not say",
+            "a setting requires to know which responses are right; the reward does not say",
             where="task.reward",
-            remedy="have it return a component `correct` of booleans, or set difficulty.every=0, "
+            remedy="return a component `correct` of booleans, or set difficulty.every=0, "
             "difficulty.retire_at=0, rollout.variance_of=reward and overlong.only_correct=false",
         )
     return rewards.correct
 
 
 class Task(ABC):
-    """A source of problems and the judge of their answers."""
+    """A source of problems, and the verifier of their answers."""
 
     name: str
     """A short name for records."""
     max_length_hint: int | None = None
     """Tokens that a full response of the built-in model needs; None if unknown."""
+    columns: frozenset[str] = frozenset({"answer"})
+    """Names of the columns that problems have."""
+    notes: tuple[str, ...] = ()
+    """Lines to show to the user before training."""
 
     @abstractmethod
     def problems(self, rng: random.Random, count: int) -> list[Problem]:
@@ -81,41 +92,41 @@ class Task(ABC):
 
     @abstractmethod
     def heldout(self, count: int) -> list[Problem]:
-        """The same problems at every call, never seen in training; fewer if there are fewer."""
+        """The same problems at every call, never used in training; fewer if not enough exist."""
 
     @abstractmethod
     def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
-        """A response such as the built-in model is to begin with."""
+        """A response for the warm start of the built-in model."""
 
     @abstractmethod
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
         """The rewards of `texts`, the responses to `problems` in the same order.
 
         Raises:
-            DataError: if a reward function of the user's own fails.
+            DataError: if a user's reward function fails.
         """
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes with anything that changes the warm start's texts."""
+        """A hash that changes with anything that affects the warm start's texts."""
 
-    def begin_step(self) -> None:  # noqa: B027  # most tasks do not care
-        """A training step is about to draw its problems."""
+    def begin_step(self) -> None:  # noqa: B027  # optional
+        """Called before a training step draws its problems."""
 
-    def observe(self, problems: Sequence[Problem], rewards: Rewards) -> None:  # noqa: B027  # nor here
-        """What training responses to `problems` were worth; evaluation is not told.
+    def observe(self, problems: Sequence[Problem], rewards: Rewards) -> None:  # noqa: B027  # optional
+        """Called with the rewards of training responses, but not with those of an evaluation.
 
         Raises:
-            DataError: if the task needs to know which are right and nobody can tell.
+            DataError: if the task requires the correctness and the reward does not say.
         """
 
     def readings(self) -> dict[str, Reading]:
-        """What the task has to say about the step that began last."""
+        """The task's metrics of the current step."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Where the training stream stands, as JSON; tasks that only draw from `rng` have none."""
+        """The state of the training stream, as JSON; empty for tasks that only draw from `rng`."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  # nothing to restore is normal
-        """Continue the training stream where `state` was taken."""
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  # optional
+        """Continue the training stream from a state."""

@@ -1,4 +1,4 @@
-"""Counting a digit: `7:381773=` (how many sevens?) is worked as `30 80 10 71 72 32`, then `#2`."""
+"""Counting a digit: `7:381773=` (how many sevens?) has the solution `30 80 10 71 72 32#2`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpodoctor.trainer.data.tasks.scratch import DIGITS, ScratchTask, Slip, Wor
 
 
 class Counting(ScratchTask):
-    """Twice `difficulty` digits, or up to two fewer, among which one digit is counted."""
+    """Up to `2 * difficulty` digits, and at most two fewer, in which one digit is counted."""
 
     name = "counting"
 
@@ -18,7 +18,7 @@ class Counting(ScratchTask):
         self.max_length_hint = 4 * self.size + 8
 
     def draw(self, rng: random.Random) -> str:
-        """The digit to count, then the digits; every other one is likely to count."""
+        """The digit to count, then the digits; about half of them are that digit."""
         target = rng.choice(DIGITS)
         count = rng.randint(max(1, 2 * self.size - 2), 2 * self.size)
         items = [target if rng.random() < 0.5 else rng.choice(DIGITS) for _ in range(count)]

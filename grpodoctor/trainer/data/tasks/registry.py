@@ -1,4 +1,4 @@
-"""The built-in tasks by name. A new one is a file and a row."""
+"""The built-in tasks by name. To add one, add a file and a row here."""
 
 from __future__ import annotations
 

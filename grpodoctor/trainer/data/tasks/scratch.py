@@ -1,8 +1,9 @@
-"""What the built-in tasks have in common: a scratchpad of free length, then `#` and the answer.
+"""The base of the built-in tasks: a scratchpad of free length, then `#` and the answer.
 
-The warm start imitates a mixed crowd: most show their work, some tersely, some not at all; some
-hesitate; now and then somebody slips and carries the mistake on. So the policy begins with several
-ways of answering, of different quality, for reinforcement learning to choose from.
+The warm start trains on a mix of response styles: most show their work, some tersely, some not at
+all; some contain filler; now and then a step is wrong and the error carries on. The policy thus
+starts with several ways of answering, of different quality, for reinforcement learning to choose
+from.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HELDOUT_SHARE = 10
 _DRAWS_PER_PROBLEM = 200
 
 Slip = Callable[[str], str]
-"""Passes a value on, or a wrong one in its place."""
+"""Returns an intermediate value, or a wrong one in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Work:
     """A worked solution."""
 
     steps: list[tuple[str, str]]
-    """What each step looks at, and the value that it finds."""
+    """The input of each step, and the value that the step computes."""
     answer: str
 
 
@@ -61,20 +62,20 @@ class ScratchTask(Task):
 
     @abstractmethod
     def work(self, prompt: str, slip: Slip) -> Work:
-        """Solve `prompt`, passing each intermediate value through `slip`."""
+        """Solve the prompt, passing each intermediate value through `slip`."""
 
     def problems(self, rng: random.Random, count: int) -> list[Problem]:
-        """The next `count` problems of the training stream; a prompt may come again."""
-        found: list[Problem] = []
-        while len(found) < count:
+        """The next `count` problems of the training stream; prompts may repeat."""
+        problems: list[Problem] = []
+        while len(problems) < count:
             prompt = self.draw(rng)
             if not _held_out(prompt):
-                found.append(self._problem(prompt))
-        return found
+                problems.append(self._problem(prompt))
+        return problems
 
     def heldout(self, count: int) -> list[Problem]:
-        """Distinct problems that the training stream never gives; fewer if there are fewer."""
-        rng = random.Random(0)  # noqa: S311  # a fixed choice of problems, no secret
+        """Distinct problems that the training stream never gives; fewer if not enough exist."""
+        rng = random.Random(0)  # noqa: S311  # a fixed choice of problems, not a secret
         prompts: dict[str, None] = {}
         for _ in range(count * _DRAWS_PER_PROBLEM):
             prompt = self.draw(rng)
@@ -85,12 +86,11 @@ class ScratchTask(Task):
         return [self._problem(prompt) for prompt in prompts]
 
     def _problem(self, prompt: str) -> Problem:
-        return Problem(
-            f"{self.name}/{prompt}", prompt, self.work(prompt, lambda value: value).answer
-        )
+        answer = self.work(prompt, lambda value: value).answer
+        return Problem(f"{self.name}/{prompt}", prompt, answer, {"answer": answer})
 
     def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
-        """A response of the mixed crowd, right or wrong."""
+        """A response in a random style, right or wrong."""
         work = self.work(problem.prompt, lambda value: _slipped(value, rng))
         style = rng.random()
         if style < _DIRECT_RATE:
@@ -107,18 +107,18 @@ class ScratchTask(Task):
         return f"{scratch}{MARK}{work.answer}{hedge}"
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
-        """1 for a right answer plus the weighted format; `correct` is the strict verdict always."""
+        """1 for a right answer plus the weighted format; `correct` always compares strictly."""
         strict = [_last(text) == each.answer for each, text in zip(problems, texts, strict=True)]
         lenient = [each.answer in _listed(text) for each, text in zip(problems, texts, strict=True)]
         rewarded = lenient if self._config.verifier == "any" else strict
-        correct = [float(verdict) for verdict in rewarded]
-        tidy = [float(_well_formed(text)) for text in texts]
+        correct = [float(each) for each in rewarded]
+        formatted = [float(_well_formed(text)) for text in texts]
         weight = self._config.format_weight
-        total = [right + weight * form for right, form in zip(correct, tidy, strict=True)]
-        return Rewards(total, {"correct": correct, "format": tidy}, strict)
+        total = [right + weight * form for right, form in zip(correct, formatted, strict=True)]
+        return Rewards(total, {"correct": correct, "format": formatted}, strict)
 
     def fingerprint(self) -> str:
-        """A hash of the task's source and of the settings that shape the warm start's texts."""
+        """A hash of the task's source and of the settings that affect the warm start's texts."""
         sources = [
             inspect.getsource(sys.modules[each.__module__]) for each in (ScratchTask, type(self))
         ]

@@ -1,4 +1,4 @@
-"""Sorting digits by insertion: `7318=` is worked as `,7,37,137`, then `#1378`."""
+"""Sorting digits by insertion: `7318=` has the worked solution `,7,37,137#1378`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grpodoctor.trainer.data.tasks.scratch import DIGITS, ScratchTask, Slip, Wor
 
 
 class Sorting(ScratchTask):
-    """`difficulty` digits and one or two more; every pass inserts the next one."""
+    """`difficulty` digits plus one or two; every pass inserts the next digit."""
 
     name = "sorting"
 

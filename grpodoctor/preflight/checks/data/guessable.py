@@ -1,0 +1,144 @@
+"""DAT108."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.constructed_answers import final_answer
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.multiple_choice import count_options, option_letter
+from grpodoctor.preflight.reference_answers import REQUIRES_ANSWERS
+from grpodoctor.rules.base import Severity
+
+_ADVICE = "Ask for the value instead of the letter, or leave such questions out."
+_MIN_ANSWERS = 20
+
+
+class GuessableAnswers(Check):
+    """Many answers can be guessed.
+
+    What it sees:
+        Multiple-choice questions, whose options are a column of the data or follow letters in the
+        prompt: the share that a blind guess gets right, and the share of the most frequent letter.
+        For other answers, yes and no among them: the share of rows that the most frequent answer
+        gets right. With an engine, the model's pass rate for comparison.
+
+    Why it matters:
+        A guess earns the same reward as reasoning. With four options, a quarter of the responses
+        is rewarded for nothing, groups have variance without knowledge, and the model learns to
+        answer at once: responses get shorter and held-out accuracy stays the same.
+
+    What to do:
+        Ask for the value instead of the letter, leave multiple-choice questions out, or ask each
+        question in several orders and reward only if all answers are right.
+
+    When it is wrong:
+        Deciding between right and wrong may be the task. Then use the finding as the baseline for
+        accuracies.
+
+    References:
+        Kimi k1.5, arXiv 2501.12599, section 2.1, excludes multiple choice and proofs for this.
+    """
+
+    code: ClassVar[str] = "DAT108"
+    name: ClassVar[str] = "guessable-answers"
+    summary: ClassVar[str] = "Many answers can be guessed."
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2501.12599",)
+    chance: ClassVar[float] = 0.2
+    """Share of rows that guessing gets right, from which it is reported: five options."""
+    many: ClassVar[float] = 0.05
+    """Share of multiple-choice questions from which they are a warning."""
+    certain: ClassVar[float] = 1e-3
+    """Probability of so frequent a letter by chance, below which the answer key is skewed."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Count options and answers."""
+        answered = [
+            (row, final_answer(row.answer))
+            for row in context.rows
+            if row.answer is not None and row.answer.strip()
+        ]
+        if not answered:
+            return REQUIRES_ANSWERS
+        counted = [(answer, count_options(row, answer)) for row, answer in answered]
+        choices = [(answer, options) for answer, options in counted if options]
+        others = [answer for answer, options in counted if not options]
+        findings = [
+            *self._multiple_choice(context, choices, len(answered)),
+            *self._frequent_answer(context, others),
+        ]
+        if not findings and len(answered) < _MIN_ANSWERS:
+            return SkippedCheck(f"{len(answered)} answers are too few", "give more prompts")
+        return findings
+
+    def _multiple_choice(
+        self, context: PreflightContext, choices: list[tuple[str, int]], rows: int
+    ) -> Iterator[CheckFinding]:
+        if not choices:
+            return
+        guess = sum(1 / options for _, options in choices) / len(choices)
+        share = len(choices) / rows
+        letters = Counter(filter(None, (_key(answer, options) for answer, options in choices)))
+        figures = {"choices": share, "guess": guess}
+        best, skew = guess, ""
+        if letters:
+            letter, most = letters.most_common(1)[0]
+            always = most / letters.total()
+            figures["always"] = always
+            if self._is_skewed(most, letters.total(), guess, len(letters)):
+                best = max(best, always)
+                skew = f", always {letter} {always:.0%}"
+        summary = (
+            f"{len(choices)} of {rows} questions are multiple choice; a blind guess gets "
+            f"{guess:.0%}{skew}{_pass_rate(context, figures)}."
+        )
+        severe = share >= self.many and best >= self.chance
+        details = tuple(f"{letter}: {count}" for letter, count in sorted(letters.items()))
+        severity: Severity = "warning" if severe else "info"
+        yield CheckFinding(severity, summary, (_ADVICE,), details, figures)
+
+    def _is_skewed(self, most: int, rows: int, chance: float, letters: int) -> bool:
+        from scipy.stats import binomtest
+
+        p_value = float(binomtest(most, rows, chance, alternative="greater").pvalue)
+        return p_value * letters < self.certain
+
+    def _frequent_answer(
+        self, context: PreflightContext, answers: list[str]
+    ) -> Iterator[CheckFinding]:
+        """A frequent answer, including letters of questions whose options are unknown."""
+        if len(answers) < _MIN_ANSWERS:
+            return
+        counts = Counter(" ".join(answer.split()).casefold() for answer in answers)
+        common, most = counts.most_common(1)[0]
+        always = most / len(answers)
+        if always < self.chance:
+            return
+        letters = sum(count for text, count in counts.items() if option_letter(text))
+        guess = sum((count / len(answers)) ** 2 for count in counts.values())
+        figures = {"always": always, "guess": guess, "letters": letters / len(answers)}
+        summary = (
+            f"Always answering {common!r} is right in {always:.0%} of {len(answers)} rows"
+            f"{_pass_rate(context, figures)}."
+        )
+        details = [f"{text!r}: {count}" for text, count in counts.most_common(5)]
+        if letters / len(answers) > 0.5:
+            details.append(f"{letters} answers are option letters")
+        yield CheckFinding("warning", summary, (_ADVICE,), tuple(details), figures)
+
+
+def _key(answer: str, options: int) -> str:
+    """The letter or number of the right option; empty if the answer is the option's text."""
+    return option_letter(answer, options) or (answer if answer.isdigit() else "")
+
+
+def _pass_rate(context: PreflightContext, figures: dict[str, float]) -> str:
+    """The model's pass rate, for comparison."""
+    rate = context.sampler.pass_rate() if context.sampler else None
+    if rate is None:
+        return ""
+    figures["pass_rate"] = rate
+    return f", the model {rate:.0%}"

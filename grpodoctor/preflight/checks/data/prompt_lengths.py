@@ -1,0 +1,71 @@
+"""DAT106."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.context import PreflightContext
+
+_SHOWN = 5
+
+
+class PromptLengths(Check):
+    """Prompts leave no room for responses.
+
+    What it sees:
+        Prompts whose tokens, together with a response of maximum length, exceed the model's context
+        length, or the engine's (max_model_len) if that is smaller.
+
+    Why it matters:
+        Engines refuse such prompts. Trainers truncate them from the left or drop them silently: the
+        question is gone and the reward is noise.
+
+    What to do:
+        Filter them, or allow fewer tokens per response.
+
+    When it is wrong:
+        config.json does not show a context that was extended by settings of the engine.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "DAT106"
+    name: ClassVar[str] = "prompts-too-long"
+    summary: ClassVar[str] = "Prompts leave no room for responses."
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Count the tokens of every prompt."""
+        if not context.rows:
+            return SkippedCheck("no prompts were given", "give --prompts")
+        if context.context_length is None:
+            return SkippedCheck("config.json does not give the maximum sequence length")
+        lengths = np.array([len(context.render(row)) for row in context.rows])
+        room = context.context_length - context.settings.max_tokens
+        too_long = np.flatnonzero(lengths > room)
+        if not too_long.size:
+            return ()
+        share = too_long.size / lengths.size
+        return (
+            CheckFinding(
+                "critical" if share > 0.5 or room <= 0 else "warning",
+                f"{too_long.size} of {lengths.size} prompts exceed the {max(room, 0)} tokens left "
+                f"by responses of {context.settings.max_tokens}.",
+                ("Leave them out, or allow fewer tokens per response.",),
+                (
+                    *(
+                        f"{context.rows[index].location}: {lengths[index]} tokens"
+                        for index in too_long[:_SHOWN]
+                    ),
+                    f"context length: {context.context_length} tokens",
+                ),
+                {
+                    "share": share,
+                    "longest": float(lengths.max()),
+                    "median": float(np.median(lengths)),
+                },
+            ),
+        )

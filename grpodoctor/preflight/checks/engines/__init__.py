@@ -1,0 +1,1 @@
+"""Checks that compare engines, and of memory."""

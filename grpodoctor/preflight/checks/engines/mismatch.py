@@ -1,0 +1,86 @@
+"""MIS101."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.probe.results.results import Comparison
+from grpodoctor.rules.base import Severity
+from grpodoctor.vocabulary.values import scalar
+
+REQUIRES_TWO_ENGINES = SkippedCheck(
+    "no sampler or no learner was given", "give --sampler ENGINE:MODEL and --learner ENGINE:MODEL"
+)
+K3 = "mismatch/kl_k3"
+LARGEST = "mismatch/prob_diff_max/worst_sequence"
+
+
+def metric_value(comparison: Comparison, metric: str) -> float:
+    """A metric of a comparison; NaN if it is missing."""
+    reading = comparison.readings.get(metric)
+    value = scalar(reading) if reading is not None else None
+    return float("nan") if value is None else value
+
+
+class InitialMismatch(Check):
+    """Sampler and learner disagree before the first update.
+
+    What it sees:
+        The learner scores the sampler's responses, with the same weights on both sides. The check
+        reports k3 per token, and the largest difference of a token's probability in any response.
+
+    Why it matters:
+        A mismatch at the start is present in every step, and grows with the updates. Training
+        treats it as a change of the policy: importance ratios differ from 1 before anything was
+        learned, and trust regions clip differences that are not updates.
+
+    What to do:
+        Find the cause with `grpodoctor probe`. Until it is fixed, cap importance weights (TIS).
+
+    When it is wrong:
+        Engines of different precision always differ a little. Two engines in bfloat16 have a k3
+        around 3e-4 on small models, which is below the threshold.
+
+    References:
+        Yao et al. 2025; NeMo RL's guide recommends investigating a KL above 1e-3.
+    """
+
+    code: ClassVar[str] = "MIS101"
+    name: ClassVar[str] = "engine-mismatch-at-start"
+    former_names: ClassVar[tuple[str, ...]] = ("mismatch-at-step-zero",)
+    summary: ClassVar[str] = "Sampler and learner disagree before the first update."
+    references: ClassVar[tuple[str, ...]] = ("Yao et al. 2025",)
+    some: ClassVar[float] = 1e-3
+    most: ClassVar[float] = 1e-2
+    """k3 in nats per token: NeMo RL's bound, and ten times that, which means other weights or
+    another prompt instead of rounding."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Sample with one engine and score with the other."""
+        if context.sampler is None or context.learner is None:
+            return REQUIRES_TWO_ENGINES
+        comparison = context.sampler.mismatch(context.learner)
+        k3, largest = metric_value(comparison, K3), metric_value(comparison, LARGEST)
+        nonfinite = metric_value(comparison, "mismatch/nonfinite")
+        figures = {"k3": k3, "largest": largest, "nonfinite": nonfinite}
+        summary = (
+            f"k3 is {k3:.1e} nats per token over {comparison.tokens} tokens; the largest "
+            f"probability difference is {largest:.2g}"
+        )
+        severity: Severity = "info"
+        if k3 >= self.some:
+            severity = "critical" if k3 >= self.most else "warning"
+        if nonfinite > 0:
+            severity = "critical"
+            summary = f"{nonfinite:.1%} of tokens are not finite in one engine; k3 is {k3:.1e}"
+        advice = (
+            "Find the cause: grpodoctor probe with the same --sampler and --learner.",
+            "Cap importance weights (TIS) until it is fixed.",
+        )
+        return (
+            CheckFinding(
+                severity, f"{summary}.", advice if severity != "info" else (), figures=figures
+            ),
+        )

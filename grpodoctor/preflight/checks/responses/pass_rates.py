@@ -1,0 +1,119 @@
+"""GRP101."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.pass_rate_stats import fit_beta, outside_rate, pass_at_k, rate_error
+from grpodoctor.rules.base import Severity
+
+REQUIRES_REWARDED_RESPONSES = SkippedCheck(
+    "no engine or no reward function was given",
+    "give --sampler ENGINE:MODEL and --reward FILE.py:function",
+)
+
+
+class PassRates(Check):
+    """Most prompts are almost never or almost always solved.
+
+    What it sees:
+        Several responses per prompt at each --temperature: the pass rate with its standard error
+        over prompts, pass@k, and the share of prompts with a pass rate below 20% or above 80%. Few
+        responses scatter beyond these bounds by chance, so the details also give the share by a
+        beta distribution fitted to the counts.
+
+    Why it matters:
+        A group of only right or only wrong responses has advantages of zero. If half of the prompts
+        are like that, half of the compute is lost; if the model never earns a reward, it learns
+        nothing.
+
+    What to do:
+        Leave such prompts out (--write-filtered writes the remaining ones), warm-start the model,
+        or sample dynamically. A temperature with a higher pass@k gives groups more variance.
+
+    When it is wrong:
+        With few responses per prompt, a rate of 20% can look like 0%: of eight responses to such a
+        prompt, none is right in 17% of the cases. Raise --samples before filtering. A graded reward
+        is split at a threshold, which the details give.
+
+    References:
+        DAPO, arXiv 2503.14476, section 3.2; Polaris and others filter prompts by pass rate first.
+    """
+
+    code: ClassVar[str] = "GRP101"
+    name: ClassVar[str] = "pass-rates-out-of-range"
+    summary: ClassVar[str] = "Most prompts are almost never or almost always solved."
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+    low: ClassVar[float] = 0.2
+    high: ClassVar[float] = 0.8
+    """Pass rates between which a prompt is useful: a group of 8 then has variance with a
+    probability above 83%."""
+    most: ClassVar[float] = 0.5
+    """Fitted share of prompts outside this range, from which it is a warning."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Sample, score and count."""
+        sampler = context.sampler
+        if sampler is None or context.reward is None:
+            return REQUIRES_REWARDED_RESPONSES
+        by_temperature: dict[float, NDArray[np.bool_]] = {}
+        for temperature in context.settings.temperatures:
+            solved = sampler.solved(temperature)
+            if solved is not None:
+                by_temperature[temperature] = solved
+        if not by_temperature:
+            return REQUIRES_REWARDED_RESPONSES
+        table = [self._line(*entry) for entry in by_temperature.items()]
+        return (self._finding(next(iter(by_temperature.values())), (*table, sampler.criterion)),)
+
+    def _finding(self, solved: NDArray[np.bool_], table: tuple[str, ...]) -> CheckFinding:
+        rates = solved.mean(axis=1)
+        hard, easy = float((rates < self.low).mean()), float((rates > self.high).mean())
+        outside = outside_rate(*fit_beta(solved), self.low, self.high)
+        figures = {
+            "pass_rate": float(rates.mean()),
+            "pass_at_k": pass_at_k(solved, solved.shape[1]),
+            "below": hard,
+            "above": easy,
+            "outside_by_fit": outside,
+            "never": float((rates == 0).mean()),
+        }
+        advice = _advice(hard, easy)
+        if rates.max() == 0:
+            summary = f"None of {solved.size} responses is right, so there is nothing to learn."
+            advice = ("Check the reward with a response that you know is right.", *advice)
+            return CheckFinding("critical", summary, advice, table, figures)
+        severity: Severity = "warning" if outside >= self.most else "info"
+        summary = (
+            f"The pass rate is {rates.mean():.0%}; {hard:.0%} of prompts are below {self.low:.0%} "
+            f"and {easy:.0%} above {self.high:.0%}."
+        )
+        return CheckFinding(severity, summary, advice, table, figures)
+
+    def _line(self, temperature: float, solved: NDArray[np.bool_]) -> str:
+        samples = solved.shape[1]
+        ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64) if k < samples} | {samples})
+        pass_at = ", ".join(f"pass@{k} {pass_at_k(solved, k):.1%}" for k in ks)
+        rates = solved.mean(axis=1)
+        below, above = (rates < self.low).mean(), (rates > self.high).mean()
+        error = rate_error(solved)
+        interval = f" (pass@1 ± {error:.1%})" if np.isfinite(error) else ""
+        outside = outside_rate(*fit_beta(solved), self.low, self.high)
+        return (
+            f"temperature {temperature:g}: {pass_at}{interval}; prompts below {self.low:.0%}: "
+            f"{below:.0%}, above {self.high:.0%}: {above:.0%}, outside by the fit: {outside:.0%}"
+        )
+
+
+def _advice(hard: float, easy: float) -> tuple[str, ...]:
+    advice = ["Leave out prompts that are never or always solved: --write-filtered FILE."]
+    if hard > easy:
+        advice.append("Start with easier prompts, or warm-start the model on solutions.")
+    elif easy > 0.5:
+        advice.append("Use harder prompts.")
+    return tuple(advice)

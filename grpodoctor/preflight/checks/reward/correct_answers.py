@@ -1,0 +1,96 @@
+"""REW101."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.constructed_answers import answer_formats, format_answer
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.reference_answers import (
+    REQUIRES_ANSWERS,
+    REQUIRES_REWARD,
+    ReferenceAnswers,
+)
+from grpodoctor.rules.base import Severity
+
+_SHOWN = 4
+_FORMAT_ADVICE = "Give the format of a right answer with --gold-format."
+_PARSER_ADVICE = "Check what the parser of the reward function extracts from these answers."
+
+
+class CorrectAnswersNotRewarded(Check):
+    """The reward function does not reward right answers.
+
+    What it sees:
+        Writes the answers of the data in the usual formats (in a box, after ####, in answer tags,
+        …), or in the format that you give, and scores them. Reports right answers that earn no more
+        than an empty response. If the function separates most right answers from wrong ones, it
+        also reports right answers that earn no more than a wrong one.
+
+    Why it matters:
+        Nothing can be learned from a reward that a right answer does not raise; the run looks as if
+        its prompts were too hard. A parser that misses the answer is the most frequent cause of
+        rewards that stay at zero.
+
+    What to do:
+        Check the listed rows. Give the answer format with --gold-format, and ask for it in the
+        prompt.
+
+    When it is wrong:
+        A reward that runs code or asks a judge model may need more than a short answer. Put a full
+        solution into the answer column, or give a --gold-format.
+
+    References:
+        TRL issue 3903: the format is learned, accuracy stays at zero.
+    """
+
+    code: ClassVar[str] = "REW101"
+    name: ClassVar[str] = "correct-answers-not-rewarded"
+    former_names: ClassVar[tuple[str, ...]] = ("gold-not-rewarded",)
+    summary: ClassVar[str] = "The reward function does not reward right answers."
+    most: ClassVar[float] = 0.5
+    """Share of unrewarded right answers from which the finding is critical."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Score the data's own answers."""
+        if context.reward is None:
+            return REQUIRES_REWARD
+        answers = context.reference_answers
+        if answers is None:
+            return REQUIRES_ANSWERS
+        missed = [
+            row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
+        ]
+        if not missed:
+            return ()
+        details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
+        if len(missed) == len(answers.rows):
+            formats = len(answer_formats(context.settings))
+            summary = (
+                f"None of {len(answers.rows)} right answers earns more than an empty response"
+                f"{_empty_reward(answers)}, in any of {formats} formats."
+            )
+            return (CheckFinding("critical", summary, (_FORMAT_ADVICE, _PARSER_ADVICE), details),)
+        share = len(missed) / len(answers.rows)
+        summary = (
+            f"{len(missed)} of {len(answers.rows)} right answers earn no more than an empty or a "
+            "wrong one."
+        )
+        example = format_answer(answers.answer_format, "ANSWER")
+        severity: Severity = "critical" if share > self.most else "warning"
+        return (
+            CheckFinding(
+                severity,
+                summary,
+                (_PARSER_ADVICE,),
+                (f"format: {answers.format_name}, {example!r}", *details),
+                {"share": share},
+            ),
+        )
+
+
+def _empty_reward(answers: ReferenceAnswers) -> str:
+    """The reward of an empty response, if it is above zero."""
+    rewards = [reward for reward in answers.empty if reward > 0]
+    return f" (worth {max(rewards):.3g} in {len(rewards)} rows)" if rewards else ""

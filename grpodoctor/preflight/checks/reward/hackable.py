@@ -1,0 +1,155 @@
+"""REW102."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import ClassVar
+
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.constructed_answers import BadCompletion, bad_completions
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.reference_answers import (
+    NO_ANSWER_REWARDED,
+    REQUIRES_ANSWERS,
+    REQUIRES_REWARD,
+)
+from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.rules.base import Severity
+from grpodoctor.trainer.rewards.user_reward import UserReward
+
+_SHOWN = 3
+_MAX_CHARACTERS = 120
+_ADVICE = {
+    "wrong answer": "Compare answers by value, and check the listed rows.",
+    "long wrong answer": "Do not reward length where the answer is wrong.",
+    "empty response": "Give no reward to an empty response.",
+    "format without an answer": "Reward the format only if it contains an answer, or far less.",
+    "copy of the prompt": "Parse only the response, not the prompt with it.",
+    "several answers at once": "Use only the last answer, or none if there are several.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _AnsweredRow:
+    row: PromptRow
+    right: float
+    """Reward of the right answer."""
+    floor: float
+    """Reward of an empty response, at least zero."""
+    completions: tuple[BadCompletion, ...]
+
+
+class HackableReward(Check):
+    """Bad responses are rewarded like right answers.
+
+    What it sees:
+        For rows whose right answer is rewarded, scores a wrong answer, short and long, an empty
+        response, the format without an answer, a copy of the prompt, and several answers at once.
+        Reports the share of rows in which such a response earns as much as the right answer. If
+        that share is small, it reports the mean share of the right answer's reward.
+
+    Why it matters:
+        Training finds such holes. The model will do what is rewarded for nothing, and the reward
+        curve looks healthy while it does.
+
+    What to do:
+        Fix the reported hole before the run.
+
+    When it is wrong:
+        An answer can be so short that another text contains it (a digit, a letter). That is a hole
+        of the parser too, but a small one. The check says little about rewards that compare the
+        responses of a group with each other.
+
+    References:
+        Visual-RFT issue 176: an empty answer is a substring of any text, and was rewarded.
+    """
+
+    code: ClassVar[str] = "REW102"
+    name: ClassVar[str] = "hackable-reward"
+    former_names: ClassVar[tuple[str, ...]] = ("undeserved-reward",)
+    summary: ClassVar[str] = "Bad responses are rewarded like right answers."
+    many: ClassVar[float] = 0.05
+    """Share of rows from which it is reported; accidental right answers are rarer."""
+    dear: ClassVar[float] = 0.5
+    """Share of the right answer's reward above which it is reported: the format is then worth more
+    than being right."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Score responses that deserve nothing."""
+        if context.reward is None:
+            return REQUIRES_REWARD
+        if context.reference_answers is None:
+            return REQUIRES_ANSWERS
+        rows = _rewarded_rows(context)
+        if not rows:
+            return NO_ANSWER_REWARDED
+        findings: list[CheckFinding] = []
+        for kind in range(len(rows[0].completions)):
+            rewards = _rewards(context.reward, rows, kind)
+            if rewards:
+                findings += self._findings(rows, kind, rewards)
+        return findings
+
+    def _findings(
+        self, rows: Sequence[_AnsweredRow], kind: int, rewards: Sequence[float]
+    ) -> Iterator[CheckFinding]:
+        name = rows[0].completions[kind].kind
+        full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
+        share = len(full) / len(rows)
+        if share >= self.many:
+            is_severe = share > 0.5 and name != "several answers at once"
+            severity: Severity = "critical" if is_severe else "warning"
+            summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
+            details = tuple(
+                f"{row.row.location}: {row.completions[kind].text[:_MAX_CHARACTERS]!r}"
+                for row in full[:_SHOWN]
+            )
+            yield CheckFinding(severity, summary, (_ADVICE[name],), details, {"share": share})
+            return
+        worth = _mean_share(rows, rewards)
+        if worth > self.dear:
+            summary = f"{name}: earns {worth:.0%} of the right answer's reward."
+            details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
+            yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
+
+
+def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
+    """Rows whose right answer earns a reward, even if an empty response earns as much."""
+    answers = context.reference_answers
+    if answers is None:
+        return []
+    return [
+        _AnsweredRow(
+            row,
+            right=answers.rewards[index],
+            floor=max(answers.empty[index], 0.0),
+            completions=tuple(
+                bad_completions(
+                    row.prompt, answers.answers[index], answers.answers, answers.answer_format
+                )
+            ),
+        )
+        for index, row in enumerate(answers.rows)
+        if answers.rewarded[index] or answers.rewards[index] > 0
+    ]
+
+
+def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:
+    """Rewards of one kind of completion; empty if the function fails, which REW103 reports."""
+    try:
+        return reward([row.row for row in rows], [row.completions[kind].text for row in rows]).total
+    except DataError:
+        return []
+
+
+def _mean_share(rows: Sequence[_AnsweredRow], rewards: Sequence[float]) -> float:
+    """Mean share of the right answer's reward, above the reward of an empty response."""
+    shares = [
+        (reward - row.floor) / (row.right - row.floor)
+        for row, reward in zip(rows, rewards, strict=True)
+        if row.right > row.floor
+    ]
+    return fmean(shares) if shares else 0.0

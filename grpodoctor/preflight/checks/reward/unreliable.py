@@ -1,0 +1,105 @@
+"""REW103."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.constructed_answers import format_answer
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.reference_answers import REQUIRES_REWARD
+from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.trainer.rewards.user_reward import UserReward
+
+_UNUSUAL_RESPONSES = {
+    "an empty response": "",
+    "white space": " \n\t ",
+    "an open box": "\\boxed{",
+    "an open thought": "<think>\nand so on",
+    "a long repetition": "so " * 2000,
+    "characters of many scripts": "\u0000\u202e\U0001f600 \u00bd \u221a2 \uff11\uff12",
+    "a number too large": "9" * 400,
+    "not a number": "nan",
+    "a hostile expression": "9**9**9**9",
+}
+
+
+class UnreliableReward(Check):
+    """The reward function fails on unusual responses, or is not deterministic.
+
+    What it sees:
+        Scores unusual responses: empty, cut off inside a format, very long, with strange characters
+        or huge numbers. Reports if the function raises, hangs, or returns something other than a
+        number. Scores the reference answers twice, the second time in the opposite order, and
+        reports differences.
+
+    Why it matters:
+        A model writes such responses sooner or later, and a reward that raises ends the run in the
+        middle of the night. A reward that depends on chance or on other responses of the batch is
+        noise that no group can average out.
+
+    What to do:
+        Catch what the parser raises and return the reward of a wrong answer. Seed a judge model.
+
+    When it is wrong:
+        A judge model is noisy by nature. The reported difference is then the noise of the
+        advantages.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "REW103"
+    name: ClassVar[str] = "unreliable-reward"
+    former_names: ClassVar[tuple[str, ...]] = ("unsteady-reward",)
+    summary: ClassVar[str] = "The reward function fails on unusual responses, or is random."
+
+    noise: ClassVar[float] = 1e-5
+    """Difference of two rewards that the order of a batch causes in float32."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Score unusual responses, and the reference answers twice."""
+        if context.reward is None:
+            return REQUIRES_REWARD
+        if not context.rows:
+            return SkippedCheck("no prompts were given", "give --prompts")
+        failures = tuple(_failures(context.reward, context.rows[0]))
+        return failures or tuple(self._changes(context))
+
+    def _changes(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        answers = context.reference_answers
+        if context.reward is None or answers is None:
+            return
+        texts = [format_answer(answers.answer_format, answer) for answer in answers.answers]
+        again = context.reward(answers.rows[::-1], texts[::-1]).total[::-1]
+        differences = [
+            abs(second - first) for second, first in zip(again, answers.rewards, strict=True)
+        ]
+        changed = sum(difference > self.noise for difference in differences)
+        if changed:
+            yield CheckFinding(
+                "warning",
+                f"{changed} of {len(texts)} rewards change by up to {max(differences):.3g} when "
+                "scored again in the opposite order.",
+                ("Seed what is random in it, and score each response independently.",),
+                figures={"largest": max(differences)},
+            )
+
+
+def _failures(reward: UserReward, row: PromptRow) -> Iterator[CheckFinding]:
+    failures = []
+    for kind, text in _UNUSUAL_RESPONSES.items():
+        try:
+            reward([row], [text])
+        except DataError as error:
+            failures.append(f"{kind}: {error.what}")
+    if failures:
+        yield CheckFinding(
+            "critical",
+            f"The reward function fails on {len(failures)} of {len(_UNUSUAL_RESPONSES)} unusual "
+            "responses.",
+            ("Return the reward of a wrong answer for anything that it cannot parse.",),
+            tuple(failures),
+        )

@@ -1,0 +1,1 @@
+"""Checks of the chat template and the end tokens."""

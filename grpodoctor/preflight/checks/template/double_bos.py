@@ -1,0 +1,112 @@
+"""DAT105."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.chat_template import render_text
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.rows import PromptRow
+
+_MAX_ROWS = 2000
+_SHOWN = 5
+
+
+class DoubleBos(Check):
+    """Prompts start with two BOS tokens, or contain the chat template already.
+
+    What it sees:
+        Prompts whose token ids start with two BOS tokens, and prompts that already contain tokens
+        of the chat template, so that the template is applied twice. Also notes that the template
+        writes a BOS token while the tokenizer adds one to any text: tokenizing rendered text then
+        gives two.
+
+    Why it matters:
+        Models are not trained on two BOS tokens or on a conversation inside a question. Code that
+        renders to text and tokenizes that text, as the text interfaces of many engines do, gets one
+        token more than code that renders to ids. Engine and learner then score after different
+        prompts.
+
+    What to do:
+        Store prompts without the template. Tokenize rendered text with `add_special_tokens=False`,
+        or pass token ids.
+
+    When it is wrong:
+        Some prompts mention such tokens on purpose. The note is harmless if engine and learner do
+        the same, as with most models of the Llama and Gemma families.
+
+    References:
+        transformers' documentation of chat templates, section on special tokens.
+    """
+
+    code: ClassVar[str] = "DAT105"
+    name: ClassVar[str] = "double-bos-token"
+    former_names: ClassVar[tuple[str, ...]] = ("doubled-begin-token",)
+    summary: ClassVar[str] = "Prompts start with two BOS tokens, or contain the template already."
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Check the first tokens of each prompt, and search it for tokens of the template."""
+        rows = context.rows[:_MAX_ROWS]
+        if not rows:
+            return SkippedCheck("no prompts were given", "give --prompts")
+        return (
+            *_two_bos_tokens(context, rows),
+            *_rendered_prompts(context, rows),
+            *_bos_from_tokenizer(context),
+        )
+
+
+def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    bos = context.tokenizer.bos_token_id
+    doubled = [row for row in rows if context.render(row)[:2] == [bos, bos]]
+    if bos is not None and doubled:
+        yield CheckFinding(
+            "critical",
+            f"{len(doubled)} of {len(rows)} prompts start with two BOS tokens: "
+            f"{context.describe_token(bos)}.",
+            ("Remove the BOS token from the prompts or from the template.",),
+            tuple(row.location for row in doubled[:_SHOWN]),
+        )
+
+
+def _rendered_prompts(
+    context: PreflightContext, rows: Sequence[PromptRow]
+) -> Iterator[CheckFinding]:
+    """Prompts that contain the special tokens with which the template starts a turn."""
+    if not context.tokenizer.chat_template:
+        return
+    empty_turn = render_text(context.tokenizer, [{"role": "user", "content": ""}])
+    ids = context.tokenizer(empty_turn, add_special_tokens=False)["input_ids"]
+    specials = {context.token_text(token) for token in ids if token in context.special_tokens}
+    marks = [mark for mark in specials if mark is not None]
+    locations = [
+        row.location
+        for row in rows
+        if any(mark in str(message["content"]) for message in row.conversation() for mark in marks)
+    ]
+    if locations:
+        yield CheckFinding(
+            "warning",
+            f"{len(locations)} of {len(rows)} prompts contain chat-template tokens, so the "
+            "template is applied twice.",
+            ("Store prompts without the template, as text or messages.",),
+            tuple(locations[:_SHOWN]),
+            {"share": len(locations) / len(rows)},
+        )
+
+
+def _bos_from_tokenizer(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Whether tokenizing rendered text adds a second BOS token."""
+    bos = context.tokenizer.bos_token_id
+    if bos is None or not context.tokenizer.chat_template:
+        return
+    text = render_text(context.tokenizer, context.rows[0].conversation(), generation=True)
+    if list(context.tokenizer(text)["input_ids"])[:2] == [bos, bos]:
+        yield CheckFinding(
+            "info",
+            f"The template and the tokenizer both add {context.describe_token(bos)}: tokenizing "
+            "rendered text doubles it.",
+            ("Tokenize rendered text with add_special_tokens=False, or pass token ids.",),
+        )

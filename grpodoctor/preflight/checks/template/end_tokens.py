@@ -1,0 +1,133 @@
+"""DAT103."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.context import PreflightContext
+
+
+class EndTokens(Check):
+    """The EOS tokens in the model's files are missing, invalid or inconsistent.
+
+    What it sees:
+        Tokenizer, config.json and generation_config.json can each declare EOS tokens. The check
+        reports if none does, if a declared token is beyond the vocabulary or unknown to the
+        tokenizer, if the token with which the chat template ends an answer is not declared, if the
+        template writes none, or if the files disagree.
+
+    Why it matters:
+        An engine stops only at declared tokens. If the token that the model writes at the end of
+        its turn is not among them, every response runs to the limit, is truncated, and is rewarded
+        as a truncated one. A trainer that knows only one of several end tokens counts finished
+        responses as truncated. A model that is trained on rendered text never learns an end token
+        that the template does not write.
+
+    What to do:
+        Declare all end tokens, including the template's, in `eos_token_id` of
+        generation_config.json.
+
+    When it is wrong:
+        Some base models ship with a template on which they were never trained. There the undeclared
+        token does no harm, because the model does not write it.
+
+    References:
+        TRL pull request 7039: several end tokens, and a false truncated share of 0.97.
+    """
+
+    code: ClassVar[str] = "DAT103"
+    name: ClassVar[str] = "wrong-eos-tokens"
+    former_names: ClassVar[tuple[str, ...]] = ("end-tokens",)
+    summary: ClassVar[str] = "The declared EOS tokens are missing, invalid or inconsistent."
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Compare what each file declares with what the template writes."""
+        if not context.end_tokens:
+            return (
+                CheckFinding(
+                    "critical",
+                    "No EOS token is declared, so every response runs to the limit.",
+                    ("Set eos_token_id in generation_config.json.",),
+                ),
+            )
+        invalid = _outside_vocabulary(context)
+        if invalid:
+            return invalid
+        return (*_unknown_tokens(context), *_template_end(context), *_disagreement(context))
+
+
+def _outside_vocabulary(context: PreflightContext) -> tuple[CheckFinding, ...]:
+    size = context.config_count("vocab_size")
+    invalid = [token for token in context.end_tokens if token < 0 or (size and token >= size)]
+    if not invalid:
+        return ()
+    return (
+        CheckFinding(
+            "critical",
+            f"The EOS token {invalid[0]} is outside the model's vocabulary of {size or 0} tokens.",
+            ("Use the tokenizer with which the model was trained.",),
+        ),
+    )
+
+
+def _unknown_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
+    unknown = sorted(token for token in context.end_tokens if context.token_text(token) is None)
+    if unknown:
+        yield CheckFinding(
+            "warning",
+            f"The declared EOS token {unknown[0]} does not exist in the tokenizer.",
+            ("Use the tokenizer with which the model was trained, or correct eos_token_id.",),
+            _declarations(context),
+        )
+
+
+def _template_end(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Whether the template ends an answer with a declared end token."""
+    if context.turn_end is None:
+        return
+    text, ids = context.turn_end
+    specials = [token for token in ids if token in context.special_tokens]
+    declared = specials[:1] if specials else ids
+    if context.end_tokens.intersection(declared):
+        return
+    if specials:
+        yield CheckFinding(
+            "critical",
+            f"The chat template ends answers with {context.describe_token(specials[0])}, which is "
+            "not declared as EOS.",
+            (f"Add {specials[0]} to eos_token_id in generation_config.json.",),
+            _declarations(context),
+        )
+        return
+    written = f"the text {text.strip()!r}" if text.strip() else "nothing"
+    yield CheckFinding(
+        "warning",
+        f"The chat template ends answers with {written} and never writes a declared EOS token.",
+        ("Have the template write the EOS token after an answer.",),
+        _declarations(context),
+    )
+
+
+def _disagreement(context: PreflightContext) -> Iterator[CheckFinding]:
+    declared = [set(ids) for ids in context.declared_end_tokens.values() if ids]
+    if not any(ids != declared[0] for ids in declared):
+        return
+    tokenizer_end = context.tokenizer.eos_token_id
+    wrong_in_tokenizer = context.rendered_end_token not in (None, tokenizer_end)
+    source = "the tokenizer's" if wrong_in_tokenizer else "one of them"
+    yield CheckFinding(
+        "info",
+        f"The files declare different EOS tokens; a trainer that reads only {source} miscounts "
+        "truncation.",
+        ("Declare the same list in every file, or check which file your trainer reads.",),
+        _declarations(context),
+    )
+
+
+def _declarations(context: PreflightContext) -> tuple[str, ...]:
+    return tuple(
+        f"{file}: {', '.join(context.describe_token(token) for token in ids) or 'none'}"
+        for file, ids in context.declared_end_tokens.items()
+    )

@@ -1,0 +1,65 @@
+"""What the user asks a preflight to examine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.preflight.context import RunSettings
+from grpodoctor.preflight.rows import check_output_path
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightRequest:
+    """The user's options."""
+
+    model: Path
+    prompts: Path | None = None
+    held_out: Path | None = None
+    reward: str | None = None
+    reward_seconds: float = 60.0
+    sampler: EngineSpec | None = None
+    learner: EngineSpec | None = None
+    reference: EngineSpec | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
+    control: Path | None = None
+    folder: Path
+    """Folder for the output of engines."""
+    budget: float | None = None
+    """Time limit for engines, seconds."""
+    filtered: Path | None = None
+    """File for the prompts of suitable difficulty."""
+    settings: RunSettings
+
+    def validate(self) -> None:
+        """Refuse, before any engine runs, options that need another option.
+
+        Raises:
+            ConfigError: if an option is missing, or filtered prompts cannot be written.
+        """
+        pairs = (
+            ("--sampler", self.sampler, "--prompts", self.prompts),
+            ("--held-out", self.held_out, "--prompts", self.prompts),
+            ("--reward", self.reward, "--prompts", self.prompts),
+            ("--learner", self.learner, "--sampler", self.sampler),
+            ("--reference", self.reference, "--learner", self.learner),
+            ("--template", self.templates or None, "--sampler", self.sampler),
+        )
+        for option, value, required_option, required_value in pairs:
+            if value is not None and required_value is None:
+                raise ConfigError(
+                    f"{option} requires {required_option}, but no {required_option} was given",
+                    remedy=f"add {required_option}",
+                )
+        if self.filtered is None:
+            return
+        if None in (self.sampler, self.prompts, self.reward):
+            raise ConfigError(
+                "prompts cannot be filtered without their pass rates",
+                where="--write-filtered",
+                remedy="give --sampler, --prompts and --reward",
+            )
+        check_output_path(self.filtered, self.prompts)

@@ -1,0 +1,94 @@
+"""Worker processes that answer requests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.support.worker_process import WorkerProcess
+
+ECHO = """
+import os, time
+from grpodoctor.support.worker_process import parent_connection, send_reply
+connection = parent_connection()
+while True:
+    try:
+        message = connection.recv()
+    except EOFError:
+        break
+    print("noise")
+    if message == "die":
+        os._exit(1)
+    if message == "fork and die":
+        os.fork() and os._exit(1)
+        time.sleep(60)
+    if message == "hang":
+        time.sleep(3600)
+    send_reply(connection, {"got": message})
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
+    (tmp_path / "message_echo.py").write_text(ECHO)
+    monkeypatch.syspath_prepend(tmp_path)
+    return WorkerProcess("message_echo")
+
+
+def test_requests_are_answered_by_one_process(worker: WorkerProcess) -> None:
+    assert worker.request("one", 60) == {"got": "one"}
+    pid = worker.pid
+    large = "x" * 3_000_000
+    assert worker.request(large, 60) == {"got": large}
+    assert worker.pid == pid
+    worker.close()
+    assert worker.pid is None
+
+
+@pytest.mark.parametrize("message", ["die", "fork and die"])
+def test_a_worker_that_dies_is_replaced(worker: WorkerProcess, message: str) -> None:
+    with pytest.raises(EOFError):
+        worker.request(message, 60)
+    assert worker.request("one", 60) == {"got": "one"}
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(EOFError):
+        worker.request("two", 60)
+    worker.close()
+
+
+def test_a_worker_that_hangs_is_killed(worker: WorkerProcess) -> None:
+    worker.request("one", 60)
+    pid = worker.pid
+    with pytest.raises(TimeoutError):
+        worker.request("hang", 0.2)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path, worker: WorkerProcess) -> None:
+    code = (
+        "import os\n"
+        "from grpodoctor.support.worker_process import WorkerProcess\n"
+        "worker = WorkerProcess('message_echo')\n"
+        "worker.request('one', 60)\n"
+        "print(worker.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+    )
+    process = Path(f"/proc/{int(done.stdout)}")
+    deadline = time.monotonic() + 30
+    while process.exists() and "Z" not in (process / "stat").read_text().rsplit(")", 1)[1][:3]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
