@@ -1,9 +1,8 @@
-"""What a remedy is."""
+"""The base class of all remedies."""
 
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -11,9 +10,9 @@ from typing import ClassVar, Literal
 from grpodoctor.vocabulary.knobs import Setting
 
 Applicability = Literal["safe", "unsafe", "suggest"]
-"""`safe`: reversible, bounded, allow-listed, and the objective stays the same: which rewards count,
-how they are weighed, and at which temperature the policy is sampled. Step size, trust region and
-the correctness of the gradient's estimate are means to that end, not the end. `unsafe`: changes
+"""`safe`: reversible, bounded, allow-listed, and the objective stays the same. The objective is
+which rewards count, how they are weighted, and the temperature at which the policy is sampled. Step
+size, trust region and the correctness of the gradient estimate are means to it. `unsafe`: changes
 what is optimized. `suggest`: needs a restart or a person."""
 
 Slot = Literal[
@@ -30,75 +29,75 @@ Slot = Literal[
     "kl",
     "step-size",
 ]
-"""What a remedy occupies. Two remedies in one slot overlap and are never stacked."""
+"""What a remedy changes. Two remedies with the same slot overlap and are never combined."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """A metric by which a remedy is judged."""
+class Criterion:
+    """A metric by which a remedy is judged, as a target or as a guard."""
 
     metric: str
     direction: Literal["down", "up", "toward-baseline"]
-    """Which way it must move (target) or must not move far (guard)."""
+    """The direction in which a target must move, or in which a guard must not move far."""
     tolerance: float = 0.0
-    """Guard only: how far, as a share of the level before treatment, it may move that way."""
+    """Guard only: allowed movement, as a share of the level before treatment."""
     slack: float = 0.0
-    """Guard only: how far it may move in any case, for metrics whose level may be close to zero."""
+    """Guard only: movement that is always allowed, for metrics whose level may be near zero."""
 
 
-@dataclass(frozen=True)
-class Remedy(ABC):
-    """Base of all remedies: what it changes, what it occupies, and by what it is judged.
+class Remedy:
+    """Base class of all remedies: what it changes, its slots and its criteria.
 
-    The docstring of each remedy is its page, with the headings *What it does*, *What it costs*,
-    *What it overlaps*, *How it is judged* and *References*.
+    The docstring of a remedy is its page, with the headings *What it does*, *What it costs*, *What
+    it overlaps*, *How it is judged* and *References*.
     """
 
     id: ClassVar[str]
     title: ClassVar[str]
     applicability: ClassVar[Applicability]
     in_flight: ClassVar[bool]
-    """Whether a live run can take it between two steps."""
+    """Whether a live run can apply it between two steps."""
     slots: ClassVar[tuple[Slot, ...]]
-    target: ClassVar[Watch]
-    also: ClassVar[tuple[Watch, ...]] = ()
-    """Further targets, for runs in which the first is not read or is already where it should be:
-    one of them moving is enough."""
-    guards: ClassVar[tuple[Watch, ...]] = ()
+    target: ClassVar[Criterion]
+    more_targets: ClassVar[tuple[Criterion, ...]] = ()
+    """Further targets, for runs in which the first is not logged or already at its goal; one
+    target that moves is enough."""
+    guards: ClassVar[tuple[Criterion, ...]] = ()
     paper: ClassVar[str]
     how: ClassVar[str] = ""
-    """What a person does, for a remedy that no knob of a live run can stand for."""
+    """Instructions for a person, for a remedy that no knob of a live run covers."""
     restart_with: ClassVar[Mapping[str, Setting]] = {}
-    """Settings beyond the knobs that belong to `how`, for frameworks that have them: names of
-    `remedies.spelling.ENGINE_SETTINGS`."""
+    """Settings beyond the knobs that belong to `how`, for frameworks that have them: names in
+    `frameworks.settings.ENGINE_SETTINGS`."""
 
-    @abstractmethod
-    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
+    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - overridden
         """The knobs to set, given those in force.
 
-        Only knobs whose setting is known are changed, so that undoing can set them back to what
-        they were. Empty if it is already in place, cannot help, or a knob it needs is unknown.
+        Only knobs with a known setting are changed, so that undo can restore them. Empty if the
+        remedy is already in force, cannot help, needs a knob that is unknown, or has instructions
+        for a person only.
         """
+        return {}
 
     @property
-    def targets(self) -> tuple[Watch, ...]:
-        """All metrics of which one must move, the telling one first."""
-        return (self.target, *self.also)
+    def targets(self) -> tuple[Criterion, ...]:
+        """All targets, the most informative first; one of them must move."""
+        return (self.target, *self.more_targets)
 
     @classmethod
     def manual(cls) -> str:
-        """The page."""
+        """The remedy's page."""
         return inspect.getdoc(cls) or ""
 
 
 def number(knobs: Mapping[str, Setting], name: str) -> float | None:
-    """The number that a knob is set to; None if it is unknown or is none."""
+    """The number that a knob is set to; None if it is unknown or not a number."""
     setting = knobs.get(name)
     if isinstance(setting, bool) or not isinstance(setting, int | float):
         return None
     return float(setting)
 
 
-def round_figure(value: float) -> float:
-    """`value` to two significant digits: a setting that a person can read back."""
+def round_to_two_digits(value: float) -> float:
+    """`value` rounded to two significant digits, so that the setting is easy to read."""
     return float(f"{value:.2g}")

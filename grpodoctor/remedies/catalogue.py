@@ -18,9 +18,8 @@ def all_remedies() -> tuple[Remedy, ...]:
     Raises:
         ValueError: if two remedies share an id.
     """
-    # mypy wants a concrete class where a type is expected; `Remedy` is abstract.
-    classes = classes_below(grpodoctor.remedies, Remedy)  # type: ignore[type-abstract]
-    remedies = sorted((remedy_class() for remedy_class in classes), key=lambda each: each.id)
+    classes = (found for found in classes_below(grpodoctor.remedies, Remedy) if found is not Remedy)
+    remedies = sorted((remedy_class() for remedy_class in classes), key=lambda remedy: remedy.id)
     for one, other in itertools.pairwise(remedies):
         if one.id == other.id:
             raise ValueError(f"two remedies share the id {one.id}")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.runs.chart import Chart
 
 BEFORE = 6
@@ -117,14 +117,16 @@ def judge(chart: Chart, remedy: Remedy, applied_step: int, *, resolved: bool) ->
     return Judgement(keep, (*targets, *guards), "; ".join(reasons))
 
 
-def _compare_all(chart: Chart, watches: Sequence[Watch], role: Role, step: int) -> list[Comparison]:
+def _compare_all(
+    chart: Chart, watches: Sequence[Criterion], role: Role, step: int
+) -> list[Comparison]:
     level = LEVEL / max(1, len(watches)) if role == "target" else LEVEL
     made = (compare(chart, each, role, step, level) for each in watches)
     return [each for each in made if each is not None]
 
 
 def compare(
-    chart: Chart, watch: Watch, role: Role, applied_step: int, level: float = LEVEL
+    chart: Chart, watch: Criterion, role: Role, applied_step: int, level: float = LEVEL
 ) -> Comparison | None:
     """Compare a metric before and after; None where there are too few readings for it.
 
@@ -148,11 +150,13 @@ def compare(
     return Comparison(watch.metric, role, watch.direction, was, now, p, moved)
 
 
-def _tolerated(watch: Watch, level: float) -> float:
+def _tolerated(watch: Criterion, level: float) -> float:
     return max(watch.slack, watch.tolerance * abs(level))
 
 
-def _chance(chart: Chart, watch: Watch, before: list[float], after: list[float]) -> float | None:
+def _chance(
+    chart: Chart, watch: Criterion, before: list[float], after: list[float]
+) -> float | None:
     if watch.direction == "toward-baseline":
         baseline = chart.baseline(watch.metric)
         if baseline is None:

@@ -73,7 +73,7 @@ _WHOLE_CLIP: dict[str, Setting] = {
 EVERY = pytest.mark.parametrize("remedy", all_remedies(), ids=lambda each: each.id)
 
 
-def test_the_formulary_holds_what_the_rules_prescribe() -> None:
+def test_every_expected_remedy_is_found_and_sorted_by_id() -> None:
     assert {remedy.id for remedy in all_remedies()} >= IDS
     assert [each.id for each in all_remedies()] == sorted(each.id for each in all_remedies())
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import StepRecord
@@ -44,7 +44,7 @@ def stepped(
 def test_a_target_moves_in_its_direction(
     direction: str, before: float, after: float, moved: bool
 ) -> None:
-    watch = Watch("entropy/mean", direction)  # type: ignore[arg-type]
+    watch = Criterion("entropy/mean", direction)  # type: ignore[arg-type]
     found = compare(stepped(before, after)("entropy/mean"), watch, "target", APPLIED)
     assert found is not None
     assert found.moved is moved
@@ -53,7 +53,7 @@ def test_a_target_moves_in_its_direction(
 
 
 def test_toward_baseline_works_from_both_sides() -> None:
-    watch = Watch("entropy/mean", "toward-baseline")
+    watch = Criterion("entropy/mean", "toward-baseline")
     for sick in (0.1, 0.9):
         for after, moved in ((0.5, True), (sick, False), (2 * sick - 0.5, False)):
 
@@ -70,7 +70,7 @@ def test_toward_baseline_works_from_both_sides() -> None:
 def test_only_the_later_half_of_the_window_counts() -> None:
     """A remedy that needs a few steps to take effect is judged by what it comes to."""
     chart = chart_of(lambda step: {"entropy/mean": 0.5 if step < APPLIED + 5 else 0.1})
-    found = compare(chart, Watch("entropy/mean", "down"), "target", APPLIED)
+    found = compare(chart, Criterion("entropy/mean", "down"), "target", APPLIED)
     assert found is not None
     assert found.moved
     assert found.after == 0.1
@@ -78,7 +78,7 @@ def test_only_the_later_half_of_the_window_counts() -> None:
 
 def test_what_happened_long_before_is_not_the_level_before() -> None:
     chart = chart_of(lambda step: {"entropy/mean": 5.0 if step < APPLIED - 6 else 0.5})
-    found = compare(chart, Watch("entropy/mean", "down"), "target", APPLIED)
+    found = compare(chart, Criterion("entropy/mean", "down"), "target", APPLIED)
     assert found is not None
     assert (found.before, found.moved) == (0.5, False)
 
@@ -86,17 +86,17 @@ def test_what_happened_long_before_is_not_the_level_before() -> None:
 @pytest.mark.parametrize(
     ("watch", "before", "after", "breached"),
     [
-        (Watch("reward/mean", "down", 0.1), 0.5, 0.48, False),
-        (Watch("reward/mean", "down", 0.1), 0.5, 0.44, True),
-        (Watch("reward/mean", "down", 0.1), -0.5, -0.6, True),
-        (Watch("reward/mean", "down", 0.1), 0.5, 0.9, False),
-        (Watch("length/truncated_rate", "up", 0.5, slack=0.05), 0.0, 0.03, False),
-        (Watch("length/truncated_rate", "up", 0.5, slack=0.05), 0.0, 0.08, True),
-        (Watch("length/truncated_rate", "up", 0.5, slack=0.05), 0.4, 0.55, False),
+        (Criterion("reward/mean", "down", 0.1), 0.5, 0.48, False),
+        (Criterion("reward/mean", "down", 0.1), 0.5, 0.44, True),
+        (Criterion("reward/mean", "down", 0.1), -0.5, -0.6, True),
+        (Criterion("reward/mean", "down", 0.1), 0.5, 0.9, False),
+        (Criterion("length/truncated_rate", "up", 0.5, slack=0.05), 0.0, 0.03, False),
+        (Criterion("length/truncated_rate", "up", 0.5, slack=0.05), 0.0, 0.08, True),
+        (Criterion("length/truncated_rate", "up", 0.5, slack=0.05), 0.4, 0.55, False),
     ],
 )
 def test_a_guard_tolerates_what_it_says(
-    watch: Watch, before: float, after: float, breached: bool
+    watch: Criterion, before: float, after: float, breached: bool
 ) -> None:
     chart = stepped(before, after, noise=0.001)(watch.metric)
     found = compare(chart, watch, "guard", APPLIED)
@@ -124,7 +124,7 @@ def test_the_level_is_shared_among_targets() -> None:
     values = [0.6] * (APPLIED - 6) + [0.6, 0.75, 0.8, 1.0, 1.1, 1.2]
     values += [0.6] * 6 + [0.1, 0.3, 0.5, 0.7, 0.9, 0.95]
     chart = chart_of(lambda step: {"kl/old_policy/k3": values[step]})
-    alone = compare(chart, Watch("kl/old_policy/k3", "down"), "target", APPLIED)
+    alone = compare(chart, Criterion("kl/old_policy/k3", "down"), "target", APPLIED)
     assert alone is not None
     assert 0.05 / 3 < alone.p < 0.05
     assert alone.moved
@@ -153,7 +153,7 @@ def test_an_infinite_level_may_fall() -> None:
     for step in range(APPLIED + 12):
         value = math.inf if step < APPLIED else 1.5
         chart.observe(StepRecord(step, {"ratio/max": Max(value, "s1")}))
-    found = compare(chart, Watch("ratio/max", "down"), "target", APPLIED)
+    found = compare(chart, Criterion("ratio/max", "down"), "target", APPLIED)
     assert found is None or found.moved
 
 

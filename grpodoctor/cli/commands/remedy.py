@@ -13,22 +13,23 @@ from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
     from grpodoctor.frameworks.knob_mapping import SettingLine
-    from grpodoctor.remedies.base import Remedy, Watch
+    from grpodoctor.remedies.base import Criterion, Remedy
 
 
 def remedy(
     remedy_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Which remedy; none lists them all.")
+        str | None,
+        typer.Argument(metavar="[ID]", help="Remedy id; without it, all remedies are listed."),
     ] = None,
     framework: Annotated[
-        str, typer.Option(help="Whose configuration keys to spell the change in.")
+        str, typer.Option(help="Framework whose config keys are shown.")
     ] = "grpodoctor",
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
 ) -> None:
     """List the remedies, or print the page of one remedy.
 
-    The change shown is the one for plain GRPO settings; `check` computes it for a run's own.
+    The page shows the change for plain GRPO settings; `check` computes it for the run's settings.
     """
     output_format = page_format(output_format, as_json)
     from grpodoctor.remedies.catalogue import all_remedies, remedy_of
@@ -60,43 +61,47 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
         **_entry(remedy),
         "manual": remedy.manual(),
         "how": remedy.how,
-        "target": [_watched(each) for each in remedy.targets],
-        "guards": [_watched(each) for each in remedy.guards],
+        "target": [_criterion(target) for target in remedy.targets],
+        "guards": [_criterion(guard) for guard in remedy.guards],
         "paper": remedy.paper,
         "before": {knob: PLAIN_GRPO[knob] for knob in change if knob in PLAIN_GRPO},
         "change": change,
         "framework": framework,
-        "spelling": [asdict(each) for each in _spelled(remedy, change, framework)],
+        "spelling": [asdict(line) for line in _setting_lines(remedy, change, framework)],
     }
 
 
-def _spelled(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[SettingLine]:
-    """The change, or what belongs to doing it by hand where the framework has it."""
+def _setting_lines(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[SettingLine]:
+    """The change, or the settings that belong to the instructions if the framework has them."""
     from grpodoctor.frameworks.settings import framework_settings
     from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
     if change:
         return framework_settings(change, framework, PLAIN_GRPO)
-    return [each for each in framework_settings(remedy.restart_with, framework) if each.key]
+    return [line for line in framework_settings(remedy.restart_with, framework) if line.key]
 
 
-def _watched(watch: Watch) -> dict[str, Any]:
-    return {"metric": watch.metric, "direction": watch.direction, "tolerance": watch.tolerance}
+def _criterion(criterion: Criterion) -> dict[str, Any]:
+    return {
+        "metric": criterion.metric,
+        "direction": criterion.direction,
+        "tolerance": criterion.tolerance,
+    }
 
 
 def _list_json(remedies: tuple[Remedy, ...]) -> str:
-    return json_text([_entry(each) for each in remedies])
+    return json_text([_entry(remedy) for remedy in remedies])
 
 
 def _list_text(remedies: tuple[Remedy, ...]) -> str:
-    width = max(len(each.id) for each in remedies)
+    width = max(len(remedy.id) for remedy in remedies)
     return "\n".join(
-        f"{each.id:<{width}}  {each.applicability:<7}  {each.title}" for each in remedies
+        f"{remedy.id:<{width}}  {remedy.applicability:<7}  {remedy.title}" for remedy in remedies
     )
 
 
 def _list_markdown(remedies: tuple[Remedy, ...]) -> str:
-    rows = [f"| {each.id} | {each.applicability} | {each.title} |" for each in remedies]
+    rows = [f"| {remedy.id} | {remedy.applicability} | {remedy.title} |" for remedy in remedies]
     return "\n".join(["| id | applicability | what it does |", "|---|---|---|", *rows])
 
 
@@ -107,15 +112,18 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
 
     settings = [SettingLine(**setting).commented_line for setting in page["spelling"]]
     if not page["change"]:
-        named = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
-        return [*wrap(page["how"], 80, break_on_hyphens=False), *(named if settings else [])]
+        keys = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
+        return [*wrap(page["how"], 80, break_on_hyphens=False), *(keys if settings else [])]
     before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
-    return [f"In {page['framework']}, from {before}:", *(f"    {line}" for line in settings)]
+    return [
+        f"In {page['framework']}, changed from {before}:",
+        *(f"    {line}" for line in settings),
+    ]
 
 
 def _page_text(page: dict[str, Any]) -> str:
-    flight = "between two steps of a live run" if page["in_flight"] else "at a restart"
-    lines = [f"{page['id']}  ({page['applicability']}, {flight})", "", page["manual"]]
+    when = "in a live run" if page["in_flight"] else "at a restart"
+    lines = [f"{page['id']}  ({page['applicability']}, {when})", "", page["manual"]]
     return "\n".join([*lines, "", *_change_lines(page)])
 
 

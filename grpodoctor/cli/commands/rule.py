@@ -1,4 +1,4 @@
-"""`grpodoctor rule`: the list of rules and of the preflight's checks, and their manual pages."""
+"""`grpodoctor rule`: the list of rules and preflight checks, and their manual pages."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 def rule(
     code: Annotated[
-        str | None, typer.Argument(metavar="[CODE|NAME]", help="Which rule; none lists them all.")
+        str | None,
+        typer.Argument(
+            metavar="[CODE|NAME]", help="Code or name of a rule; without it, all rules are listed."
+        ),
     ] = None,
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
 ) -> None:
-    """List the rules, or print the page of one rule.
-
-    Checks of the preflight are among them.
-    """
+    """List the rules and preflight checks, or print the page of one."""
     output_format = page_format(output_format, as_json)
     from grpodoctor.preflight.catalogue import all_checks
     from grpodoctor.rules.catalogue import all_rules, find
@@ -74,7 +74,7 @@ def _list_markdown(rules: tuple[Listed, ...]) -> str:
 
 
 def _numbers(rule: Listed) -> dict[str, Any]:
-    """What it judges by: fields of a rule, class variables of a check."""
+    """The thresholds: fields of a rule, class variables of a check."""
     from dataclasses import asdict
 
     from grpodoctor.rules.base import Rule
@@ -86,8 +86,12 @@ def _thresholds(rule: Listed) -> list[str]:
     return [f"{name} = {value}" for name, value in _numbers(rule).items()]
 
 
+def _former_names(rule: Listed) -> list[str]:
+    return ["", f"Former names: {', '.join(rule.former_names)}"] if rule.former_names else []
+
+
 def _page_text(rule: Listed) -> str:
-    lines = [f"{rule.code} {rule.name}", "", rule.manual()]
+    lines = [f"{rule.code} {rule.name}", "", rule.manual(), *_former_names(rule)]
     if thresholds := _thresholds(rule):
         lines += ["", "Thresholds", *(f"    {line}" for line in thresholds)]
     return "\n".join(lines)
@@ -95,6 +99,7 @@ def _page_text(rule: Listed) -> str:
 
 def _page_markdown(rule: Listed) -> str:
     lines = [f"# {rule.code} {rule.name}", "", manual_markdown(rule.manual())]
+    lines += _former_names(rule)
     if thresholds := _thresholds(rule):
         lines += ["", "## Thresholds", "", *(f"- `{line}`" for line in thresholds)]
     return "\n".join(lines)

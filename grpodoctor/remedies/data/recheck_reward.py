@@ -1,29 +1,26 @@
-"""Whether the reward means what it should."""
+"""Check of the reward function."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.remedies.base import Remedy, Watch
-from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.remedies.base import Criterion, Remedy
 
 
 class RecheckReward(Remedy):
-    """Look at what the reward function rewards.
+    """Check by hand what the reward function rewards.
 
     What it does:
         A reward that is always 0, always 1, or rises while held-out accuracy falls says more about
-        the reward function than about the policy: a parser that rejects right answers, components
-        that cancel, a rule that can be satisfied without solving anything.
+        the reward function than about the policy: a parser that rejects correct answers, components
+        that cancel, or a rule that can be satisfied without solving anything.
 
     What it costs:
-        An hour of a person. Every other remedy is wasted while the reward is wrong.
+        An hour of your time. Every other remedy is wasted while the reward is wrong.
 
     What it overlaps:
         Nothing; it comes before all the others.
 
     How it is judged:
-        By a person: the share of responses on which the reward and a reader disagree. Afterwards
+        By a person: the share of responses on which the reward and a reader disagree. Afterward,
         held-out accuracy rises together with the reward.
 
     References:
@@ -35,14 +32,10 @@ class RecheckReward(Remedy):
     applicability = "suggest"
     in_flight = False
     slots = ()
-    target = Watch("accuracy/heldout", "up")
+    target = Criterion("accuracy/heldout", "up")
     paper = "Gao et al. 2022, arXiv 2210.10760"
     how = (
-        "Print twenty responses with the highest and twenty with the lowest reward, each with "
-        "its components and the reference answer. Judge them by eye; call the reward function "
-        "on a known right and a known wrong answer."
+        "Print twenty responses with the highest and twenty with the lowest reward, each with its "
+        "components and the reference answer. Grade them by eye. Call the reward function on a "
+        "known correct and a known incorrect answer."
     )
-
-    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts
-        """Nothing: no knob stands for it."""
-        return {}

@@ -1,26 +1,28 @@
-"""Old log-probabilities from the learner instead of from the engine that sampled."""
+"""Old log-probabilities from the learner instead of the sampler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 
 class RecomputeOldLogprobs(Remedy):
-    """Let the learner say what its probabilities were when the batch began.
+    """Compute the old log-probabilities with the learner at the start of each batch.
 
     What it does:
-        The clip bounds the ratio of the learner now to the learner before. With the engine's
-        log-probabilities as the denominator, the disagreement of two programs is taken for movement
-        of the policy: tokens are clipped before any update, always the ones the engine gets wrong.
+        The clip bounds the ratio of the learner now to the learner before. With the sampler's
+        log-probabilities as the denominator, the difference between two programs counts as movement
+        of the policy: tokens are clipped before any update, always those that the sampler gets
+        wrong.
 
     What it costs:
         One forward pass of the learner over each batch.
 
     What it overlaps:
-        Losses that are anchored on the sampler by design (DPPO, bypass modes). TIS includes it.
+        Losses that use the sampler as their anchor by design (DPPO, bypass modes). TIS includes
+        this remedy.
 
     How it is judged:
         Ratios are 1 again before the first update of a batch. Guard: the reward does not fall.
@@ -34,10 +36,10 @@ class RecomputeOldLogprobs(Remedy):
     applicability = "safe"
     in_flight = True
     slots = ("old-policy",)
-    target = Watch("mismatch/first_ratio_off", "down")
-    guards = (Watch("reward/mean", "down", 0.1),)
+    target = Criterion("mismatch/first_ratio_off", "down")
+    guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "Yao et al. 2025"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set `old_logprobs`, where the sampler's are in use."""
+        """Set `old_logprobs` if the sampler's are in use."""
         return {"old_logprobs": "recompute"} if knobs.get("old_logprobs") == "sampler" else {}

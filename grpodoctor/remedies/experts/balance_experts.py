@@ -1,31 +1,31 @@
-"""A load that is spread over the experts again."""
+"""Balanced or frozen routers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 
 class BalanceExperts(Remedy):
-    """Go back to a checkpoint with a spread load, and balance or freeze the routers from there.
+    """Resume from a checkpoint with an even expert load, with balanced or frozen routers.
 
     What it does:
-        Nothing in the loss of a policy gradient keeps a router from sending more and more tokens to
-        a few experts. An auxiliary loss or a bias on its logits does; frozen routers cannot move at
-        all. Many trainers switch the auxiliary loss of pretraining off.
+        Nothing in a policy gradient loss keeps a router from sending more and more tokens to a few
+        experts. An auxiliary loss or a bias on the router's logits does; frozen routers cannot
+        change at all. Many trainers switch off the auxiliary loss of pretraining.
 
     What it costs:
-        An auxiliary loss pulls at the policy as well: keep it at a thousandth. Frozen routers can
-        no longer adapt to the task.
+        An auxiliary loss also affects the policy: keep its weight at 0.001. Frozen routers can no
+        longer adapt to the task.
 
     What it overlaps:
-        A lower learning rate, which slows the same movement.
+        A lower learning rate, which slows the same change.
 
     How it is judged:
-        By a person, after the restart: the busiest expert's share stays where it was at the start.
+        By a person, after the restart: the busiest expert's share stays at its starting value.
 
     References:
         Switch Transformers, arXiv 2101.03961, section 2.2 (the auxiliary loss);
@@ -38,18 +38,14 @@ class BalanceExperts(Remedy):
     applicability = "suggest"
     in_flight = False
     slots = ()
-    target = Watch("experts/load_max_over_mean", "toward-baseline")
-    also = (Watch("experts/router_entropy", "toward-baseline"),)
+    target = Criterion("experts/load_max_over_mean", "toward-baseline")
+    more_targets = (Criterion("experts/router_entropy", "toward-baseline"),)
     paper = "Switch Transformers, arXiv 2101.03961"
     how = (
-        "Restart from a checkpoint before the load concentrated, with an auxiliary loss of about "
+        "Restart from a checkpoint before the load became uneven, with an auxiliary loss of about "
         "0.001 (transformers: output_router_logits and router_aux_loss_coef; Megatron: "
         "--moe-router-load-balancing-type and --moe-aux-loss-coeff, or "
-        "--moe-router-enable-expert-bias), or with the routers' weights frozen."
+        "--moe-router-enable-expert-bias), or with frozen router weights."
     )
 
     restart_with: ClassVar[Mapping[str, Setting]] = {"balanced_routers": 0.001}
-
-    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts
-        """Nothing: no knob stands for it."""
-        return {}

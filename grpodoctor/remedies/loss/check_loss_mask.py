@@ -1,29 +1,27 @@
-"""Which tokens bear loss."""
+"""Check of the loss mask."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.remedies.base import Remedy, Watch
-from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.remedies.base import Criterion, Remedy
 
 
 class CheckLossMask(Remedy):
-    """Look at the mask that selects the tokens of the loss.
+    """Check which tokens the loss mask selects.
 
     What it does:
-        A gradient of zero although groups have variance means that the advantages do not reach any
-        token: a mask that removes them all (padding equal to the end token is the usual cause), a
-        detached tensor, frozen weights.
+        If groups have variance and the gradient is still zero, the advantages do not reach any
+        token. Possible causes are a mask that removes all tokens (usually because the padding token
+        equals the end token), a detached tensor, or frozen weights.
 
     What it costs:
-        An hour of a person; nothing else helps while no token bears loss.
+        An hour of your time. Nothing else helps while no token is in the loss.
 
     What it overlaps:
         Nothing.
 
     How it is judged:
-        By a person: as many tokens bear loss as were generated, and the gradient is not zero.
+        By a person: the loss contains as many tokens as were generated, and the gradient is not
+        zero.
 
     References:
         Understanding R1-Zero-Like Training, arXiv 2503.20783, listing 1 (what a masked mean divides
@@ -31,18 +29,13 @@ class CheckLossMask(Remedy):
     """
 
     id = "check-loss-mask"
-    title = "Check which tokens bear loss"
+    title = "Check the loss mask"
     applicability = "suggest"
     in_flight = False
     slots = ()
-    target = Watch("optimizer/loss_tokens", "up")
+    target = Criterion("optimizer/loss_tokens", "up")
     paper = "Understanding R1-Zero-Like Training, arXiv 2503.20783"
     how = (
-        "Print the mask of one batch beside its decoded tokens. Compare the padding token "
-        "with the end token, count the tokens that bear loss, and ask the largest weight for "
-        "its gradient."
+        "Print the mask of one batch next to its decoded tokens. Compare the padding token with "
+        "the end token, count the tokens in the loss, and print the gradient of the largest weight."
     )
-
-    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts
-        """Nothing: no knob stands for it."""
-        return {}

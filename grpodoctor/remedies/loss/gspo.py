@@ -1,14 +1,14 @@
-"""Ratio and clip of whole responses."""
+"""GSPO: importance ratio and clip of whole responses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 CLIP_LOW, CLIP_HIGH = 3e-4, 4e-4
-"""The paper's: the geometric mean of many ratios is close to 1."""
+"""Bounds of the paper: the geometric mean of many ratios is close to 1."""
 
 SETTINGS: dict[str, Setting] = {
     "loss": "gspo",
@@ -20,26 +20,26 @@ _TOKEN_WEIGHTS = frozenset({"tis_token", "mis_token", "icepop", "geo_mask"})
 
 
 class Gspo(Remedy):
-    """Take the ratio, the clip and the reward at one level, the response's: GSPO.
+    """Compute the ratio and the clip per response, like the reward: GSPO.
 
     What it does:
-        An expert that changes makes the ratio of a single token jump, and the clip then stops
-        tokens for their routing. The geometric mean over a response hardly notices a few of them.
-        Both clips are set to the paper's, which are a thousandth of those for single tokens.
+        A changed expert makes the ratio of a single token jump, and the clip then drops tokens
+        because of their routing. The geometric mean over a response hardly changes with a few of
+        them. Both clip bounds are set to those of the paper, which are a thousandth of those for
+        single tokens.
 
     What it costs:
-        Whole responses lose their gradient, far more of them than tokens did. It does not make up
-        for a sampler that differs from the learner. Other work found wider clips, 4e-3 to 5e-3, to
-        do better, and some runs that diverged.
+        Whole responses lose their gradient, and far more of them than tokens did. It does not
+        correct a sampler that differs from the learner. Other work found wider bounds, 4e-3 to
+        5e-3, to do better, and some runs that diverged.
 
     What it overlaps:
-        Routing replay, which removes the flips themselves. Clip-higher and all that bounds ratios
-        of tokens. Corrections that weigh single tokens have no place in it: where one acts, the
-        form for tokens, gspo_token, is taken, whose value and gradient are the same.
+        Routing replay, which removes the flips themselves. Clip-higher and everything that bounds
+        token ratios. Corrections that weight single tokens have no place in it: if one is in force,
+        the remedy uses gspo_token, the form for tokens with the same value and gradient.
 
     How it is judged:
-        The reward rises, or what the updates change in the routing falls. Guard: the reward does
-        not fall.
+        The reward rises, or the updates change fewer experts. Guard: the reward does not fall.
 
     References:
         Group Sequence Policy Optimization, arXiv 2507.18071; The Art of Scaling Reinforcement
@@ -51,17 +51,17 @@ class Gspo(Remedy):
     applicability = "unsafe"
     in_flight = True
     slots = ("trust-region", "denominator", "expert-routing")
-    target = Watch("reward/mean", "up")
-    also = (Watch("experts/churn_update", "down"),)
-    guards = (Watch("reward/mean", "down", 0.1),)
+    target = Criterion("reward/mean", "up")
+    more_targets = (Criterion("experts/churn_update", "down"),)
+    guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "GSPO, arXiv 2507.18071"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set the loss, its clips and its denominator, where PPO's clip of tokens is in force."""
-        known = all(name in knobs for name in SETTINGS)
-        replayed = knobs.get("routing_replay", "none") != "none"
-        if not known or replayed or knobs["loss"] != "ppo_clip":
+        """Set the loss, its clip bounds and its denominator if PPO's token clip is in force."""
+        is_known = all(name in knobs for name in SETTINGS)
+        is_replayed = knobs.get("routing_replay", "none") != "none"
+        if not is_known or is_replayed or knobs["loss"] != "ppo_clip":
             return {}
-        by_token = knobs.get("correction") in _TOKEN_WEIGHTS
-        wanted = {**SETTINGS, "loss": "gspo_token"} if by_token else SETTINGS
-        return {name: value for name, value in wanted.items() if knobs[name] != value}
+        loss = "gspo_token" if knobs.get("correction") in _TOKEN_WEIGHTS else "gspo"
+        settings = {**SETTINGS, "loss": loss}
+        return {name: value for name, value in settings.items() if knobs[name] != value}

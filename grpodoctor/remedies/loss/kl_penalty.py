@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Remedy, Watch, number, round_figure
+from grpodoctor.remedies.base import Criterion, Remedy, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
 
 FIRST = 0.04
-"""The coefficient of DeepSeekMath, section 4.2."""
+"""Coefficient used by DeepSeekMath, section 4.2."""
 
 MOST = 0.1
-"""Above this the penalty rules the gradient where rewards lie in 0..1."""
+"""Above this the penalty dominates the gradient for rewards in [0, 1]."""
 
 
 class KlPenalty(Remedy):
-    """Pull the policy toward the reference: a coefficient of 0.04, or twice the present one.
+    """Add a KL penalty to the reference model: coefficient 0.04, or twice the current one.
 
     What it does:
         Adds the divergence from the reference model to the loss. It bounds drift, and with it the
-        damage of steps that are too large and of rewards that are being gamed.
+        damage of steps that are too large and of reward hacking.
 
     What it costs:
-        It changes what is optimized: the best policy under the penalty is not the best policy. A
-        forward pass of the reference model, and its memory. Most recent recipes do without.
+        It changes what is optimized: the best policy under the penalty is not the best policy. It
+        needs a forward pass of the reference model, and memory for it. Most recent recipes do
+        without.
 
     What it overlaps:
         A KL term in the reward: both together count it twice.
 
     How it is judged:
-        The divergence from the reference falls, or entropy returns toward where the run began.
+        The divergence from the reference falls, or entropy returns toward its starting value.
         Guard: the reward does not fall.
 
     References:
@@ -37,18 +38,18 @@ class KlPenalty(Remedy):
     """
 
     id = "kl-penalty"
-    title = "Penalise divergence from the reference model"
+    title = "Penalize divergence from the reference model"
     applicability = "unsafe"
     in_flight = True
     slots = ("kl",)
-    target = Watch("kl/reference/k3", "down")
-    also = (Watch("entropy/mean", "toward-baseline"),)
-    guards = (Watch("reward/mean", "down", 0.1),)
+    target = Criterion("kl/reference/k3", "down")
+    more_targets = (Criterion("entropy/mean", "toward-baseline"),)
+    guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "DeepSeekMath, arXiv 2402.03300"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set `kl_coefficient`, where it is known and below the bound."""
+        """Set `kl_coefficient` if it is known and below the bound."""
         coefficient = number(knobs, "kl_coefficient")
         if coefficient is None or coefficient >= MOST:
             return {}
-        return {"kl_coefficient": min(MOST, max(FIRST, round_figure(2 * coefficient)))}
+        return {"kl_coefficient": min(MOST, max(FIRST, round_to_two_digits(2 * coefficient)))}

@@ -1,30 +1,30 @@
-"""Token-level loss: every token of the batch counts the same."""
+"""Token-level loss: every token of the batch has the same weight."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 
 class TokenLevelLoss(Remedy):
-    """Divide the loss by the number of tokens of the batch instead of by each response's own.
+    """Divide the loss by the batch's tokens instead of each response's length.
 
     What it does:
-        Under the mean of response means a wrong answer of 1000 tokens is punished a tenth as much
-        per token as one of 100, so failing at length is cheaper than failing briefly. With one
-        denominator for all tokens it is not.
+        With the mean of response means, an incorrect response of 1000 tokens is punished a tenth as
+        much per token as one of 100, so failing at length is cheaper than failing briefly. One
+        denominator for all tokens removes this difference.
 
     What it costs:
-        Long responses weigh more in the gradient than short ones, right or wrong. The size of the
-        gradient changes, so a learning rate tuned before may need another look.
+        Long responses have more weight in the gradient than short ones, correct or not. The size of
+        the gradient changes, so a tuned learning rate may need another look.
 
     What it overlaps:
         Dr. GRPO's constant denominator: the two are alternatives and are never combined.
 
     How it is judged:
-        Incorrect responses stop being longer than correct ones of the same prompt, or fewer
+        The length gap between incorrect and correct responses to the same prompt closes, or fewer
         responses reach the limit. Guard: the reward does not fall.
 
     References:
@@ -37,12 +37,12 @@ class TokenLevelLoss(Remedy):
     applicability = "unsafe"
     in_flight = True
     slots = ("denominator",)
-    target = Watch("length/group_gap", "down")
-    also = (Watch("length/truncated_rate", "down"),)
-    guards = (Watch("reward/mean", "down", 0.1),)
+    target = Criterion("length/group_gap", "down")
+    more_targets = (Criterion("length/truncated_rate", "down"),)
+    guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "DAPO, arXiv 2503.14476"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set `aggregation`, where the denominator is a response's or a prompt's own length."""
-        biased = knobs.get("aggregation") in {"sequence-mean", "prompt-mean"}
-        return {"aggregation": "token-mean"} if biased else {}
+        """Set `aggregation` if the denominator is a response's or a prompt's own length."""
+        is_biased = knobs.get("aggregation") in {"sequence-mean", "prompt-mean"}
+        return {"aggregation": "token-mean"} if is_biased else {}

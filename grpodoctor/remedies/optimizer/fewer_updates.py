@@ -1,24 +1,24 @@
-"""Fewer optimizer steps on each rollout batch."""
+"""Fewer optimizer steps per rollout batch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Remedy, Watch, number
+from grpodoctor.remedies.base import Criterion, Remedy, number
 from grpodoctor.vocabulary.knobs import Setting
 
 
 class FewerUpdates(Remedy):
-    """Take about the square root of the optimizer steps per batch: 4 instead of 16.
+    """Reduce the optimizer steps per batch to about their square root: 4 instead of 16.
 
     What it does:
-        Each further update on the same batch is taken on older data. The clip stops single tokens,
-        not the sum of many small steps. Fewer, larger mini-batches keep the policy near the data.
+        Each further update on the same batch uses older data. The clip stops single tokens, but not
+        the sum of many small steps. Fewer, larger mini-batches keep the policy near the data.
 
     What it costs:
-        Less learning per rollout, which is the expensive part. The number is always a divisor of
-        the present one, so that mini-batches stay whole.
+        Less learning per rollout, which is the expensive part. The new number always divides the
+        old one, so that mini-batches stay whole.
 
     What it overlaps:
         A lower learning rate, which reduces the same movement.
@@ -28,25 +28,26 @@ class FewerUpdates(Remedy):
         not fall.
 
     References:
-        Stabilizing Reinforcement Learning with LLMs, arXiv 2512.01374 (which tells staleness, from
-        several updates on one batch, apart from the gap between engines).
+        Stabilizing Reinforcement Learning with LLMs, arXiv 2512.01374 (which separates staleness,
+        from several updates on one batch, from the gap between engines).
     """
 
     id = "fewer-updates"
-    title = "Take fewer optimizer steps per batch"
+    title = "Make fewer optimizer steps per batch"
     applicability = "safe"
     in_flight = True
     slots = ("step-size",)
-    target = Watch("kl/old_policy/k3", "down")
-    also = (Watch("ratio/max", "down"), Watch("reward/mean", "up"))
-    guards = (Watch("reward/mean", "down", 0.1),)
+    target = Criterion("kl/old_policy/k3", "down")
+    more_targets = (Criterion("ratio/max", "down"), Criterion("reward/mean", "up"))
+    guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "Stabilizing Reinforcement Learning with LLMs, arXiv 2512.01374"
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set `updates_per_batch` to its largest divisor that is no larger than its root."""
+        """Set `updates_per_batch` to its largest divisor that does not exceed its square root."""
         updates = number(knobs, "updates_per_batch")
         if updates is None or updates < 2:
             return {}
-        whole = int(updates)
-        fewer = max(each for each in range(1, math.isqrt(whole) + 1) if whole % each == 0)
+        current = int(updates)
+        divisors = (n for n in range(1, math.isqrt(current) + 1) if current % n == 0)
+        fewer = max(divisors)
         return {"updates_per_batch": fewer}

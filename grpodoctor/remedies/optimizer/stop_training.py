@@ -1,20 +1,16 @@
-"""Ending a run that only burns time."""
+"""Stop of a run that cannot recover."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from grpodoctor.remedies.base import Remedy, Watch
-from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.remedies.base import Criterion, Remedy
 
 
 class StopTraining(Remedy):
     """Stop the run and return to a checkpoint from before the finding.
 
     What it does:
-        Some states are not left again: weights that are no longer finite, a policy that has
-        unlearned its task and finds no reward to climb back by. More steps only overwrite
-        checkpoints.
+        Some states are final: weights with NaN, or a policy that has lost its task and receives no
+        reward to relearn it from. More steps only overwrite checkpoints.
 
     What it costs:
         The steps since that checkpoint, which were lost already.
@@ -23,8 +19,8 @@ class StopTraining(Remedy):
         Nothing.
 
     How it is judged:
-        By a person: the resumed run does not show the finding again. Change its cause first, or it
-        will.
+        By a person: the resumed run does not show the finding again. It will, unless its cause is
+        changed first.
 
     References:
         OPT: Open Pre-trained Transformer Language Models, arXiv 2205.01068, section 2.5 (restarting
@@ -32,18 +28,14 @@ class StopTraining(Remedy):
     """
 
     id = "stop-training"
-    title = "Stop, and go back to the last good checkpoint"
+    title = "Stop, and return to the last good checkpoint"
     applicability = "suggest"
     in_flight = False
     slots = ()
-    target = Watch("reward/mean", "up")
+    target = Criterion("reward/mean", "up")
     paper = "OPT, arXiv 2205.01068"
     how = (
-        "Stop the run. Resume from the last checkpoint before the onset step of the finding, "
-        "with the cause changed (learning rate, reward, engine), and keep the newer "
-        "checkpoints aside."
+        "Stop the run. Resume from the last checkpoint before the onset step of the finding, with "
+        "its cause changed (learning rate, reward, engine). Keep the newer checkpoints in another "
+        "place."
     )
-
-    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - a person acts
-        """Nothing: no knob stands for it."""
-        return {}

@@ -1,23 +1,23 @@
-"""Several responses to a prompt."""
+"""Larger groups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Remedy, Watch
+from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 
 class LargerGroups(Remedy):
-    """Restart with eight responses to each prompt.
+    """Restart with eight responses per prompt.
 
     What it does:
         Gives each response others to be compared with: the mean of its group is the baseline that
         is subtracted from its reward.
 
     What it costs:
-        Eight times the sampling for as many prompts; with an eighth of the prompts the same as
-        before.
+        Eight times the sampling for the same number of prompts; the same as before with an eighth
+        of the prompts.
 
     What it overlaps:
         A critic, which estimates the baseline instead of sampling it.
@@ -34,14 +34,14 @@ class LargerGroups(Remedy):
     applicability = "suggest"
     in_flight = False
     slots = ("advantage",)
-    target = Watch("reward/mean", "up")
+    target = Criterion("reward/mean", "up")
     paper = "arXiv 2402.03300"
     how = (
-        "Restart with eight responses per prompt, and fewer prompts per batch if memory or time "
-        "does not allow for as many responses."
+        "Restart with eight responses per prompt, and with fewer prompts per batch if memory or "
+        "time does not allow as many responses."
     )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Eight responses, where there are fewer."""
+        """Set `group_size` to eight if it is known to be smaller."""
         size = knobs.get("group_size")
         return {"group_size": 8} if isinstance(size, int) and size < 8 else {}
