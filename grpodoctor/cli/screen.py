@@ -1,7 +1,7 @@
-"""The live screen: a snapshot laid out on any size of terminal.
+"""The live screen: a snapshot laid out for a terminal of any size.
 
-Every section is a list of single lines, so that a screen of 80 by 24 and a wide one are the same
-arithmetic: lines are dealt out to the sections, and what does not fit is counted.
+Every section is a list of single lines. The lines of the screen are divided among the sections, and
+what does not fit is counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import plain
 
 WIDE = 110
-"""Columns from which on two columns stand side by side."""
+"""Minimum width of the layout with two columns."""
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LABEL = 21
 _NUMBER = 9
 _UNLIMITED = 10_000
-_FINEST_SCALE = 0.1
+_MIN_SCALE = 0.1
+"""Smallest range of a sparkline, as a share of its level."""
 _STALE_SECONDS = 30.0
 _STALE_STEPS = 5
+"""Without a new step for this long, in seconds and in usual steps, a run is shown as stale."""
 _ROOMY = 6
 _LEFT_SHARE = 0.54
 _GAP = "   "
@@ -40,10 +42,10 @@ _ALLOWED = {
     "safe": "applying safe remedies",
     "unsafe": "applying safe and unsafe remedies",
 }
-_DOING = {
-    "proposed": "asked for, waiting for the run's answer",
-    "applied": "at work",
-    "undoing": "being taken back",
+_TREATMENT_STATES = {
+    "proposed": "requested, waiting for the run's answer",
+    "applied": "applied",
+    "undoing": "being reverted",
 }
 
 
@@ -53,8 +55,8 @@ class Screen:
 
     Args:
         snapshot: what to show.
-        hint: the footer: keys, or what to do next.
-        whole: leave nothing out, however high that is; else fit the height of the terminal.
+        hint: the footer, such as the keys.
+        whole: show everything, even if it is higher than the terminal.
     """
 
     snapshot: Snapshot
@@ -74,7 +76,7 @@ def compose(snapshot: Snapshot, width: int, height: int, hint: str = "") -> list
     foot = [Text(hint, style="dim")] if hint else []
     room = max(1, height - len(head) - len(foot) - 1)
     if snapshot.waiting:
-        body = [Text("Nothing has been recorded here yet; waiting for the run to begin.")]
+        body = [Text("Waiting for the run to start: nothing is recorded here yet.")]
     elif width >= WIDE and height < _UNLIMITED:
         body = _side_by_side(snapshot, width, room)
     else:
@@ -108,7 +110,7 @@ def _state(snapshot: Snapshot) -> tuple[str, str]:
     if snapshot.finished:
         return "finished", "bold"
     if _is_stale(snapshot):
-        return "no news", "bold yellow"
+        return "no new steps", "bold yellow"
     return "live", "bold green"
 
 
@@ -136,7 +138,7 @@ def _second_line(snapshot: Snapshot) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span in its own unit."""
+    """A time span in the largest suitable unit."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -145,11 +147,11 @@ def duration(seconds: float) -> str:
 
 def _stacked(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     treatment = _treatment(snapshot, width, 4 if room < _UNLIMITED // 2 else _UNLIMITED)
-    unseen = _unseen(snapshot, width, 2 if room < _UNLIMITED // 2 else _UNLIMITED)
-    rest = room - len(treatment) - len(unseen)
+    skipped = _skipped(snapshot, width, 2 if room < _UNLIMITED // 2 else _UNLIMITED)
+    rest = room - len(treatment) - len(skipped)
     findings = _findings(snapshot, width, max(3, min(rest // 2, _wanted(snapshot, rest))))
     vitals = _vitals(snapshot.vitals, width, max(2, rest - len(findings)))
-    return [*vitals, *findings, *treatment, *unseen]
+    return [*vitals, *findings, *treatment, *skipped]
 
 
 def _wanted(snapshot: Snapshot, rest: int) -> int:
@@ -160,10 +162,10 @@ def _side_by_side(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     left_width = min(84, int(_LEFT_SHARE * width))
     right_width = width - left_width - len(_GAP)
     left = _vitals(snapshot.vitals, left_width, room)
-    unseen = _unseen(snapshot, right_width, max(2, room // 5))
+    skipped = _skipped(snapshot, right_width, max(2, room // 5))
     treatment = _treatment(snapshot, right_width, max(4, room // 3))
-    right = _findings(snapshot, right_width, max(3, room - len(unseen) - len(treatment) - 2))
-    for section in (treatment, unseen):
+    right = _findings(snapshot, right_width, max(3, room - len(skipped) - len(treatment) - 2))
+    for section in (treatment, skipped):
         right += [Text(), *section] if section else []
     height = min(room, max(len(left), len(right)))
     left += [Text()] * (height - len(left))
@@ -187,7 +189,7 @@ def _vitals(vitals: Sequence[Vital], width: int, room: int) -> list[Text]:
     lines = [_title("Vitals", width - len(columns))]
     lines[0].append(columns, style="dim")
     if not vitals:
-        return [*lines, Text("no reading yet", style="dim")]
+        return [*lines, Text("no readings yet", style="dim")]
     shown = vitals[: max(1, room - 1)]
     return lines + [_vital(vital, spark) for vital in shown]
 
@@ -203,16 +205,16 @@ def _vital(vital: Vital, spark: int) -> Text:
 
 
 def sparkline(values: Sequence[float], width: int, start: float | None = None) -> str:
-    """The latest `width` values as block characters; `!` for what is not finite.
+    """The latest `width` values as block characters; `!` for a non-finite value.
 
-    The run's own start belongs to the scale, which is never finer than a tenth of the level: what
-    has fallen stays low on the line, and noise does not look like weather.
+    The scale includes the run's starting value, so that a metric that has fallen stays low, and
+    spans at least a tenth of the level, so that noise does not look like a change.
     """
     latest = values[-width:] if width else ()
     finite = [value for value in latest if math.isfinite(value)]
     anchored = finite if start is None else [*finite, start]
     low, high = min(anchored, default=0.0), max(anchored, default=0.0)
-    slack = max(0.0, _FINEST_SCALE * max(abs(low), abs(high)) - (high - low)) / 2
+    slack = max(0.0, _MIN_SCALE * max(abs(low), abs(high)) - (high - low)) / 2
     low, span = low - slack, (high - low) + 2 * slack
     scale = (len(_BLOCKS) - 1) / span if span else 0.0
     return "".join(
@@ -221,15 +223,15 @@ def sparkline(values: Sequence[float], width: int, start: float | None = None) -
 
 
 def _findings(snapshot: Snapshot, width: int, room: int) -> list[Text]:
-    active = [each for each in snapshot.findings if each.active]
-    over = [each for each in snapshot.findings if not each.active]
-    counts = f"{len(active)} active, {len(over)} resolved" if over else f"{len(active)} active"
+    active = [finding for finding in snapshot.findings if finding.active]
+    resolved = [finding for finding in snapshot.findings if not finding.active]
+    counts = f"{len(active)} active" + (f", {len(resolved)} resolved" if resolved else "")
     lines = [_title("Findings", width, counts)]
-    ordered = [*active, *over]
+    ordered = [*active, *resolved]
     if not ordered:
-        return [*lines, Text(f"none; {snapshot.quiet} rules looked and saw nothing", style="dim")]
-    summaries = [_summary(each, width) for each in ordered]
-    fits = _deal(room - 1, [len(summary) for summary in summaries])
+        return [*lines, Text(f"none; {snapshot.quiet} rules found nothing", style="dim")]
+    summaries = [_summary(finding, width) for finding in ordered]
+    fits = _summary_lines(room - 1, [len(summary) for summary in summaries])
     for finding, summary, shown in zip(ordered, summaries, fits, strict=False):
         lines += [_finding_head(finding, width), *summary[:shown]]
     if len(fits) < len(ordered):
@@ -237,8 +239,12 @@ def _findings(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     return lines
 
 
-def _deal(room: int, wanted: list[int]) -> list[int]:
-    """Lines of summary for each finding that is shown; the gravest first, then all the heads."""
+def _summary_lines(room: int, wanted: list[int]) -> list[int]:
+    """Number of summary lines for each finding shown.
+
+    The first finding gets its full summary, then every finding gets its headline, then the others
+    get their summaries.
+    """
     first = min(wanted[0], max(0, room - 2))
     heads = len(wanted) if len(wanted) + first <= room else max(1, room - first - 1)
     left = room - heads - first - (heads < len(wanted))
@@ -284,7 +290,9 @@ def _treatment(snapshot: Snapshot, width: int, room: int) -> list[Text]:
 
 
 def _current(treatment: TreatmentState) -> Text:
-    line = Text.assemble((f"{plain(treatment.remedy)} ", "bold green"), _DOING[treatment.state])
+    line = Text.assemble(
+        (f"{plain(treatment.remedy)} ", "bold green"), _TREATMENT_STATES[treatment.state]
+    )
     if treatment.state == "applied":
         line.append(f" {treatment.waited}/{treatment.patience} steps")
         before, now = format_number(treatment.before), format_number(treatment.now)
@@ -292,20 +300,20 @@ def _current(treatment: TreatmentState) -> Text:
     return line
 
 
-def _unseen(snapshot: Snapshot, width: int, room: int) -> list[Text]:
+def _skipped(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     if not snapshot.skipped:
         return []
-    counts = f"{len(snapshot.skipped)} for want of data"
+    counts = f"{len(snapshot.skipped)} without data"
     if snapshot.not_applicable:
         counts += f", {snapshot.not_applicable} not applicable"
     lines = [_title("Skipped", width, counts)]
     if room <= 2:
-        codes = ", ".join(f"{each.code} ({', '.join(each.missing)})" for each in snapshot.skipped)
+        codes = ", ".join(f"{rule.code} ({', '.join(rule.missing)})" for rule in snapshot.skipped)
         return [*lines, Text(plain(codes), style="dim")]
-    for index, each in enumerate(snapshot.skipped):
+    for index, rule in enumerate(snapshot.skipped):
         if len(lines) == room - 1 and index + 1 < len(snapshot.skipped):
             lines.append(Text(f"and {len(snapshot.skipped) - index} more", style="dim"))
             break
-        needs = f"{each.code} needs {', '.join(each.missing)}"
-        lines.append(Text(plain(f"{needs}: {each.how}" if each.how else needs), style="dim"))
+        needs = f"{rule.code} needs {', '.join(rule.missing)}"
+        lines.append(Text(plain(f"{needs}: {rule.how}" if rule.how else needs), style="dim"))
     return lines

@@ -78,7 +78,7 @@ def test_states_are_told_apart(snapshot):
 
     assert state(finished=True) == "finished"
     assert state(finished=False, age=0.2) == "live"
-    assert "no news" in compose(replace(snapshot, finished=False, age=900.0), 80, 24)[0].plain
+    assert "no new steps" in compose(replace(snapshot, finished=False, age=900.0), 80, 24)[0].plain
     waiting = Session(Path("/nonexistent/run")).snapshot()
     assert compose(waiting, 80, 24)[0].plain.endswith("waiting")
 

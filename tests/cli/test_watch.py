@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpodoctor.cli.commands.watch import View, follow
+from grpodoctor.cli.commands.watch import LiveView, follow
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
@@ -137,7 +137,7 @@ def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
 
 
 def test_a_signal_whose_exception_was_lost_ends_the_watch_all_the_same():
-    class Unmoved(View):
+    class Unmoved(LiveView):
         def show(self, session, tick):
             pass
 
@@ -194,7 +194,7 @@ ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?2
 def test_the_live_screen_in_a_terminal(tmp_path):
     path = tmp_path / "run"
     with Terminal(path, "--interval", "0.05") as terminal:
-        terminal.read_until("waiting for the run to begin")
+        terminal.read_until("Waiting for the run to start")
         record_run(path, 50, sick_from=15)
         terminal.read_until("critical")
         began = time.monotonic()
@@ -212,7 +212,7 @@ def test_the_live_screen_in_a_terminal(tmp_path):
 def test_an_error_leaves_the_terminal_as_it_was(tmp_path):
     path = tmp_path / "run"
     with Terminal(path, "--interval", "0.05") as terminal:
-        terminal.read_until("waiting for the run to begin")
+        terminal.read_until("Waiting for the run to start")
         path.mkdir()
         (path / "run.json").write_text('{"schema_version": 99}')
         assert terminal.process.wait(PATIENCE) == 2

@@ -98,7 +98,7 @@ def _launch(run_dirs: tuple[Path, Path], *, steps: int, seed: int) -> list[Arm]:
 
 
 def _follow(arms: list[Arm]) -> None:
-    from grpodoctor.cli.commands.watch import View, follow
+    from grpodoctor.cli.commands.watch import LiveView, follow
     from grpodoctor.monitor.session import Session
 
     def over() -> bool:
@@ -107,7 +107,7 @@ def _follow(arms: list[Arm]) -> None:
         return session.examination.finished or arms[0].process.poll() is not None
 
     session = Session(arms[0].run_dir, apply="safe")
-    follow(session, View.of_terminal(), ended=over)
+    follow(session, LiveView.for_terminal(), ended=over)
 
 
 def _await(arm: Arm) -> None:

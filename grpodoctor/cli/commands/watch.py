@@ -33,12 +33,12 @@ from grpodoctor.cli.pages import json_text
 if TYPE_CHECKING:
     from grpodoctor.monitor.session import Session, Tick
 
-_HINT = "Ctrl-C ends the watch; the run goes on"
+_HINT = "Ctrl-C stops watching; the run continues"
 
-_HELD_SECONDS = 0.1
-"""Between two looks while a step is not known to be whole: it is shown as soon as it is."""
-_LONGEST_SLEEP = 0.5
-"""Seconds until a signal is noticed at the latest."""
+_INCOMPLETE_STEP_SECONDS = 0.1
+"""Seconds between two polls while the latest step may be incomplete."""
+_MAX_SLEEP = 0.5
+"""Longest time in seconds until a signal is noticed."""
 
 
 class Apply(StrEnum):
@@ -52,20 +52,21 @@ class Apply(StrEnum):
 def watch(
     run: Annotated[
         str,
-        typer.Argument(help="A run directory, or a log of any framework; it may not exist yet."),
+        typer.Argument(help="Run directory or log of any framework; it need not exist yet."),
     ],
-    once: Annotated[bool, typer.Option("--once", help="Show what there is, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per event; with --once, the report.")
+        bool,
+        typer.Option("--json", help="Print JSON: one object per event; with --once, the report."),
     ] = False,
     apply: Annotated[
-        Apply, typer.Option(help="Which remedies to apply to the run; none only advises.")
+        Apply, typer.Option(help="Remedies to apply to the running trainer.")
     ] = Apply.none,
     interval: Annotated[
-        float, typer.Option(min=0.05, max=60, help="Seconds between two looks.")
+        float, typer.Option(min=0.05, max=60, help="Seconds between two polls of the log.")
     ] = 0.5,
     until_finished: Annotated[
-        bool, typer.Option("--until-finished", help="End when the run says that it is finished.")
+        bool, typer.Option("--until-finished", help="Exit when the run has finished.")
     ] = False,
     select: Select = None,
     ignore: Ignore = None,
@@ -85,9 +86,9 @@ def watch(
     _refuse_remote(run)
     if once and apply is not Apply.none:
         raise ConfigError(
-            "a treatment needs somebody who stays and judges it",
+            "a treatment has to be watched until it is judged",
             where="--once with --apply",
-            remedy="leave out one of the two",
+            remedy="remove one of the two options",
         )
     session = Session(
         Path(run),
@@ -99,11 +100,16 @@ def watch(
     if once:
         _show_once(session, as_json=json)
     else:
-        view = _StreamView() if json else View.of_terminal(_HINT)
-        with _gentle_end() as interrupted:
-            until = _end_of(session, until_finished)
-            follow(session, view, ended=until, interrupted=interrupted, interval=interval)
-        _say_goodbye(session)
+        view = _JsonView() if json else LiveView.for_terminal(_HINT)
+        with _interruptible() as interrupted:
+            follow(
+                session,
+                view,
+                ended=lambda: until_finished and session.examination.finished,
+                interrupted=interrupted,
+                interval=interval,
+            )
+        _print_summary(session)
     if fails(session.examination.report().reaches, fail_on, exit_zero):
         raise typer.Exit(1)
 
@@ -114,14 +120,10 @@ def _refuse_remote(run: str) -> None:
 
     if is_remote(run):
         raise ConfigError(
-            "only what lies on a disk of this machine can be followed",
+            "cannot watch a remote run",
             where=run[:200],
-            remedy="use check, or mount the store or sync it to a directory",
+            remedy="use grpodoctor check, or mount or sync the run to a local directory",
         )
-
-
-def _end_of(session: Session, until_finished: bool) -> Callable[[], bool]:
-    return lambda: until_finished and session.examination.finished
 
 
 def _show_once(session: Session, *, as_json: bool) -> None:
@@ -139,45 +141,48 @@ def _show_once(session: Session, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _gentle_end() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and a polite kill end the block without a trace; tells whether one has come."""
-    came: list[int] = []
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C and SIGTERM end the block without a traceback.
+
+    Yields a function that tells whether a signal was received.
+    """
+    received: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-        if len(came) == 1:  # a second one would leave a trace in the tidying up after the first
+        received.append(number)
+        if len(received) == 1:  # a second exception would interrupt the cleanup after the first
             raise KeyboardInterrupt
 
-    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A Ctrl-C that is ignored was ignored on purpose, as a shell does for what runs behind it.
-    mine = [number for number, one in former.items() if one is not signal.SIG_IGN]
-    for number in mine:
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Ignored signals stay ignored: a shell ignores Ctrl-C for background jobs.
+    handled = [number for number, handler in previous.items() if handler is not signal.SIG_IGN]
+    for number in handled:
         signal.signal(number, end)
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(received)
     except KeyboardInterrupt:
         pass
     finally:
-        for number in mine:
-            signal.signal(number, former[number])
+        for number in handled:
+            signal.signal(number, previous[number])
 
 
 def follow(
     session: Session,
-    view: View,
+    view: LiveView,
     *,
     ended: Callable[[], bool],
     interrupted: Callable[[], bool] = lambda: False,
     interval: float = 0.5,
 ) -> None:
-    """Show a session tick by tick until it has ended; Ctrl-C is left to the caller.
+    """Poll a session and show each tick until the end; the caller handles Ctrl-C.
 
     Args:
         session: the run under observation.
         view: where it is shown.
-        ended: asked after each tick that read all there was.
-        interrupted: whether a signal has come, should its KeyboardInterrupt have been lost.
-        interval: seconds between two looks.
+        ended: called after each tick that read all available data; True stops.
+        interrupted: whether a signal was received; its KeyboardInterrupt may have been lost.
+        interval: seconds between two polls.
     """
     with view:
         while True:
@@ -187,28 +192,28 @@ def follow(
                 continue
             if ended():
                 return
-            _pause(min(interval, _HELD_SECONDS) if tick.held else interval, interrupted)
+            _pause(min(interval, _INCOMPLETE_STEP_SECONDS) if tick.held else interval, interrupted)
 
 
 def _pause(seconds: float, interrupted: Callable[[], bool]) -> None:
-    """Sleep in short pieces: a signal that comes just before a sleep does not cut it short.
+    """Sleep in short intervals: a signal just before a sleep does not interrupt that sleep.
 
     Raises:
-        KeyboardInterrupt: if one has come.
+        KeyboardInterrupt: if a signal was received.
     """
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if interrupted():
             raise KeyboardInterrupt
-        time.sleep(min(left, _LONGEST_SLEEP))
+        time.sleep(min(left, _MAX_SLEEP))
 
 
-class View(ABC):
-    """Where a session is shown. It is entered before the first tick and left after the last."""
+class LiveView(ABC):
+    """Shows a session. It is entered before the first tick and exited after the last."""
 
     @staticmethod
-    def of_terminal(hint: str = "") -> View:
-        """The live screen, or lines where stdout is no terminal.
+    def for_terminal(hint: str = "") -> LiveView:
+        """The live screen, or one line per event if stdout is not a terminal.
 
         Args:
             hint: the last line of the screen.
@@ -220,7 +225,7 @@ class View(ABC):
 
     @abstractmethod
     def show(self, session: Session, tick: Tick) -> None:
-        """Show what a tick brought."""
+        """Show the result of a tick."""
 
     def __exit__(
         self,
@@ -231,8 +236,8 @@ class View(ABC):
         return None
 
 
-class _ScreenView(View):
-    """The whole screen, drawn anew at every tick."""
+class _ScreenView(LiveView):
+    """The full screen, redrawn at every tick."""
 
     def __init__(self, hint: str) -> None:
         from rich.console import Console
@@ -245,7 +250,7 @@ class _ScreenView(View):
         self._live.start()
         return self
 
-    def show(self, session: Session, tick: Tick) -> None:  # noqa: ARG002 - the screen shows all
+    def show(self, session: Session, tick: Tick) -> None:  # noqa: ARG002 - shows the whole state
         from grpodoctor.cli.screen import Screen
 
         self._live.update(Screen(session.snapshot(), self._hint), refresh=True)
@@ -259,8 +264,8 @@ class _ScreenView(View):
         self._live.stop()
 
 
-class _LinesView(View):
-    """A line for people for each piece of news."""
+class _LinesView(LiveView):
+    """One line of text per event."""
 
     def show(self, session: Session, tick: Tick) -> None:
         from grpodoctor.report.run.phrases import news_line
@@ -269,8 +274,8 @@ class _LinesView(View):
             print(news_line(news), flush=True)
 
 
-class _StreamView(View):
-    """A line of JSON for each piece of news."""
+class _JsonView(LiveView):
+    """One line of JSON per event."""
 
     def show(self, session: Session, tick: Tick) -> None:
         from grpodoctor.support.safe_text import json_bytes
@@ -279,7 +284,7 @@ class _StreamView(View):
             print(json_bytes(news).decode(), flush=True)
 
 
-def _say_goodbye(session: Session) -> None:
+def _print_summary(session: Session) -> None:
     from grpodoctor.report.run.phrases import diagnosis_line, facts_line
     from grpodoctor.support.safe_text import plain
 
