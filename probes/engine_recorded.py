@@ -32,9 +32,9 @@ from hf import tokenizer as hf_tokenizer
 
 from grpodoctor.errors import GrpodoctorError, RunError
 from grpodoctor.frameworks.rollout_formats.base import (
+    DamageLog,
     DumpFormat,
-    Notes,
-    Piece,
+    FilePart,
     Responses,
     Sequences,
 )
@@ -86,7 +86,7 @@ class Recorded:
         self._options = _known(options)
         self._run = run
         self._left_out = 0
-        self._notes = Notes()
+        self._notes = DamageLog()
         dumps = _dumps(Path(run))
         self._frameworks = sorted({form.framework for form, _ in dumps})
         self.step, batches = self._chosen(dumps)
@@ -296,14 +296,14 @@ def _dumps(path: Path) -> list[tuple[DumpFormat, Path]]:
 
 
 def _batches(
-    dumps: Sequence[tuple[DumpFormat, Path]], wanted: int, notes: Notes
+    dumps: Sequence[tuple[DumpFormat, Path]], wanted: int, notes: DamageLog
 ) -> Iterator[Responses]:
     """Responses batch by batch, those of late steps last.
 
     The last file may be one that is being written, so one that cannot be read is counted alone.
     """
     made = plan(dumps)
-    pieces: list[tuple[str, Piece]] = [
+    pieces: list[tuple[str, FilePart]] = [
         (shard.format, piece) for shard in made.shards for piece in shard.pieces
     ]
     for form, piece in pieces:

@@ -147,7 +147,7 @@ def test_a_file_that_is_being_written_is_counted_and_the_step_before_taken(tmp_p
     told = record(tmp_path, side="sampler").describe()["settings"]
     assert (told["step"], told["damaged"]) == (samples.STEPS[-2], 1)
     refused = refusal(tmp_path, side="sampler", step=samples.STEPS[-1])
-    assert f"1 damaged ({newest.name}: a damaged pickle" in refused.what
+    assert f"1 damaged ({newest.name}: the pickle is damaged" in refused.what
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """AReaL's `rollout/<version>/<task>.jsonl`, written with `rollout.dump_to_file`.
 
-The version is the latest of the weights that sampled a response: the step that it was sampled for
-while a run is synchronous, an earlier one where it is not. `head_version` is a prompt's: always -1.
+The version is the latest one of the weights that sampled a response. It is the response's step in a
+synchronous run, and an earlier step otherwise. `head_version` belongs to the prompt and is always
+-1.
 """
 
 from __future__ import annotations
@@ -12,28 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.frameworks.rollout_formats import columns as of
-from grpodoctor.frameworks.rollout_formats.base import HELDOUT, Piece, Responses
+from grpodoctor.frameworks.rollout_formats import columns
+from grpodoctor.frameworks.rollout_formats.base import HELDOUT, FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 
 
-def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
-    prompts = of.texts(rows, "prompt")
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart) -> Responses:
+    prompts = columns.texts(rows, "prompt")
+    total, prompt = (
+        columns.floats(columns.values_of(rows, key)) for key in ("seqlen", "prompt_len")
+    )
     with np.errstate(invalid="ignore"):
-        lengths = of.floats(of.pick(rows, "seqlen")) - of.floats(of.pick(rows, "prompt_len"))
+        lengths = total - prompt
     return Responses(
-        steps_B=of.steps(rows, "tail_version", piece.step)
-        if piece.step is None
-        else np.full(len(rows), piece.step, np.int64),
+        steps_B=columns.steps(rows, "tail_version", part.step)
+        if part.step is None
+        else np.full(len(rows), part.step, np.int64),
         names=[
             f"{row.get('task_id', name)}/{row.get('sample_idx', '')}"[:200]
             for row, name in zip(rows, names, strict=True)
         ],
         groups=[str(row.get("task_id", prompt)) for row, prompt in zip(rows, prompts, strict=True)],
         prompts=prompts,
-        texts=of.texts(rows, "completion"),
-        rewards_B=of.optional(rows, "reward"),
-        lengths_B=of.known(np.where(lengths >= 0, lengths, np.nan)),
+        texts=columns.texts(rows, "completion"),
+        rewards_B=columns.numbers(rows, "reward"),
+        lengths_B=columns.if_known(np.where(lengths >= 0, lengths, np.nan)),
     )
 
 
@@ -47,4 +51,4 @@ FORMAT = json_format(
     ("task_id", "sample_idx", "seqlen", "prompt_len"),
     _columns,
     _step_of,
-)._replace(passed_over=lambda path: HELDOUT if "eval-rollout" in path.parts else "")
+)._replace(skip_reason=lambda path: HELDOUT if "eval-rollout" in path.parts else "")

@@ -1,4 +1,4 @@
-"""Our own recorder's rollouts: `rollouts/step-<N>.rank-<R>.parquet`."""
+"""The rollouts of the bundled recorder: `rollouts/step-<N>.rank-<R>.parquet`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats import parquet
-from grpodoctor.frameworks.rollout_formats.base import Column, DumpFormat, Notes, Piece, Responses
-from grpodoctor.frameworks.rollout_formats.columns import flags, known
+from grpodoctor.frameworks.rollout_formats.base import (
+    Column,
+    DamageLog,
+    DumpFormat,
+    FilePart,
+    Responses,
+)
+from grpodoctor.frameworks.rollout_formats.columns import flags, if_known
 from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import Ragged
 
@@ -30,18 +36,20 @@ _FIGURES = ("entropy_mean", *PER_RESPONSE)
 _NUMBERS = (*(name for name in _COLUMNS if name not in _LARGE), *_FIGURES)
 
 
-def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
-    for batch, _ in parquet.record_batches(piece, _COLUMNS, notes):
+def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
+    for batch, _ in parquet.record_batches(part, _COLUMNS, damage_log):
         yield _responses(batch)
 
 
 def read_figures(
-    piece: Piece, notes: Notes
+    part: FilePart, damage_log: DamageLog
 ) -> Iterator[tuple[Responses, dict[str, NDArray[np.float64]]]]:
-    """The responses without their texts and tokens, and the figures that stand beside each."""
-    for batch, _ in parquet.record_batches(piece, _NUMBERS, notes):
+    """Yield responses without texts and tokens, and the per-response figures of the recorder."""
+    for batch, _ in parquet.record_batches(part, _NUMBERS, damage_log):
         figures = {
-            name: found for name in _FIGURES if (found := parquet.doubles(batch, name)) is not None
+            name: column
+            for name in _FIGURES
+            if (column := parquet.doubles(batch, name)) is not None
         }
         yield _responses(batch), figures
 
@@ -53,7 +61,7 @@ def _responses(batch: pa.RecordBatch) -> Responses:
     correct, truncated = parquet.doubles(batch, "correct"), parquet.doubles(batch, "truncated")
     lengths, ranks = parquet.doubles(batch, "length"), parquet.doubles(batch, "rank")
     tokens, learner, sampler = (
-        found if _is_whole(found := parquet.lists(batch, name), lengths) else None
+        column if _is_complete(column := parquet.lists(batch, name), lengths) else None
         for name in ("token_ids", "learner_logprobs", "sampler_logprobs")
     )
     both = learner is not None and sampler is not None
@@ -77,8 +85,8 @@ def _responses(batch: pa.RecordBatch) -> Responses:
     )
 
 
-def _is_whole(tokens: Ragged | None, lengths: Column | None) -> bool:
-    """Whether every response kept a per-token column: at most depths only the worst ones do."""
+def _is_complete(tokens: Ragged | None, lengths: Column | None) -> bool:
+    """Whether all responses have a per-token column; at most depths only the worst ones do."""
     return tokens is not None and lengths is not None and bool((tokens.lengths_B == lengths).all())
 
 
@@ -88,12 +96,12 @@ def _components(batch: pa.RecordBatch) -> dict[str, Column]:
     column = batch.column("components")
     if str(column.type).startswith("map<") and not len(column.values):
         return {}
-    rows = [dict(each or ()) for each in column.to_pylist()]
+    rows = [dict(entry or ()) for entry in column.to_pylist()]
     names = sorted({name for row in rows for name in row})[:64]
     return {
-        name: found
+        name: values
         for name in names
-        if (found := known(np.array([_number(row.get(name)) for row in rows]))) is not None
+        if (values := if_known(np.array([_number(row.get(name)) for row in rows]))) is not None
     }
 
 
@@ -104,8 +112,8 @@ def _number(value: object) -> float:
 
 
 def _step_of(path: Path) -> int | None:
-    found = _FILE.fullmatch(path.name)
-    return int(found[1]) if found else None
+    match = _FILE.fullmatch(path.name)
+    return int(match[1]) if match else None
 
 
 def _claims(path: Path, head: bytes) -> bool:

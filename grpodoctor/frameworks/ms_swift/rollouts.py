@@ -1,4 +1,4 @@
-"""ms-swift's `completions.jsonl`: a line for each log, with a list for each column."""
+"""ms-swift's `completions.jsonl`: one line per log call, with a list for each column."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.frameworks.rollout_formats import columns as of
-from grpodoctor.frameworks.rollout_formats.base import Piece, Responses
+from grpodoctor.frameworks.rollout_formats import columns
+from grpodoctor.frameworks.rollout_formats.base import FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.frameworks.trl.rollouts import from_columns
 
 _MOST_RESPONSES = 1_000_000
-"""Of one line."""
+"""Limit on the responses of one line."""
 
 
 def _columns(
-    rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece
+    rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart
 ) -> Responses | None:
     flat: list[dict[str, Any]] = []
     ids: list[str] = []
     for row, name in zip(rows, names, strict=True):
-        for index, each in enumerate(_unrolled(row)):
-            flat.append(each)
+        for index, response in enumerate(_responses(row)):
+            flat.append(response)
             ids.append(f"{name}/{index}")
     if not flat:
         return None
     keys = {key: None for row in flat for key in row}
-    table = {key: of.pick(flat, key) for key in list(keys)[:200]}
-    steps = of.steps(flat, "step", piece.step)
+    table = {key: columns.values_of(flat, key) for key in list(keys)[:200]}
+    steps = columns.steps(flat, "step", part.step)
     return from_columns(table, np.asarray(steps, np.int64), ids)
 
 
-def _unrolled(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One object per response."""
+def _responses(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Split a line into one object per response."""
     completions = row.get("completion")
     if not isinstance(completions, list) or len(completions) > _MOST_RESPONSES:
         return

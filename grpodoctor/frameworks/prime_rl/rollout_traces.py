@@ -1,7 +1,8 @@
-"""prime-rl's `rollouts/step_<N>/train/all/traces.jsonl`: one verifiers episode a line.
+"""prime-rl's `rollouts/step_<N>/train/all/traces.jsonl`: one verifiers episode per line.
 
-An episode holds a trace for each agent, a trace the messages as nodes of a tree: with the tokens
-that each adds, a mask of those that the policy sampled, and lists over the sampled ones alone.
+An episode holds a trace for each agent. A trace holds the messages as nodes of a tree. A node has
+the tokens that it adds, a mask of the tokens that the policy sampled, and lists with a value for
+each sampled token.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.frameworks.rollout_formats import columns as of
+from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import (
     HELDOUT,
     Column,
-    Piece,
+    FilePart,
     Responses,
     folder_number,
 )
@@ -24,83 +25,86 @@ from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.support.numbers import parse_number
 
 _MOST_NODES = 4096
-_CUT = ("length", "max_", "truncat")
-"""In the stop condition of a response that hit a limit."""
+_TRUNCATED = ("length", "max_", "truncat")
+"""Parts of the stop condition of a truncated response."""
 
 
 def _columns(
-    rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece
+    rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart
 ) -> Responses | None:
-    found = [
+    rollouts = [
         (row, trace, f"{row.get('id') or name}/{index}"[:200])
         for row, name in zip(rows, names, strict=True)
         for index, trace in enumerate(_objects(row.get("traces")))
         if _is_trained_on(trace)
     ]
-    if not found:
+    if not rollouts:
         return None
-    traces = [trace for _, trace, _ in found]
-    ids = of.ragged([_generated(trace, "token_ids") for trace in traces], np.int64)
+    traces = [trace for _, trace, _ in rollouts]
+    ids = columns.ragged([_generated(trace, "token_ids") for trace in traces], np.int64)
     components = [_components(trace) for trace in traces]
-    keys = sorted({key for each in components for key in each})[: of.MOST_COMPONENTS]
+    rewards = [_reward(row, trace) for row, trace, _ in rollouts]
+    keys = sorted({key for parts in components for key in parts})[: columns.MOST_COMPONENTS]
     return Responses(
-        steps_B=np.full(len(found), piece.step or 0, np.int64),
-        names=[name for _, _, name in found],
-        groups=[_group(row) for row, _, _ in found],
-        prompts=[_prompt(row, trace) for row, trace, _ in found],
+        steps_B=np.full(len(rollouts), part.step or 0, np.int64),
+        names=[name for _, _, name in rollouts],
+        groups=[_group(row) for row, _, _ in rollouts],
+        prompts=[_prompt(row, trace) for row, trace, _ in rollouts],
         texts=[_text(trace) for trace in traces],
-        tokens=ids if of.has_any(ids) else None,
-        rewards_B=of.known(of.floats([_reward(row, trace) for row, trace, _ in found])),
+        tokens=ids if columns.has_values(ids) else None,
+        rewards_B=columns.if_known(columns.floats(rewards)),
         components={
-            of.clean(key)[: of.LONGEST_NAME]: of.floats([each.get(key) for each in components])
+            columns.clean(key)[: columns.LONGEST_NAME]: columns.floats(
+                [parts.get(key) for parts in components]
+            )
             for key in keys
         },
         truncated_B=_truncated(traces),
-        advantages_B=of.known(of.floats([_advantage(trace) for trace in traces])),
+        advantages_B=columns.if_known(columns.floats([_advantage(trace) for trace in traces])),
     )
 
 
 def _is_trained_on(trace: dict[str, Any]) -> bool:
-    """Whether its tokens train the policy: those of a judge or an opponent may not."""
+    """Whether the policy is trained on a trace; a judge's or opponent's may be left out."""
     agent = trace.get("agent")
     return not (isinstance(agent, dict) and agent.get("trainable") is False)
 
 
 def _group(row: dict[str, Any]) -> str:
-    """The id of the group, or else the task: its rollouts are the group."""
+    """The group's id, or else its task."""
     group = row.get("group")
     name = group.get("id") if isinstance(group, dict) else group
     return str(name)[:200] if name is not None else _task(row)
 
 
 def _task(row: dict[str, Any]) -> str:
-    """What names the task: its key, its hash, or else what it says."""
+    """The task's key, its hash, or else its content."""
     task = row.get("task")
     named = [task.get(key) for key in ("key", "hash")] if isinstance(task, dict) else []
-    return next((each[:500] for each in named if isinstance(each, str)), str(task)[:2000])
+    return next((name[:500] for name in named if isinstance(name, str)), str(task)[:2000])
 
 
 def _prompt(row: dict[str, Any], trace: dict[str, Any]) -> str:
-    """What was asked: the last message before the model's first, or else the task's name."""
-    asked = ""
+    """The last message before the model's first one, or else the task's name."""
+    prompt = ""
     for node in _objects(trace.get("nodes")):
         message = node.get("message")
         if isinstance(message, dict):
             if message.get("role") == "assistant":
                 break
-            asked = of.text_of(message.get("content")) or asked
-    return asked or _task(row)
+            prompt = columns.text_of(message.get("content")) or prompt
+    return prompt or _task(row)
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
-    listed = value[:_MOST_NODES] if isinstance(value, list) else []
-    return [each for each in listed if isinstance(each, dict)]
+    entries = value[:_MOST_NODES] if isinstance(value, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _chosen(trace: dict[str, Any], key: str) -> Iterator[object]:
-    """A list over all the nodes of a trace, of the tokens that its mask says were sampled.
+    """The values under a key for all sampled tokens of a trace, node by node.
 
-    It stands for every token of the node, or for the sampled ones alone.
+    A node's list has a value for every token, or only for the sampled ones.
     """
     for node in _objects(trace.get("nodes")):
         values, mask = node.get(key), node.get("mask")
@@ -121,21 +125,21 @@ def _advantage(trace: dict[str, Any]) -> object:
 
 
 def _reward(row: dict[str, Any], trace: dict[str, Any]) -> float | None:
-    """The total: said as such, or the weighted sum of the named parts."""
+    """The total reward, or else the weighted sum of its components."""
     for place in (trace, row):
         for key in ("reward", "rewards"):
             value = place.get(key)
             if isinstance(value, dict):
-                told = [part for part in map(_part, value.values()) if part is not None]
-                if told:
-                    return sum(score * weight for score, weight in told)
-            elif (found := parse_number(value)) is not None:
-                return found
+                scored = [part for part in map(_component, value.values()) if part is not None]
+                if scored:
+                    return sum(score * weight for score, weight in scored)
+            elif (reward := parse_number(value)) is not None:
+                return reward
     return None
 
 
-def _part(value: object) -> tuple[float, float] | None:
-    """A named part of the reward, and its weight; None if it was not scored."""
+def _component(value: object) -> tuple[float, float] | None:
+    """A component of the reward and its weight; None if it was not scored."""
     if isinstance(value, dict):
         score, weight = parse_number(value.get("score")), parse_number(value.get("weight"))
     else:
@@ -144,37 +148,37 @@ def _part(value: object) -> tuple[float, float] | None:
 
 
 def _components(trace: dict[str, Any]) -> dict[str, float]:
-    """The named parts of the reward, unweighted."""
+    """The components of the reward by name, unweighted."""
     rewards = trace.get("rewards")
     if not isinstance(rewards, dict):
         return {}
-    found = ((name, _part(value)) for name, value in rewards.items())
-    return {name: part[0] for name, part in found if part is not None}
+    scored = ((name, _component(value)) for name, value in rewards.items())
+    return {name: part[0] for name, part in scored if part is not None}
 
 
 def _truncated(traces: Sequence[dict[str, Any]]) -> Column | None:
-    return of.known(np.array([_is_cut(trace) for trace in traces], np.float64))
+    return columns.if_known(np.array([_is_truncated(trace) for trace in traces], np.float64))
 
 
-def _is_cut(trace: dict[str, Any]) -> float:
-    """Whether a limit ended it: the framework's, or that of its last answer; NaN if not told."""
-    said = trace.get("stop_condition")
-    if isinstance(said, str) and any(word in said for word in _CUT):
+def _is_truncated(trace: dict[str, Any]) -> float:
+    """1 if the framework's limit or the last answer's length limit ended it; NaN if unknown."""
+    condition = trace.get("stop_condition")
+    if isinstance(condition, str) and any(word in condition for word in _TRUNCATED):
         return 1.0
-    calls = [each for each in _objects(trace.get("calls")) if not each.get("error")]
+    calls = [call for call in _objects(trace.get("calls")) if not call.get("error")]
     if calls:
         return float(calls[-1].get("finish_reason") == "length")
-    return 0.0 if isinstance(said, str) else np.nan
+    return 0.0 if isinstance(condition, str) else np.nan
 
 
 def _text(trace: dict[str, Any]) -> str:
-    """What the model itself said, turn by turn."""
+    """The messages that the model generated, joined."""
     parts = []
     for node in _objects(trace.get("nodes")):
         message = node.get("message")
-        made_up = node.get("sampled") is False
-        if isinstance(message, dict) and message.get("role") == "assistant" and not made_up:
-            parts.append(of.text_of(message.get("content")))
+        sampled = node.get("sampled") is not False
+        if sampled and isinstance(message, dict) and message.get("role") == "assistant":
+            parts.append(columns.text_of(message.get("content")))
     return "\n".join(parts)
 
 
@@ -182,12 +186,12 @@ def _step_of(path: Path) -> int | None:
     return folder_number(path, "step_")
 
 
-def _passed_over(path: Path) -> str:
+def _skip_reason(path: Path) -> str:
     if "eval" in path.parts:
         return HELDOUT
-    return "already among those in all" if path.parent.name == "effective" else ""
+    return "they duplicate responses in `all`" if path.parent.name == "effective" else ""
 
 
 FORMAT = json_format(
     "prime-rl traces", "prime-rl", ("traces", "task"), _columns, _step_of, rank=20
-)._replace(passed_over=_passed_over)
+)._replace(skip_reason=_skip_reason)

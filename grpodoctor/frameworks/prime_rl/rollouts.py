@@ -1,4 +1,4 @@
-"""prime-rl's `token_exports/step_<N>/rank_<R>.jsonl`: both sides' log-probabilities per token."""
+"""prime-rl's `token_exports/step_<N>/rank_<R>.jsonl`: both log-probabilities of each token."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.frameworks.rollout_formats import columns as of
-from grpodoctor.frameworks.rollout_formats.base import Piece, Responses, Sequences, folder_number
+from grpodoctor.frameworks.rollout_formats import columns
+from grpodoctor.frameworks.rollout_formats.base import FilePart, Responses, Sequences, folder_number
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.measure.ragged import Ragged
 
 _FIRST = b'"micro_sequence_idx"'
-"""Stands before all that has an entry for each token."""
+"""This key precedes all keys with a value per token."""
 _PER_TOKEN = ("trainer_logprobs", "inference_logprobs", "entropy")
 
 
-def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece) -> Responses:
-    """Neither texts nor rewards; lengths stand in the traces beside them, and count there."""
-    mask = _sampled(rows, of.ragged(of.pick(rows, "loss_mask")))
+def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart) -> Responses:
+    """Read the columns. Texts, rewards and lengths are in the traces, which are read separately."""
+    mask = _sampled(rows, columns.lists(rows, "loss_mask"))
     starts, ids = _responses(rows, names, mask)
-    lists = {name: of.ragged(of.pick(rows, name)) for name in _PER_TOKEN}
+    lists = {name: columns.lists(rows, name) for name in _PER_TOKEN}
     chosen = mask.values_N > 0
-    found = {
-        name: Ragged(each.values_N, starts).where(chosen)
-        for name, each in lists.items()
-        if each.fits(mask) and of.has_any(each)
+    per_token = {
+        name: Ragged(column.values_N, starts).where(chosen)
+        for name, column in lists.items()
+        if column.fits(mask) and columns.has_values(column)
     }
-    whole = "trainer_logprobs" in found and "inference_logprobs" in found
+    both = "trainer_logprobs" in per_token and "inference_logprobs" in per_token
 
     def sequences() -> Sequences:
-        tokens = of.ragged(of.pick(rows, "token_ids"), np.int64)
+        tokens = columns.lists(rows, "token_ids", np.int64)
         if not tokens.fits(mask):
-            raise ValueError("token_ids and loss_mask of different lengths")
-        return Sequences(*(Ragged(each.values_N, starts) for each in (tokens, mask)))
+            raise ValueError("token_ids and loss_mask have different lengths")
+        return Sequences(Ragged(tokens.values_N, starts), Ragged(mask.values_N, starts))
 
     return Responses(
-        steps_B=np.full(len(ids), piece.step or 0, np.int64),
+        steps_B=np.full(len(ids), part.step or 0, np.int64),
         names=ids,
-        learner=found["trainer_logprobs"] if whole else None,
-        sampler=found["inference_logprobs"] if whole else None,
-        entropies=found.get("entropy"),
+        learner=per_token["trainer_logprobs"] if both else None,
+        sampler=per_token["inference_logprobs"] if both else None,
+        entropies=per_token.get("entropy"),
         sequences=sequences,
     )
 
 
 def _sampled(rows: Sequence[dict[str, Any]], mask: Ragged) -> Ragged:
-    """The trained tokens less those of a frozen model, which the policy never sampled.
+    """The mask of trained tokens without those of a frozen model, which the policy never sampled.
 
-    Cross entropy alone trains them. A weight of reinforcement that is not told is 1; of the other
-    kinds, 0. A token of no advantage has no weight of any kind.
+    Only cross entropy trains a frozen model's tokens. A missing RL weight is 1, a missing weight of
+    another kind is 0. A token without advantage has no weight of any kind.
     """
-    rl, ce, kl = (of.ragged(of.pick(rows, f"{each}_weights")) for each in ("rl", "ce", "ref_kl"))
+    rl, ce, kl = (columns.lists(rows, f"{kind}_weights") for kind in ("rl", "ce", "ref_kl"))
     if not (ce.fits(mask) and rl.fits(mask)):
         return mask
     foreign_N = (np.nan_to_num(ce.values_N) != 0) & (rl.values_N == 0)
@@ -65,8 +65,8 @@ def _sampled(rows: Sequence[dict[str, Any]], mask: Ragged) -> Ragged:
 def _responses(
     rows: Sequence[dict[str, Any]], names: Sequence[str], mask: Ragged
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[str]]:
-    """Where each response begins: a line may be packed of several, each from position 0."""
-    positions = of.ragged(of.pick(rows, "position_ids"), np.int64)
+    """The start of each response and its id. A line may pack several, each from position 0."""
+    positions = columns.lists(rows, "position_ids", np.int64)
     firsts = mask.offsets_B[:-1]
     if not positions.fits(mask):
         return mask.offsets_B, list(names)
@@ -95,7 +95,7 @@ _LINES = json_format(
 
 
 def _claims(path: Path, head: bytes) -> bool:
-    """By its keys, of which a long response may leave but the first in sight; then by its place."""
+    """Claim by keys; if a long response leaves only the first key in the head, by path too."""
     placed = _step_of(path) is not None and path.name.startswith("rank_")
     begun = head.lstrip().startswith(b"{") and b"\n" not in head and _FIRST in head
     return _LINES.claims(path, head) or (placed and begun)

@@ -1,4 +1,4 @@
-"""What every dump format gives: batches of responses, a column for each thing that is known."""
+"""The interface of dump formats: they yield batches of responses as columns."""
 
 from __future__ import annotations
 
@@ -11,135 +11,135 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.support.damage import Damage
 
 Column = NDArray[np.float64]
 
 MOST_DAMAGE = 100
-"""Damaged lines of a shard that are kept one by one; all are counted."""
+"""Damaged lines of a shard whose details are kept; all are counted."""
 
 
 class Sequences(NamedTuple):
-    """Token ids of responses with all that stands around them."""
+    """Token ids of responses with their prompts and padding."""
 
     tokens: Ragged
-    """Prompt, response, and perhaps padding."""
+    """Prompt, response and possibly padding."""
     mask: Ragged
-    """Above 0 where a token was generated and is trained on."""
+    """Above 0 for tokens that were generated and are trained on."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Responses:
-    """Some responses of a dump. What is None does not stand in it.
+    """Some responses of a dump. A field is None if the dump does not contain it.
 
-    In a column of doubles NaN means "not known" and an infinity "not finite".
+    In a column of doubles, NaN means "unknown" and an infinity means "not finite".
     """
 
     steps_B: NDArray[np.int64]
     names: Sequence[str]
-    """An id of each response, the same however the dump is cut."""
+    """An id for each response that does not depend on how the dump is split."""
     groups: list[str] | None = None
-    """What responses of one prompt and step share."""
+    """An id for each group: the responses to one prompt in one step."""
     ranks_B: NDArray[np.int64] | None = None
-    """Who sampled, where each rank measured its own responses."""
+    """The rank that sampled a response, if each rank measured its own responses."""
     prompts: list[str] | None = None
     texts: list[str] | None = None
     tokens: Ragged | None = None
-    """Generated tokens alone."""
+    """Generated tokens only."""
     rewards_B: Column | None = None
     components: dict[str, Column] = field(default_factory=dict)
     correct_B: Column | None = None
     truncated_B: Column | None = None
     advantages_B: Column | None = None
     lengths_B: Column | None = None
-    """In tokens, where these themselves are not there."""
+    """Response lengths in tokens, if `tokens` is None."""
     staleness_B: Column | None = None
     learner: Ragged | None = None
     """Log-probabilities of the generated tokens under the learner, in nats."""
     sampler: Ragged | None = None
     entropies: Ragged | None = None
     sequences: Callable[[], Sequences] | None = None
-    """The tokens that `learner` and `sampler` speak of, in their sequences, for whoever wants to
-    have them scored again; also where `tokens` are left to another dump of the same responses."""
+    """The full sequences of the tokens in `learner` and `sampler`, for scoring them again. They may
+    exist if `tokens` is None because another dump of the same responses holds the tokens."""
 
     def __len__(self) -> int:
         return int(self.steps_B.size)
 
 
 @dataclass(slots=True)
-class Notes:
-    """What a shard could not use."""
+class DamageLog:
+    """The damaged lines of a shard."""
 
     damage: list[Damage] = field(default_factory=list)
     damaged: int = 0
 
     def damaged_at(self, file: str, line: int, why: str) -> None:
-        """Count something that is no response."""
+        """Count an entry that is not a response."""
         self.damaged += 1
         if len(self.damage) < MOST_DAMAGE:
             self.damage.append(Damage(file, line, " ".join(why.split())[:200]))
 
 
-class Piece(NamedTuple):
-    """A part of one file: bytes of a text, row groups of a Parquet file, or all of it."""
+class FilePart(NamedTuple):
+    """A part of one file: bytes of a text file, row groups of a Parquet file, or the whole file."""
 
     path: str
     start: int
     stop: int
     step: int | None
-    """The step that all its responses belong to, where the file's name tells."""
+    """The step of all its responses, if the file's name gives it."""
     origin: str = ""
-    """Where the file really lies, if not at its path: packed, or in a store."""
+    """The file's actual location if it is compressed or in a remote store."""
     length: int = -1
-    """Bytes there, where a store has said so."""
+    """The file's size in bytes, if a remote store has reported it."""
 
     @property
-    def source(self) -> Source:
-        """The file."""
-        return Source(Path(self.path), self.origin, self.length)
+    def source(self) -> DumpFile:
+        """The file that this is a part of."""
+        return DumpFile(Path(self.path), self.origin, self.length)
 
 
 class DumpFormat(NamedTuple):
-    """A framework's dump format: its module in this folder defines one as `FORMAT`."""
+    """A framework's dump format; a `rollouts` module of its folder defines one as `FORMAT`."""
 
     name: str
     framework: str
     rank: int
-    """Formats are asked in this order, the most particular first."""
+    """Formats claim files in this order, the most specific first."""
     claims: Callable[[Path, bytes], bool]
-    """Whether a file is of this format, by its path and its first bytes."""
+    """Whether a file has this format, judged by its path and first bytes."""
     step_of: Callable[[Path], int | None]
-    """Which step a file belongs to, by its name."""
-    cut: Callable[[Path | Source, int], list[tuple[int, int]]]
-    """Where a file can be cut into pieces of about so many bytes."""
-    read: Callable[[Piece, Notes], Iterator[Responses]]
-    """The responses of a piece, batch by batch, in bounded memory.
+    """The step of a file, from its name."""
+    cut: Callable[[Path | DumpFile, int], list[tuple[int, int]]]
+    """Splits a file into parts of about a given number of bytes."""
+    read: Callable[[FilePart, DamageLog], Iterator[Responses]]
+    """Yields the responses of a part in batches, with bounded memory.
 
     Raises:
-        RunError: if the file cannot be used.
+        RunError: if the file is not usable.
         OSError: if it cannot be read.
     """
-    passed_over: Callable[[Path], str] = lambda path: ""  # noqa: ARG005 - most read all
-    """Why a file is not read, by its place: nobody was trained on what it holds, or it stands
-    elsewhere as well. Empty for a file that is."""
+    skip_reason: Callable[[Path], str] = lambda path: ""  # noqa: ARG005 - most formats read every file
+    """Why a file is not read, judged by its path: its responses are not trained on, or another file
+    has them as well. Empty if the file is read."""
 
 
-HELDOUT = "of held-out prompts"
-"""Why validation dumps are passed over: the readings of a step are of what it was trained on."""
+HELDOUT = "they hold responses to held-out prompts"
+"""Why validation dumps are skipped: the readings of a step cover its training data."""
 
 _NUMBER = re.compile(r"\d{1,12}")
 
 
 def last_number(path: Path) -> int | None:
     """The last number in a file's name: `12.jsonl`, `completions_00012.parquet`."""
-    found = _NUMBER.findall(path.stem)
-    return int(found[-1]) if found else None
+    numbers = _NUMBER.findall(path.stem)
+    return int(numbers[-1]) if numbers else None
 
 
 def folder_number(path: Path, prefix: str) -> int | None:
-    """The number after a prefix in the name of the nearest folder that has it: `step_12`."""
+    """The number after a prefix in the name of the nearest parent folder that has it: `step_12`."""
     for part in reversed(path.parts[:-1]):
         tail = part.removeprefix(prefix)
         if tail != part and tail.isdigit() and len(tail) <= 12:

@@ -1,4 +1,4 @@
-"""From lists of parsed JSON to columns; whatever stands there, a column comes out."""
+"""Turns parsed JSON rows into columns. Values of any type give a valid column."""
 
 from __future__ import annotations
 
@@ -14,111 +14,116 @@ from grpodoctor.measure.ragged import Ragged
 from grpodoctor.support.numbers import parse_number
 from grpodoctor.support.safe_text import clean_text
 
-Row = Mapping[str, Any]
+DumpRow = Mapping[str, Any]
 
 LARGEST_STEP = 2**53
 MOST_COMPONENTS = 64
-"""Numbers beside a response that are taken for reward components."""
+"""Limit on the extra numbers of a response that count as reward components."""
 LONGEST_NAME = 80
 
 
 def floats(values: Sequence[object]) -> Column:
-    """Numbers as doubles: NaN where there is none, an infinity where it is not finite."""
-    kinds = set(map(type, values))
-    if kinds <= {float, int, bool}:
+    """Numbers as doubles: NaN for values that are not numbers, infinity for non-finite ones."""
+    types = set(map(type, values))
+    if types <= {float, int, bool}:
         try:
             column = np.array(values, np.float64)
         except OverflowError:
-            column = np.array([_float(each) for each in values])
+            column = np.array([_float(value) for value in values])
     else:
-        column = np.array([_float(each) for each in values], np.float64)
-    if kinds - {bool, int}:
+        column = np.array([_float(value) for value in values], np.float64)
+    if types - {bool, int}:
         is_nan = np.isnan(column)
         if is_nan.any():
-            told = np.array([parse_number(each) is not None for each in values])
-            column[is_nan & told] = np.inf
+            is_number = np.array([parse_number(value) is not None for value in values])
+            column[is_nan & is_number] = np.inf
     return column
 
 
 def _float(value: object) -> float:
     try:
-        found = parse_number(value)
+        number = parse_number(value)
     except OverflowError:
         return math.inf
-    return math.nan if found is None else found
+    return math.nan if number is None else number
 
 
-def pick(rows: Sequence[Row], key: str) -> list[object]:
-    """One key of every row."""
+def values_of(rows: Sequence[DumpRow], key: str) -> list[object]:
+    """The value of a key in every row."""
     return [row.get(key) for row in rows]
 
 
-def known(column: Column) -> Column | None:
-    """The column, or None if nothing in it is known."""
+def if_known(column: Column) -> Column | None:
+    """The column; None if all its values are unknown."""
     return None if np.isnan(column).all() else column
 
 
-def optional(rows: Sequence[Row], key: str) -> Column | None:
-    """The numbers under a key; None where no row has one."""
-    values = pick(rows, key)
-    return None if all(each is None for each in values) else known(floats(values))
+def numbers(rows: Sequence[DumpRow], key: str) -> Column | None:
+    """The numbers under a key; None if no row has one."""
+    values = values_of(rows, key)
+    return None if all(value is None for value in values) else if_known(floats(values))
 
 
-def texts(rows: Sequence[Row], key: str) -> list[str]:
-    """The texts under a key; an empty one where there is none."""
-    values = pick(rows, key)
+def lists(rows: Sequence[DumpRow], key: str, kind: type[np.generic] = np.float64) -> Ragged:
+    """The lists of numbers under a key; a row without one has an empty list."""
+    return ragged(values_of(rows, key), kind)
+
+
+def texts(rows: Sequence[DumpRow], key: str) -> list[str]:
+    """The texts under a key; a row without one has an empty text."""
+    values = values_of(rows, key)
     if set(map(type, values)) == {str}:
         return cast("list[str]", values)
-    return [each if type(each) is str else text_of(each) for each in values]
+    return [value if type(value) is str else text_of(value) for value in values]
 
 
 def text_of(value: object) -> str:
-    """A text, or what a chat or a list of parts says."""
+    """A text, or the text of a chat message or of a list of messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
         return text_of(value.get("content"))
     if isinstance(value, list):
-        return "\n".join(text_of(each) for each in value[:1000] if isinstance(each, str | dict))
+        return "\n".join(text_of(part) for part in value[:1000] if isinstance(part, str | dict))
     return ""
 
 
-def clean(value: str) -> str:
+def clean(text: str) -> str:
     """Text without lone surrogates."""
-    return value if value.isascii() else clean_text(value)
+    return text if text.isascii() else clean_text(text)
 
 
-def steps(rows: Sequence[Row], key: str, fallback: int | None) -> np.ndarray[Any, Any]:
-    """The step of every row: what it says, else what the file's name says, else 0."""
-    otherwise = 0 if fallback is None else fallback
-    said = pick(rows, key)
-    if set(map(type, said)) == {int}:
-        whole = cast("list[int]", said)
-        if min(whole) >= 0 and max(whole) < LARGEST_STEP:
-            return np.array(whole, np.int64)
-    return np.array([step_of(each, otherwise) for each in said], np.int64)
+def steps(rows: Sequence[DumpRow], key: str, fallback: int | None) -> np.ndarray[Any, Any]:
+    """The step of every row: from the row, else from the file's name, else 0."""
+    default = 0 if fallback is None else fallback
+    values = values_of(rows, key)
+    if set(map(type, values)) == {int}:
+        integers = cast("list[int]", values)
+        if min(integers) >= 0 and max(integers) < LARGEST_STEP:
+            return np.array(integers, np.int64)
+    return np.array([step_of(value, default) for value in values], np.int64)
 
 
-def step_of(value: object, otherwise: int) -> int:
-    """A step number, also as text."""
+def step_of(value: object, default: int) -> int:
+    """A step as number or text; the default if it is not a valid step."""
     if isinstance(value, int) and not isinstance(value, bool):
-        found: float | None = value if abs(value) < LARGEST_STEP else None
+        step: float | None = value if abs(value) < LARGEST_STEP else None
     else:
-        found = parse_number(value)
-    if found is None or not 0 <= found < LARGEST_STEP:
-        return otherwise
-    return int(found)
+        step = parse_number(value)
+    if step is None or not 0 <= step < LARGEST_STEP:
+        return default
+    return int(step)
 
 
-def ragged(lists: Sequence[object], kind: type[np.generic] = np.float64) -> Ragged:
-    """Lists of numbers; what is no such list counts as an empty one."""
-    cleaned = [each if isinstance(each, list) else [] for each in lists]
-    lengths = np.array([len(each) for each in cleaned], np.int64)
+def ragged(values: Sequence[object], kind: type[np.generic] = np.float64) -> Ragged:
+    """Lists of numbers; any other value counts as an empty list."""
+    rows = [value if isinstance(value, list) else [] for value in values]
+    lengths = np.array([len(row) for row in rows], np.int64)
     total = int(lengths.sum())
     try:
-        flat = np.fromiter(chain.from_iterable(cleaned), np.float64, total)
+        flat = np.fromiter(chain.from_iterable(rows), np.float64, total)
     except (TypeError, ValueError, OverflowError):
-        flat = np.array([_float(each) for row in cleaned for each in row], np.float64)
+        flat = np.array([_float(value) for row in rows for value in row], np.float64)
     if kind is np.int64:
         with np.errstate(invalid="ignore"):
             flat = np.nan_to_num(flat, nan=-1, posinf=-1, neginf=-1).astype(np.int64)
@@ -126,23 +131,23 @@ def ragged(lists: Sequence[object], kind: type[np.generic] = np.float64) -> Ragg
 
 
 def flags(column: Column) -> Column:
-    """What is 0 or 1, the rest not known."""
+    """A column of zeros and ones; all other values become unknown."""
     return np.where((column == 0) | (column == 1), column, np.nan)
 
 
-def has_any(column: Ragged) -> bool:
+def has_values(column: Ragged) -> bool:
     """Whether any list has an entry."""
     return column.values_N.size > 0
 
 
-def numbers_beside(rows: Sequence[Row], known_keys: frozenset[str]) -> dict[str, Column]:
-    """Columns of the numbers that stand beside a response and are none of the framework's own."""
+def extra_numbers(rows: Sequence[DumpRow], own_keys: frozenset[str]) -> dict[str, Column]:
+    """Columns of the numbers under keys that are not the framework's own."""
     layouts = set(map(tuple, rows))
-    beside = {key for layout in layouts for key in layout if key not in known_keys}
+    extra = {key for layout in layouts for key in layout if key not in own_keys}
     chosen: list[str] = []
-    for name in sorted(each for each in beside if len(each) <= LONGEST_NAME):
+    for name in sorted(key for key in extra if len(key) <= LONGEST_NAME):
         if len(chosen) == MOST_COMPONENTS:
             break
-        if any(isinstance(each, float | int) for each in pick(rows, name)):
+        if any(isinstance(value, float | int) for value in values_of(rows, name)):
             chosen.append(name)
-    return {clean(name): floats(pick(rows, name)) for name in chosen}
+    return {clean(name): floats(values_of(rows, name)) for name in chosen}

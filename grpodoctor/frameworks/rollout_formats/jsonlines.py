@@ -1,4 +1,4 @@
-"""Dumps of one JSON object a line, read by byte ranges in bounded memory."""
+"""Dumps with one JSON object per line, read by byte ranges with bounded memory."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 import orjson
 
-from grpodoctor.frameworks.rollout_formats.base import DumpFormat, Notes, Piece, Responses
-from grpodoctor.frameworks.rollout_formats.source import ENDLESS, Source
+from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
+from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, DumpFile
 
 BATCH_BYTES = 2 * 1024 * 1024
-"""Text that is parsed before its rows are measured and forgotten."""
+"""Bytes to parse before their rows are yielded as a batch."""
 BLOCK_BYTES = 256 * 1024
-"""Text that is parsed at once: it and its rows fit the processor's cache."""
+"""Bytes to parse at once: they and their rows fit into the processor's cache."""
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of a line beyond which it is damage: a log's step with all its responses has less."""
-_DEEPEST_LOOK = 64 * 1024
-_BLANK_LOOK = 4096
+"""Longer lines count as damage. A log line with all responses of a step is shorter."""
+_FIRST_LINE_BYTES = 64 * 1024
+_BLANK_LINE_BYTES = 4096
 _OPENED, _CLOSED, _FIRST, _LAST, _COMMA = b"{}[],"
 
-Columns = Callable[[Sequence[dict[str, Any]], Sequence[str], Piece], Responses | None]
-"""Rows, their ids and where they stand, to columns; None if there is no response in them."""
+Columns = Callable[[Sequence[dict[str, Any]], Sequence[str], FilePart], Responses | None]
+"""Turns rows, their ids and their file part into columns; None if they hold no response."""
 
 
 def json_format(
@@ -38,32 +38,32 @@ def json_format(
     *,
     rank: int = 50,
 ) -> DumpFormat:
-    """A format of JSON lines.
+    """Define a format of JSON lines.
 
     Args:
-        name: of the format.
-        framework: that writes it.
-        keys: which every first line has.
-        columns: what the rows mean.
-        step_of: which step a file belongs to, by its name.
-        rank: in which order formats are asked.
+        name: name of the format.
+        framework: name of the framework that writes it.
+        keys: keys that the first line of every file has.
+        columns: turns rows into columns.
+        step_of: gives the step of a file from its name.
+        rank: position in the order in which formats claim files.
     """
 
     def claims(path: Path, head: bytes) -> bool:
         return path.suffix in (".jsonl", ".ndjson", ".json") and has_keys(head, keys)
 
-    def read(piece: Piece, notes: Notes) -> Iterator[Responses]:
-        for rows, names in batches(piece, notes):
-            found = columns(rows, names, piece)
-            if found is not None and len(found):
-                yield found
+    def read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
+        for rows, names in batches(part, damage_log):
+            responses = columns(rows, names, part)
+            if responses is not None and len(responses):
+                yield responses
 
     return DumpFormat(name, framework, rank, claims, step_of, cut_lines, read)
 
 
 def has_keys(head: bytes, keys: tuple[str, ...]) -> bool:
-    """Whether the first line is an object with these keys; a longer one is looked at as text."""
-    line = head.lstrip()[:_DEEPEST_LOOK].split(b"\n", 1)[0]
+    """Whether the first line is an object with these keys; a cut-off line is searched as text."""
+    line = head.lstrip()[:_FIRST_LINE_BYTES].split(b"\n", 1)[0]
     if not line.startswith(b"{"):
         return False
     row = parsed(line)
@@ -73,9 +73,12 @@ def has_keys(head: bytes, keys: tuple[str, ...]) -> bool:
     return cut_off and all(f'"{key}"'.encode() in line for key in keys[:2])
 
 
-def cut_lines(path: Path | Source, size: int) -> list[tuple[int, int]]:
-    """Byte ranges; a line belongs to the range in which it begins. What is packed is not cut."""
-    source = Source.of(path)
+def cut_lines(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:
+    """Byte ranges of a file. A line belongs to the range in which it begins.
+
+    A compressed file is one range.
+    """
+    source = DumpFile.of(path)
     if source.is_packed:
         return [(0, ENDLESS)]
     total = source.size()
@@ -84,29 +87,29 @@ def cut_lines(path: Path | Source, size: int) -> list[tuple[int, int]]:
     return list(pairwise(borders))
 
 
-def batches(piece: Piece, notes: Notes) -> Iterator[tuple[list[dict[str, Any]], Names]]:
-    """The objects of a piece, some at a time, and their ids: file and byte."""
-    name = Path(piece.path).name
+def batches(part: FilePart, damage_log: DamageLog) -> Iterator[tuple[list[dict[str, Any]], Names]]:
+    """Yield the objects of a part in batches, with ids made of file name and byte."""
+    name = Path(part.path).name
     rows: list[dict[str, Any]] = []
     places: list[int] = []
     held = 0
-    with piece.source.open() as file:
-        for block in _blocks(file, piece, notes):
-            found, starts = _rows(block, piece, notes)
-            rows += found
+    with part.source.open() as file:
+        for block in _blocks(file, part, damage_log):
+            block_rows, starts = _rows(block, part, damage_log)
+            rows += block_rows
             places += [block.offset - 1 + start for start in starts]
             held += block.end
             if held >= BATCH_BYTES and rows:
                 yield rows, Names(name, places)
                 rows, places, held = [], [], 0
         if broken := getattr(file, "broken", ""):
-            notes.damaged_at(name, 0, broken)
+            damage_log.damaged_at(name, 0, broken)
     if rows:
         yield rows, Names(name, places)
 
 
 class Names(Sequence[str]):
-    """Ids of rows, made when they are asked for: few are."""
+    """Ids of rows, built on access, since most are never used."""
 
     def __init__(self, file: str, places: Sequence[int]) -> None:
         self._file, self._places = file, places
@@ -125,27 +128,27 @@ class Names(Sequence[str]):
 
 
 class _Block(NamedTuple):
-    """Whole lines of a file; the next block overwrites them."""
+    """Complete lines of a file; the next block overwrites them."""
 
     data: bytearray
-    """One byte that is free, and then the lines."""
+    """One free byte, then the lines."""
     end: int
-    """Behind the last line."""
+    """Index after the last line."""
     offset: int
-    """Where the first line stands in the file."""
+    """Position of the first line in the file."""
 
 
-def _blocks(file: BufferedReader, piece: Piece, notes: Notes) -> Iterator[_Block]:
-    """The lines of a range, and those behind it that come with them."""
-    offset = piece.start
+def _blocks(file: BufferedReader, part: FilePart, damage_log: DamageLog) -> Iterator[_Block]:
+    """Yield the lines of a range; the last block may hold further ones."""
+    offset = part.start
     if offset > 0:
         file.seek(offset - 1)
         offset += _skip_line(file) - 1
-    data = bytearray(BLOCK_BYTES + 2 if offset < piece.stop else 0)
-    while offset < piece.stop:
+    data = bytearray(BLOCK_BYTES + 2 if offset < part.stop else 0)
+    while offset < part.stop:
         file.seek(offset)
         size = file.readinto(memoryview(data)[1:-1])
-        # What is cut off is read again: that costs less than to put two parts together.
+        # Reading a cut-off line again costs less than joining two parts.
         end = size + 1 if size < len(data) - 2 else data.rfind(b"\n", 1, size + 1) + 1
         if end > 1:
             yield _Block(data, end, offset)
@@ -158,19 +161,21 @@ def _blocks(file: BufferedReader, piece: Piece, notes: Notes) -> Iterator[_Block
             data = bytearray(min(4 * size, LONGEST_LINE) + 2)
         else:
             what = f"a line of more than {LONGEST_LINE} bytes at byte {offset}"
-            notes.damaged_at(Path(piece.path).name, 0, what)
+            damage_log.damaged_at(Path(part.path).name, 0, what)
             offset += size + _skip_line(file)
 
 
-def _rows(block: _Block, piece: Piece, notes: Notes) -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects of a block that begin in a piece, and where."""
-    starts = _starts(block, piece.stop - block.offset)
+def _rows(
+    block: _Block, part: FilePart, damage_log: DamageLog
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """The objects of a block that begin in a part, and their positions."""
+    starts = _starts(block, part.stop - block.offset)
     rows = _at_once(block, starts)
-    return (rows, starts[:-1]) if rows is not None else _one_by_one(block, starts, piece, notes)
+    return (rows, starts[:-1]) if rows is not None else _one_by_one(block, starts, part, damage_log)
 
 
 def _starts(block: _Block, border: int) -> list[int]:
-    """Where the lines before a border begin, and where one more would."""
+    """Positions of the lines that begin before a border, and the position after the last one."""
     data, end, starts = block.data, block.end, [1]
     while starts[-1] < end and starts[-1] <= border:
         found = data.find(b"\n", starts[-1], end)
@@ -179,18 +184,18 @@ def _starts(block: _Block, border: int) -> list[int]:
 
 
 def _at_once(block: _Block, starts: Sequence[int]) -> list[dict[str, Any]] | None:
-    """The objects of lines that are one object each, as almost all are; None if one is not.
+    """The objects of a block in which every line is one object; None if a line is not.
 
-    As one array they are parsed in half of the time. Lines that only make sense together, or that
-    hold several objects, are told by their ends and their number, and are left as they were. A
-    file made for it can have as many of the one as of the other: its author may say what he likes.
+    Parsing all lines as one array takes half the time. Lines that hold several objects or parts of
+    one are detected by their first and last bytes and by the number of objects; the block is then
+    restored. A crafted file can balance both kinds, which only affects its own rows.
     """
     bytes_N = np.frombuffer(block.data, np.uint8)
     ends = np.array(starts[1:], np.int64) - 1
     opened, closed = bytes_N[np.array(starts[:-1], np.int64)], bytes_N[ends - 1]
     if not ((opened == _OPENED) & (closed == _CLOSED)).all():
         return None
-    before, last = block.data[0], bytes_N[ends].copy()
+    first_byte, last_bytes = block.data[0], bytes_N[ends].copy()
     bytes_N[ends], block.data[0], block.data[starts[-1] - 1] = _COMMA, _FIRST, _LAST
     try:
         rows = orjson.loads(memoryview(block.data)[: starts[-1]])
@@ -198,12 +203,12 @@ def _at_once(block: _Block, starts: Sequence[int]) -> list[dict[str, Any]] | Non
         rows = []
     if len(rows) == ends.size and set(map(type, rows)) <= {dict}:
         return cast("list[dict[str, Any]]", rows)
-    bytes_N[ends], block.data[0] = last, before
+    bytes_N[ends], block.data[0] = last_bytes, first_byte
     return None
 
 
 def _one_by_one(
-    block: _Block, starts: Sequence[int], piece: Piece, notes: Notes
+    block: _Block, starts: Sequence[int], part: FilePart, damage_log: DamageLog
 ) -> tuple[list[dict[str, Any]], list[int]]:
     rows: list[dict[str, Any]] = []
     places: list[int] = []
@@ -213,22 +218,22 @@ def _one_by_one(
         if (row := parsed(line)) is not None:
             rows.append(row)
             places.append(start)
-        elif bytes(line[:_BLANK_LOOK]).strip(b" \t\r\0"):
-            what = f"no JSON object at byte {block.offset - 1 + start}"
-            notes.damaged_at(Path(piece.path).name, 0, what)
+        elif bytes(line[:_BLANK_LINE_BYTES]).strip(b" \t\r\0"):
+            what = f"not a JSON object at byte {block.offset - 1 + start}"
+            damage_log.damaged_at(Path(part.path).name, 0, what)
     return rows, places
 
 
 def parsed(line: bytes | memoryview) -> dict[str, Any] | None:
-    """The object of a line; None if it is none. NaN, which Python writes, is taken."""
+    """The object of a line; None if it is not one. Accepts NaN, as Python writes it."""
     try:
-        found = orjson.loads(line)
+        value = orjson.loads(line)
     except ValueError:
-        found = _leniently(bytes(line))
-    return found if isinstance(found, dict) else None
+        value = _parse_leniently(bytes(line))
+    return value if isinstance(value, dict) else None
 
 
-def _leniently(line: bytes) -> object:
+def _parse_leniently(line: bytes) -> object:
     if b"NaN" not in line and b"Infinity" not in line and b"\\u" not in line:
         return None
     try:
@@ -238,7 +243,7 @@ def _leniently(line: bytes) -> object:
 
 
 def _skip_line(file: BufferedReader) -> int:
-    """Read to the end of the line; how many bytes that were."""
+    """Read to the end of the line and return the number of bytes read."""
     skipped = 0
     while True:
         part = file.readline(1024 * 1024)

@@ -1,4 +1,4 @@
-"""Dumps in Parquet, read by row groups, a few thousand tokens at a time."""
+"""Dumps in Parquet, read by row groups in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import RunError
-from grpodoctor.frameworks.rollout_formats.base import Column, Notes, Piece
-from grpodoctor.frameworks.rollout_formats.columns import floats, known
-from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, FilePart
+from grpodoctor.frameworks.rollout_formats.columns import floats, if_known, text_of
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.measure.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -22,46 +22,46 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 MOST_VALUES = 64 * 1024 * 1024
-"""Entries of a column of one row group; with more, it is refused: half a gigabyte of doubles."""
+"""Limit on the entries of a column in one row group: half a gigabyte of doubles."""
 BATCH_VALUES = 2 * 1024 * 1024
-"""Entries of a column that are held at once, on average."""
+"""Average number of entries of a column in a batch."""
 BATCH_BYTES = 64 * 1024 * 1024
-"""Decoded bytes of a batch, on average."""
+"""Average decoded size of a batch in bytes."""
 MOST_TEXT = 256 * 1024 * 1024
-"""Characters of a batch; few bytes of a file can stand for very many."""
+"""Limit on the bytes of text in a batch: a small file can expand to very many."""
 _MOST_ROWS = 4096
 _DENSE_ROWS = 1_000_000
 _LEAST_ROW_BYTES = 16
-"""On disk, on average, of files of more rows than that: what a file repeats takes no place in it,
-but each row takes some in memory."""
+"""Least average size of a row in files with more than `_DENSE_ROWS` rows. Repeated values take no
+space in a file, but every row takes memory."""
 
 
-def cut_row_groups(path: Path | Source, size: int) -> list[tuple[int, int]]:
-    """Runs of row groups of about so many bytes on disk.
+def cut_row_groups(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:
+    """Ranges of row groups with about a given number of bytes on disk.
 
     Raises:
-        RunError: if it is no Parquet file, or stands for far more rows than it can hold.
+        RunError: if it is not a Parquet file, or has implausibly many rows for its size.
     """
-    source = Source.of(path)
+    source = DumpFile.of(path)
     with _open(source) as file:
-        rows, whole = file.metadata.num_rows, source.size()
-        if rows > max(_DENSE_ROWS, whole / _LEAST_ROW_BYTES):
+        rows, file_bytes = file.metadata.num_rows, source.size()
+        if rows > max(_DENSE_ROWS, file_bytes / _LEAST_ROW_BYTES):
             raise RunError(
-                f"{rows} rows in {whole} bytes",
+                f"the file has {rows} rows in {file_bytes} bytes",
                 where=str(source.path)[:200],
-                remedy="write it anew without repetitions if it is no bomb",
+                remedy="if the file is genuine, rewrite it with fewer repeated values",
             )
         sizes = [
             sum(_compressed(file.metadata.row_group(index)))
             for index in range(file.metadata.num_row_groups)
         ]
-    pieces, first, total = [], 0, 0
-    for index, each in enumerate(sizes):
-        total += each
+    parts, first, total = [], 0, 0
+    for index, group_size in enumerate(sizes):
+        total += group_size
         if total >= size:
-            pieces.append((first, index + 1))
+            parts.append((first, index + 1))
             first, total = index + 1, 0
-    return [*pieces, (first, len(sizes))] if first < len(sizes) else pieces
+    return [*parts, (first, len(sizes))] if first < len(sizes) else parts
 
 
 def _compressed(group: Any) -> list[int]:
@@ -69,68 +69,68 @@ def _compressed(group: Any) -> list[int]:
 
 
 def column_names(path: Path) -> list[str]:
-    """The columns of a file; none if it is no Parquet file."""
+    """The column names of a file; empty if it is not a Parquet file."""
     import pyarrow as pa
 
     try:
-        with _open(Source.of(path)) as file:
+        with _open(DumpFile.of(path)) as file:
             return list(file.schema_arrow.names)
     except (RunError, OSError, pa.ArrowException, ValueError):
         return []
 
 
-def _open(source: Source, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+def _open(source: DumpFile, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # A name is opened by pyarrow itself, which is faster; a store's file is asked for ranges.
+        # pyarrow opens local files faster itself; a remote file is read by ranges.
         place = source.open() if source.origin else source.path
-        # A store is asked for all that is wanted at once; here that would only hold more memory.
+        # Buffering saves requests to a remote store; for local files it only takes memory.
         ahead = bool(source.origin)
         return pq.ParquetFile(place, read_dictionary=list(as_dictionaries), pre_buffer=ahead)
     except (pa.ArrowException, ValueError) as error:
         raise RunError(
-            f"not a whole Parquet file: {str(error)[:100]}",
+            f"not a complete Parquet file: {str(error)[:100]}",
             where=str(source.path)[:200],
-            remedy="if it is still being written, wait; else delete it",
+            remedy="wait if it is still being written, otherwise delete it",
         ) from error
 
 
 def record_batches(
-    piece: Piece, wanted: Sequence[str] | None, notes: Notes
+    part: FilePart, wanted: Sequence[str] | None, damage_log: DamageLog
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The rows of some row groups, a batch at a time, with the number of the batch's first row.
+    """Yield the rows of a range of row groups in batches, with the index of each first row.
 
     Args:
-        piece: a file and a range of its row groups.
+        part: a file and a range of its row groups.
         wanted: columns to read; None for all.
-        notes: where a row group that cannot be used is counted.
+        damage_log: counts row groups that are not usable.
     """
     import pyarrow as pa
 
-    source = piece.source
+    source = part.source
     with _open(source) as file:
-        names = [each for each in file.schema_arrow.names if wanted is None or each in wanted]
-        row = sum(file.metadata.row_group(index).num_rows for index in range(piece.start))
-        for index in range(piece.start, piece.stop):
+        names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
+        row = sum(file.metadata.row_group(index).num_rows for index in range(part.start))
+        for index in range(part.start, part.stop):
             group = file.metadata.row_group(index)
             try:
                 yield from _of_group(file, source, index, names, row)
             except (pa.ArrowException, RunError, ValueError) as error:
-                notes.damaged_at(source.path.name, 0, f"row group {index}: {error}")
+                damage_log.damaged_at(source.path.name, 0, f"row group {index}: {error}")
             row += group.num_rows
 
 
 def _of_group(
-    file: pq.ParquetFile, source: Source, index: int, names: Sequence[str], row: int
+    file: pq.ParquetFile, source: DumpFile, index: int, names: Sequence[str], row: int
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     group = file.metadata.row_group(index)
     rows = max(group.num_rows, 1)
     sizes = _sizes(group, names)
     values = max((count for count, _ in sizes), default=0)
     if values > MOST_VALUES:
-        raise ValueError(f"a column of {values} entries, more than {MOST_VALUES}")
+        raise ValueError(f"a column has {values} entries, more than {MOST_VALUES}")
     per_row = max(values / rows / BATCH_VALUES, sum(size for _, size in sizes) / rows / BATCH_BYTES)
     count = max(1, min(_MOST_ROWS, int(1 / per_row) if per_row else _MOST_ROWS))
     repeating = _repeating(group, names, count)
@@ -143,7 +143,7 @@ def _of_group(
 
 
 def _sizes(group: Any, names: Sequence[str]) -> list[tuple[int, int]]:
-    """Entries and decoded bytes of each wanted column of a row group, as its footer says."""
+    """Entries and decoded bytes of each wanted column of a row group, from its footer."""
     columns = [group.column(index) for index in range(group.num_columns)]
     return [
         (column.num_values, column.total_uncompressed_size)
@@ -153,9 +153,9 @@ def _sizes(group: Any, names: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _repeating(group: Any, names: Sequence[str], rows: int) -> list[str]:
-    """Columns of which a batch could be far larger than the file: a text that stands there once.
+    """Columns whose batch could be far larger than the file, because it stores repeated texts once.
 
-    They are kept as dictionaries until it is known how much they say.
+    They are read as dictionaries, so that their size is known before they are expanded.
     """
     columns = [group.column(index) for index in range(group.num_columns)]
     return [
@@ -168,7 +168,7 @@ def _repeating(group: Any, names: Sequence[str], rows: int) -> list[str]:
 
 
 def doubles(batch: pa.RecordBatch, name: str) -> Column | None:
-    """A column as doubles; None if it is not there or knows nothing."""
+    """A column as doubles; None if it is missing or all values are unknown."""
     import pyarrow as pa
 
     if name not in batch.schema.names:
@@ -182,8 +182,8 @@ def doubles(batch: pa.RecordBatch, name: str) -> Column | None:
         values[~np.isfinite(values)] = np.inf
         if nulls is not None:
             values[nulls] = np.nan
-        return known(values)
-    return known(floats(column.to_pylist())) if _is_plain(column.type) else None
+        return if_known(values)
+    return if_known(floats(column.to_pylist())) if _is_plain(column.type) else None
 
 
 def _is_plain(kind: Any) -> bool:
@@ -193,10 +193,10 @@ def _is_plain(kind: Any) -> bool:
 
 
 def strings(batch: pa.RecordBatch, name: str) -> list[str] | None:
-    """A column of texts; of lists and structures, their JSON-like form.
+    """A column as texts; lists and structures give the texts that they contain.
 
     Raises:
-        ValueError: if the texts are more than memory should hold.
+        ValueError: if the texts exceed `MOST_TEXT`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -206,27 +206,25 @@ def strings(batch: pa.RecordBatch, name: str) -> list[str] | None:
     column = batch.column(name)
     if pa.types.is_dictionary(column.type):
         lengths = pc.binary_length(column.dictionary).take(column.indices)
-        _refuse_endless(pc.sum(lengths).as_py(), batch)
+        _check_text_size(pc.sum(lengths).as_py(), batch)
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        _refuse_endless(pc.sum(pc.binary_length(column)).as_py(), batch)
-        return [each or "" for each in column.to_pylist()]
-    return [_said(each) for each in column.to_pylist()]
+        _check_text_size(pc.sum(pc.binary_length(column)).as_py(), batch)
+        return [text or "" for text in column.to_pylist()]
+    return [_as_text(value) for value in column.to_pylist()]
 
 
-def _refuse_endless(size: int | None, batch: pa.RecordBatch) -> None:
+def _check_text_size(size: int | None, batch: pa.RecordBatch) -> None:
     if (size or 0) > MOST_TEXT:
         raise ValueError(f"more than {MOST_TEXT} bytes of text in {batch.num_rows} rows")
 
 
-def _said(value: object) -> str:
-    from grpodoctor.frameworks.rollout_formats.columns import text_of
-
+def _as_text(value: object) -> str:
     return text_of(value) if isinstance(value, list | dict) else "" if value is None else str(value)
 
 
 def lists(batch: pa.RecordBatch, name: str) -> Ragged | None:
-    """A column of lists of numbers, as it lies; None if it is not there or empty."""
+    """A column of lists of numbers; None if it is missing or holds something else."""
     import pyarrow as pa
 
     if name not in batch.schema.names:
@@ -242,16 +240,16 @@ def lists(batch: pa.RecordBatch, name: str) -> Ragged | None:
         lengths[_nulls(column)] = 0
     values, nulls = _numbers(column.flatten())
     if nulls is not None:
-        nothing = np.array(np.nan if values.dtype.kind == "f" else -1).astype(values.dtype)
-        values = np.where(nulls, nothing, values)
+        filler = np.array(np.nan if values.dtype.kind == "f" else -1).astype(values.dtype)
+        values = np.where(nulls, filler, values)
     return Ragged.of_lengths(values, lengths)
 
 
 def _numbers(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Numbers as they lie, and which of them are null; None if none is.
+    """The numbers of an array, without a copy, and which of them are null; None if none is.
 
-    pyarrow's own way would load pandas where that is installed: a quarter of a second in every
-    process.
+    pyarrow's own conversion loads pandas if it is installed, which takes a quarter of a second in
+    every process.
     """
     size, first = len(array), array.offset
     if not size:
@@ -261,7 +259,7 @@ def _numbers(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
 
 
 def _nulls(array: pa.Array) -> NDArray[np.bool_]:
-    """Which entries of an array that has some are null."""
+    """Which entries of an array with nulls are null."""
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
-    found: NDArray[np.bool_] = bits[array.offset : array.offset + len(array)] == 0
-    return found
+    is_null: NDArray[np.bool_] = bits[array.offset : array.offset + len(array)] == 0
+    return is_null

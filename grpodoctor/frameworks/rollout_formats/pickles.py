@@ -1,4 +1,4 @@
-"""What pickles need: a reader that runs no code, bounds, and words to refuse them with."""
+"""Loads pickles of `torch.save` without running their code, within a size limit."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import MissingExtraError, RunError
-from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 
 LARGEST = 256 * 1024 * 1024
-"""Bytes of a pickle that is loaded: it is loaded whole, and Python's numbers take four times as
-much in memory as on disk."""
+"""Limit on the size of a pickle in bytes. A pickle is loaded as a whole, and Python's numbers take
+four times as much space in memory as on disk."""
 
 PICKLE = b"\x80"
 ZIP = b"PK\x03\x04"
 
 
-def load_from(source: Source) -> Any:
-    """The contents of a file written by `torch.save`, wherever it lies.
+def load_from(source: DumpFile) -> Any:
+    """The content of a local or remote file written by `torch.save`.
 
     Raises:
-        RunError: if it is too large, or holds more than data.
+        RunError: if it is too large or holds more than data.
         MissingExtraError: if torch is not installed.
     """
     if source.size() > LARGEST:
@@ -32,10 +32,10 @@ def load_from(source: Source) -> Any:
 
 
 def load(path: Path) -> Any:
-    """The contents of a file written by `torch.save`, without running code from it.
+    """The content of a file written by `torch.save`; no code in it is run.
 
     Raises:
-        RunError: if it is too large, or holds more than data.
+        RunError: if it is too large or holds more than data.
         MissingExtraError: if torch is not installed.
     """
     size = max(path.stat().st_size, _unpacked(path))
@@ -50,47 +50,57 @@ def load(path: Path) -> Any:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other pickle protocols: it says what is an error
+            warnings.simplefilter("ignore")  # about pickle protocols; errors are raised
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # torch's words for it say how code would be run
-        what = "a pickle that is damaged, or holds more than data; no code is run from it"
+    except pickle.UnpicklingError as error:  # torch's message explains how to run the code
+        what = "the pickle is damaged or holds more than data; no code in it was run"
         raise _refusal(path, what) from error
     except _DAMAGE as error:
         first = f"{type(error).__name__}: {error}".split("\n")[0]
-        raise _refusal(path, f"a damaged pickle: {first[:120]}") from error
+        raise _refusal(path, f"the pickle is damaged: {first[:120]}") from error
 
 
 _DAMAGE = (
-    *(RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError),
-    *(AssertionError, MemoryError, OverflowError, OSError),
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
 )
-"""What torch's reader of pickles raises over a file that is damaged, or wants code to run."""
+"""Exceptions of torch's unpickler for a damaged file or one that needs code to be run."""
 
 
 def _unpacked(path: Path) -> int:
-    """Bytes that an archive says it unpacks to; 0 for other files.
+    """Unpacked size in bytes that an archive states; 0 for other files.
 
     Raises:
-        RunError: if it is a damaged archive.
+        RunError: if the archive is damaged.
     """
     if not zipfile.is_zipfile(path):
         return 0
     try:
         with zipfile.ZipFile(path) as archive:
-            return sum(each.file_size for each in archive.infolist())
+            return sum(entry.file_size for entry in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-        raise _refusal(path, f"a damaged archive: {error}") from error
+        raise _refusal(path, f"the archive is damaged: {error}") from error
 
 
 def _too_large(path: Path, size: int) -> RunError:
-    return _refusal(path, f"a pickle of {size >> 20} MiB is not loaded, only of {LARGEST >> 20}")
+    return _refusal(
+        path, f"the pickle has {size >> 20} MiB; only pickles up to {LARGEST >> 20} MiB are loaded"
+    )
 
 
 def _refusal(path: Path, what: str) -> RunError:
     return RunError(what, where=str(path)[:200], remedy="dump JSON lines or Parquet instead")
 
 
-def whole_file(path: Path | Source, size: int) -> list[tuple[int, int]]:
-    """A pickle cannot be cut."""
+def whole_file(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:
+    """The whole file as one part: a pickle cannot be split."""
     del size
-    return [(0, Source.of(path).size())]
+    return [(0, DumpFile.of(path).size())]

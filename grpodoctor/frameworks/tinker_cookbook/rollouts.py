@@ -1,4 +1,4 @@
-"""tinker-cookbook's `iteration_<N>/train_rollout_summaries.jsonl`: lengths and rewards, no text."""
+"""tinker-cookbook's `iteration_<N>/train_rollout_summaries.jsonl`: lengths and rewards."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.frameworks.rollout_formats import columns as of
-from grpodoctor.frameworks.rollout_formats.base import Column, Piece, Responses, folder_number
+from grpodoctor.frameworks.rollout_formats import columns
+from grpodoctor.frameworks.rollout_formats.base import Column, FilePart, Responses, folder_number
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.support.numbers import parse_number
 
@@ -17,9 +17,9 @@ _MOST_TURNS = 10_000
 
 
 def _columns(
-    rows: Sequence[dict[str, Any]], names: Sequence[str], piece: Piece
+    rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart
 ) -> Responses | None:
-    """Training alone: the summaries of evaluations are of other prompts."""
+    """Read the columns of training responses. Evaluations use other prompts and are left out."""
     chosen = [
         (row, name)
         for row, name in zip(rows, names, strict=True)
@@ -28,13 +28,13 @@ def _columns(
     if not chosen:
         return None
     kept = [row for row, _ in chosen]
-    steps = of.steps(kept, "iteration", piece.step)
+    steps = columns.steps(kept, "iteration", part.step)
     return Responses(
         steps_B=steps,
         names=[_name(row, step) for row, step in zip(kept, steps.tolist(), strict=True)],
         groups=[str(row.get("group_idx", ""))[:50] for row in kept],
-        rewards_B=of.optional(kept, "total_reward"),
-        lengths_B=of.known(of.floats([_length(row) for row in kept])),
+        rewards_B=columns.numbers(kept, "total_reward"),
+        lengths_B=columns.if_known(columns.floats([_length(row) for row in kept])),
         staleness_B=_staleness(kept, steps),
     )
 
@@ -44,7 +44,7 @@ def _name(row: dict[str, Any], step: int) -> str:
 
 
 def _length(row: dict[str, Any]) -> float | None:
-    """Tokens of all the turns; None if a turn does not say."""
+    """Tokens of all turns; None if a turn does not give its length."""
     turns = row.get("steps")
     if not isinstance(turns, list) or not 0 < len(turns) <= _MOST_TURNS:
         return None
@@ -58,8 +58,10 @@ def _length(row: dict[str, Any]) -> float | None:
 def _staleness(
     rows: Sequence[dict[str, Any]], steps: np.ndarray[Any, np.dtype[np.int64]]
 ) -> Column | None:
-    sampled = of.optional(rows, "sampling_client_step")
-    return None if sampled is None else of.known(np.where(sampled >= 0, steps - sampled, np.nan))
+    sampled = columns.numbers(rows, "sampling_client_step")
+    if sampled is None:
+        return None
+    return columns.if_known(np.where(sampled >= 0, steps - sampled, np.nan))
 
 
 def _step_of(path: Path) -> int | None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.frameworks.rollout_formats import columns as of
-from grpodoctor.frameworks.rollout_formats import parquet
+from grpodoctor.frameworks.rollout_formats import columns, parquet
 from grpodoctor.frameworks.rollout_formats.base import (
     Column,
+    DamageLog,
     DumpFormat,
-    Notes,
-    Piece,
+    FilePart,
     Responses,
     last_number,
 )
@@ -30,39 +29,39 @@ _MOST_COLUMNS = 200
 def from_columns(
     table: Mapping[str, Sequence[object]], steps_B: NDArray[np.int64], names: list[str]
 ) -> Responses:
-    """Columns as TRL and ms-swift name them.
+    """Responses from columns with the names that TRL and ms-swift use.
 
-    Of several reward functions the weights are not known: then only one is the reward.
+    The weights of reward functions are unknown, so there is a total reward only for a single one.
     """
     numbers = {
-        of.clean(name): column
+        columns.clean(name): column
         for name, values in list(table.items())[:_MOST_COLUMNS]
         if name not in _OWN and (column := _numbers(values)) is not None
     }
     advantages = next((table[name] for name in _ADVANTAGES if name in table), None)
-    prompts = [of.text_of(each) for each in table.get("prompt", [""] * len(names))]
+    prompts = [columns.text_of(each) for each in table.get("prompt", [""] * len(names))]
     return Responses(
         steps_B=steps_B,
         names=names,
         groups=prompts,
         prompts=prompts,
-        texts=[of.text_of(each) for each in table.get("completion", [""] * len(names))],
+        texts=[columns.text_of(each) for each in table.get("completion", [""] * len(names))],
         rewards_B=next(iter(numbers.values())) if len(numbers) == 1 else None,
         components=numbers,
-        advantages_B=None if advantages is None else of.known(of.floats(advantages)),
+        advantages_B=None if advantages is None else columns.if_known(columns.floats(advantages)),
     )
 
 
 def _numbers(values: Sequence[object]) -> Column | None:
-    """A column of numbers; None if most of it are none, as in what users log beside."""
+    """A column of numbers; None if it holds texts, lists or objects that users log."""
     if any(isinstance(each, str | list | dict) for each in values):
         return None
-    return of.known(of.floats(values))
+    return columns.if_known(columns.floats(values))
 
 
-def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
-    name = Path(piece.path).name
-    for batch, first in parquet.record_batches(piece, None, notes):
+def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
+    name = Path(part.path).name
+    for batch, first in parquet.record_batches(part, None, damage_log):
         table: dict[str, Sequence[object]] = {}
         for field in batch.schema.names[:_MOST_COLUMNS]:
             if field in _TEXTS:
@@ -71,9 +70,9 @@ def _read(piece: Piece, notes: Notes) -> Iterator[Responses]:
                 table[field] = batch.column(field).to_pylist()
             elif (column := parquet.doubles(batch, field)) is not None:
                 table[field] = column.tolist()
-        steps = [of.step_of(each, piece.step or 0) for each in table.get("step", ())]
+        steps = [columns.step_of(each, part.step or 0) for each in table.get("step", ())]
         ids = [f"{name}#{first + row}" for row in range(batch.num_rows)]
-        column_of_steps = steps or [piece.step or 0] * len(ids)
+        column_of_steps = steps or [part.step or 0] * len(ids)
         yield from_columns(table, np.array(column_of_steps, np.int64), ids)
 
 

@@ -18,7 +18,7 @@ from grpodoctor.frameworks.registry import (
     logging_frameworks,
 )
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator
@@ -67,7 +67,7 @@ class ReadOptions:
     """RowKeys of the log to canonical metrics; goes before any table."""
     ray: str | None = None
     """A Ray cluster to read rollout dumps on: `local`, `auto` or its address."""
-    elsewhere: tuple[tuple[DumpFormat, Source], ...] = ()
+    elsewhere: tuple[tuple[DumpFormat, DumpFile], ...] = ()
     """Rollout dumps that lie in a store, and are read there."""
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.registry import format_of_source, may_be_dump
-from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
+from grpodoctor.frameworks.rollout_formats.registry import format_of_file, may_be_dump
 from grpodoctor.runs.records import STEPS
 from grpodoctor.support.packed_files import plain_name
 from grpodoctor.support.remote_stores import BLOCK, is_remote, store_of, translated_errors
@@ -37,7 +37,7 @@ _AT_A_TIME = 8
 _WEIGHTS = {".safetensors", ".bin", ".ckpt", ".gguf", ".onnx", ".distcp", ".pth", ".h5"}
 """Ends of the names of what checkpoints hold: large, and no log."""
 
-Dump = tuple[DumpFormat, Source]
+Dump = tuple[DumpFormat, DumpFile]
 
 Told = Callable[[int, int], None]
 """Is told how many bytes of how many are here."""
@@ -160,10 +160,10 @@ def _dumps_among(store: Any, files: list[RemoteFile], home: Path, url: str) -> l
         return []
 
     def look(file: RemoteFile) -> Dump | None:
-        source = Source(home / plain_name(Path(file.name)), store.unstrip_protocol(file.path),
+        source = DumpFile(home / plain_name(Path(file.name)), store.unstrip_protocol(file.path),
                         file.size)  # fmt: skip
-        form = format_of_source(source)
-        return None if form is None or form.passed_over(source.path) else (form, source)
+        form = format_of_file(source)
+        return None if form is None or form.skip_reason(source.path) else (form, source)
 
     large = [each for each in files if each.size > COPIED and may_be_dump(Path(each.name))]
     with ThreadPoolExecutor(_AT_A_TIME) as threads:

@@ -21,8 +21,8 @@ import numpy as np
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_of
-from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
@@ -48,7 +48,7 @@ _TOLD_AT = frozenset(10**power for power in range(9))
 class _File:
     """A dump, and how much of it was read."""
 
-    source: Source
+    source: DumpFile
     form: DumpFormat
     size: int = -1
     since: float = 0.0
@@ -74,7 +74,7 @@ class DumpFollower:
     """
 
     def __init__(
-        self, ray: str | None = None, elsewhere: Sequence[tuple[DumpFormat, Source]] = ()
+        self, ray: str | None = None, elsewhere: Sequence[tuple[DumpFormat, DumpFile]] = ()
     ) -> None:
         self._ray = ray
         self._files: dict[Path, _File] = {}
@@ -110,14 +110,14 @@ class DumpFollower:
         form = dump_format_of(path)
         if form is None:
             return False
-        why = form.passed_over(path)
+        why = form.skip_reason(path)
         if why and not named:
             self._pass_over(why)
         elif path not in self._files:
-            self._add(path, Source.of(path), form)
+            self._add(path, DumpFile.of(path), form)
         return True
 
-    def _add(self, key: Path, source: Source, form: DumpFormat) -> None:
+    def _add(self, key: Path, source: DumpFile, form: DumpFormat) -> None:
         self._files[key] = _File(source, form)
         self._of_step[form.step_of(source.path)].append(self._files[key])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
-from grpodoctor.frameworks.rollout_formats.source import Source
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
 from grpodoctor.runs.rollout_dumps.runners import Runner, ShardResult, runner_for
 from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, ShardPlan, plan
@@ -30,7 +30,7 @@ class DumpReader:
         shard_bytes: size of a shard on disk.
     """
 
-    files: Sequence[tuple[DumpFormat, Path | Source]]
+    files: Sequence[tuple[DumpFormat, Path | DumpFile]]
     runner: Runner | None = None
     ray: str | None = None
     shard_bytes: int = SHARD_BYTES
@@ -91,8 +91,8 @@ class DumpReader:
         return lines
 
 
-def _size_of(given: Path | Source) -> int:
+def _size_of(given: Path | DumpFile) -> int:
     try:
-        return Source.of(given).size()
+        return DumpFile.of(given).size()
     except OSError:
         return 0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from grpodoctor.errors import GrpodoctorError
-from grpodoctor.frameworks.rollout_formats.base import Column, Notes, Responses
+from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Responses
 from grpodoctor.frameworks.rollout_formats.columns import clean
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
 from grpodoctor.measure.ragged import gap_figures
@@ -74,7 +74,7 @@ class DumpedResponses:
 def _rows_of(shard: Shard, step: int) -> Iterator[ResponseRecord]:
     read = dump_format_named(shard.format).read
     for piece in shard.pieces:
-        for responses in read(piece, Notes()):
+        for responses in read(piece, DamageLog()):
             yield from _rows_in(responses, step)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.bundled import rollouts as own
-from grpodoctor.frameworks.rollout_formats.base import Notes, Piece, Responses
+from grpodoctor.frameworks.rollout_formats.base import DamageLog, FilePart, Responses
 from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import gap_figures
 from grpodoctor.measure.response_table import Digest, digest_readings, join
@@ -160,13 +160,13 @@ class SelfCheck:
         return {name: each for name, each in readings.items() if not (several and "group" in name)}
 
     def _read(self, path: Path) -> Digest | None:
-        notes = Notes()
+        notes = DamageLog()
         try:
             cuts = own.FORMAT.cut(path, 1 << 62)
             parts = [
                 _digest(responses, figures)
                 for cut in cuts
-                for responses, figures in own.read_figures(Piece(str(path), *cut, None), notes)
+                for responses, figures in own.read_figures(FilePart(str(path), *cut, None), notes)
             ]
         except (RunError, OSError, ValueError) as error:
             notes.damaged_at(path.name, 0, str(error))

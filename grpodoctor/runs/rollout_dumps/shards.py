@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpodoctor.errors import GrpodoctorError
-from grpodoctor.frameworks.rollout_formats.base import DumpFormat, Piece
-from grpodoctor.frameworks.rollout_formats.source import ENDLESS, Source
+from grpodoctor.frameworks.rollout_formats.base import DumpFormat, FilePart
+from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, DumpFile
 
 SHARD_BYTES = 16 * 1024 * 1024
 """On disk; parsed, a shard is held a few megabytes at a time."""
@@ -20,7 +20,7 @@ class Shard(NamedTuple):
     """What one call of `summarize_shard` reads: plain data, which any process can be sent."""
 
     format: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePart, ...]
 
     @property
     def name(self) -> str:
@@ -38,15 +38,15 @@ class ShardPlan(NamedTuple):
     refused: list[str]
 
 
-def plan(files: Sequence[tuple[DumpFormat, Path | Source]], size: int = SHARD_BYTES) -> ShardPlan:
+def plan(files: Sequence[tuple[DumpFormat, Path | DumpFile]], size: int = SHARD_BYTES) -> ShardPlan:
     """Cut dumps into shards of about `size` bytes, by step and name.
 
     Small files share a shard; the responses of a step may be spread over several.
     """
-    pieces: list[tuple[str, Piece, int]] = []
+    pieces: list[tuple[str, FilePart, int]] = []
     refused = []
     for form, given in sorted(files, key=_order):
-        source = Source.of(given)
+        source = DumpFile.of(given)
         try:
             whole = source.size()
             cuts = form.cut(source, size) if whole else []
@@ -58,22 +58,22 @@ def plan(files: Sequence[tuple[DumpFormat, Path | Source]], size: int = SHARD_BY
     return ShardPlan(_bundled(pieces, size), refused)
 
 
-def piece_of(source: Source, cut: tuple[int, int], form: DumpFormat) -> Piece:
+def piece_of(source: DumpFile, cut: tuple[int, int], form: DumpFormat) -> FilePart:
     """A part of a file."""
     step = form.step_of(source.path)
-    return Piece(str(source.path), *cut, step, source.origin, source.length)
+    return FilePart(str(source.path), *cut, step, source.origin, source.length)
 
 
-def _order(file: tuple[DumpFormat, Path | Source]) -> tuple[object, ...]:
-    form, path = file[0], Source.of(file[1]).path
+def _order(file: tuple[DumpFormat, Path | DumpFile]) -> tuple[object, ...]:
+    form, path = file[0], DumpFile.of(file[1]).path
     step = form.step_of(path)
     natural = [part.zfill(20) if part.isdigit() else part for part in _NUMBERS.split(str(path))]
     return (step is not None, step or 0, natural, form.name)
 
 
-def _bundled(pieces: Sequence[tuple[str, Piece, int]], size: int) -> list[Shard]:
+def _bundled(pieces: Sequence[tuple[str, FilePart, int]], size: int) -> list[Shard]:
     shards: list[Shard] = []
-    held: list[Piece] = []
+    held: list[FilePart] = []
     name, total = "", 0
     for form, piece, share in pieces:
         if held and (form != name or total + share > size):

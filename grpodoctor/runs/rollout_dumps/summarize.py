@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.frameworks.rollout_formats.base import Column, Notes, Responses
+from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Responses
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
 from grpodoctor.measure.buckets import Sorted, sort_drawn
 from grpodoctor.measure.ragged import Ragged, fingerprints, gap_figures
@@ -44,7 +44,7 @@ class Summary:
     digest: Digest
     prompts: dict[int, str] = field(default_factory=dict)
     """The beginning of a prompt by its hash, for the smallest of these."""
-    notes: Notes = field(default_factory=Notes)
+    notes: DamageLog = field(default_factory=DamageLog)
 
 
 def summarize_shard(shard: Shard, *, ahead: bool = False) -> Summary:
@@ -58,7 +58,7 @@ def summarize_shard(shard: Shard, *, ahead: bool = False) -> Summary:
         RunError: if a file cannot be used.
         OSError: if one cannot be read.
     """
-    notes, looks = Notes(), TextSubsample()
+    notes, looks = DamageLog(), TextSubsample()
     prompts: dict[int, str] = {}
     digests = []
     batches = _responses(shard, notes)
@@ -74,7 +74,7 @@ def summarize_shard(shard: Shard, *, ahead: bool = False) -> Summary:
     return Summary(digest, prompts, notes)
 
 
-def _responses(shard: Shard, notes: Notes) -> Iterator[Responses]:
+def _responses(shard: Shard, notes: DamageLog) -> Iterator[Responses]:
     read = dump_format_named(shard.format).read
     for piece in shard.pieces:
         yield from read(piece, notes)

@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 
 from grpodoctor.cli.main import app
 from grpodoctor.errors import MissingExtraError, RunError
+from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import all_dump_formats
-from grpodoctor.frameworks.rollout_formats.source import Source
 from grpodoctor.runs.reading import remote as places
 from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
@@ -369,7 +369,7 @@ def test_a_store_that_fails_while_it_is_read_is_one_line(monkeypatch: pytest.Mon
     form = next(each for each in all_dump_formats() if each.name == "verl rollouts")
     for name in ("1.jsonl", "1.jsonl.gz"):
         path = Path("/nowhere") / name.removesuffix(".gz")
-        source = Source(path, f"s3://bucket/{name}", 100)
+        source = DumpFile(path, f"s3://bucket/{name}", 100)
         reader = DumpReader([(form, source)], runner=runners.here)
         assert dict(reader.steps()) == {}
         (why,) = reader.failed or [each.why for each in reader.damage]

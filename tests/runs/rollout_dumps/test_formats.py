@@ -189,7 +189,7 @@ def test_what_was_validated_is_not_taken_for_what_was_trained_on(tmp_path: Path)
     steps = list(run.steps)
     assert [scalar(step.values["reward/mean"]) for step in steps] == [6 / 16] * 3
     assert isinstance(run, FrameworkRun)
-    assert "rollout dumps that are not read: of held-out prompts" in run.notes
+    assert "rollout dumps that are not read: they hold responses to held-out prompts" in run.notes
     (only,) = list(open_run(tmp_path / "val_dump" / "2.jsonl").steps)
     assert scalar(only.values["reward/mean"]) == 0.0, "what the user points at is read"
 

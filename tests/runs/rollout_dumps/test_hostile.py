@@ -60,7 +60,7 @@ def test_what_is_no_response_is_counted(tmp_path: Path, bad: bytes) -> None:
     steps, reader = of_verl(tmp_path, GOOD + bad + GOOD)
     assert list(steps) == [1]
     assert (reader.responses, reader.damaged) == (2, 1)
-    assert reader.damage[0].why.startswith("no JSON object at byte")
+    assert reader.damage[0].why.startswith("not a JSON object at byte")
 
 
 @pytest.mark.parametrize(

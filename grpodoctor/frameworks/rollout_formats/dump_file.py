@@ -1,4 +1,4 @@
-"""Where a file of a dump lies: here, packed, or in a store that is asked for ranges of it."""
+"""A file of a dump: local, compressed, or in a remote store that is read by ranges."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from grpodoctor.support.regular_files import open_regular
 from grpodoctor.support.remote_stores import is_remote, open_remote
 
 ENDLESS = 1 << 62
-"""Where a file ends of which nobody knows how long it is."""
-_LOOKED_AT = 64 * 1024
+"""The end of a file of unknown length."""
+_HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DumpFile:
     """A file of a dump."""
 
     path: Path
-    """As it is named: what it is and which step it belongs to are read off it."""
+    """Its name, which gives its format and step."""
     origin: str = ""
-    """Where it really lies, if not there: a packed file, or an address."""
+    """Its actual location if it is compressed or remote: a path or an address."""
     length: int = -1
-    """Bytes there, where a store has said so."""
+    """Its size in bytes, if a remote store has reported it."""
 
     @classmethod
-    def of(cls, given: Path | Source) -> Source:
-        """A file of this machine, packed or not; or the source itself."""
-        if isinstance(given, Source):
+    def of(cls, given: Path | DumpFile) -> DumpFile:
+        """The dump file at a local path, compressed or not."""
+        if isinstance(given, DumpFile):
             return given
         return cls(plain_name(given), str(given)) if is_packed(given) else cls(given)
 
     @property
     def is_packed(self) -> bool:
-        """Whether it has to be unpacked, and so be read from its beginning."""
+        """Whether it is compressed and must be read from the beginning."""
         return bool(self.origin) and is_packed(_path_in(self.origin))
 
     @property
     def is_remote(self) -> bool:
-        """Whether it lies elsewhere."""
+        """Whether it is in a remote store."""
         return is_remote(self.origin)
 
     @property
     def place(self) -> Path:
-        """Where it lies on this machine."""
+        """Its local path."""
         return Path(self.origin) if self.origin else self.path
 
     def size(self) -> int:
-        """Bytes where it lies.
+        """Its size in bytes, compressed.
 
         Raises:
-            OSError: if it is gone.
+            OSError: if it does not exist.
         """
         return self.length if self.length >= 0 else self.place.stat().st_size
 
     def open(self) -> Any:
-        """A binary file to read: whole, or unpacked.
+        """Open its decompressed content for reading.
 
         Raises:
-            RunError: if a store refuses, or it is no regular file.
+            RunError: if a remote store refuses access, or if it is not a regular file.
             OSError: if it cannot be read.
         """
         file = open_remote(self.origin) if self.is_remote else open_regular(self.place)
@@ -72,21 +72,21 @@ class Source:
         return Unpacked(file, _path_in(self.origin), self.size())
 
     def head(self) -> bytes:
-        """How it begins."""
+        """Its first bytes."""
         with self.open() as file:
-            found: bytes = file.read(_LOOKED_AT)
-        return found
+            start: bytes = file.read(_HEAD_BYTES)
+        return start
 
     @contextmanager
     def on_disk(self, most: int) -> Iterator[Path]:
-        """The file on this machine, for as long as the block lasts; the first bytes of it only."""
+        """A local path to the file's first `most` bytes, valid within the `with` block."""
         if not self.origin:
             yield self.path
             return
         with tempfile.NamedTemporaryFile(prefix="grpodoctor-") as copy:
             with self.open() as file:
                 room = most
-                while room > 0 and (block := file.read(min(room, _LOOKED_AT * 16))):
+                while room > 0 and (block := file.read(min(room, _HEAD_BYTES * 16))):
                     copy.write(block)
                     room -= len(block)
             copy.flush()
