@@ -28,6 +28,7 @@ COMMANDS = {
     "train": "Train a language model with GRPO and record its health.",
     "demo": "Train a model with a planted fault, treat it live, and write a report.",
     "export": "Export a trained model as a directory that any engine loads.",
+    "verbalize": "Ask a model for several responses per prompt with their probabilities.",
     "rule": "List the rules, or print the page of one rule.",
     "remedy": "List the remedies, or print the page of one remedy.",
     "recipe": "List losses, advantages, corrections and presets, or print the page of one.",

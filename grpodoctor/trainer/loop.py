@@ -34,7 +34,7 @@ from grpodoctor.errors import ConfigError, GrpodoctorError, RunError
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update, mini_batches
 from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
 from grpodoctor.trainer.algorithms.passes import Passes, passes_over
-from grpodoctor.trainer.algorithms.positive_nll import refuse_unjudged
+from grpodoctor.trainer.algorithms.positive_nll import require_correctness
 from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
 from grpodoctor.trainer.algorithms.registry import remembers_prompts
 from grpodoctor.trainer.config.train_config import TrainConfig
@@ -277,7 +277,7 @@ class Trainer:
             self._generator(step, _RandomStream.SAMPLING),
             self.ranks,
         )
-        refuse_unjudged(rollouts.rewards, self.config.loss.positive_nll)
+        require_correctness(rollouts.rewards.correct, self.config.loss.positive_nll)
         return rollouts
 
     def _score(self, samples: Samples, forward: ForwardOutput | None) -> Scores:
@@ -325,8 +325,8 @@ class Trainer:
 
     def _mini_batches(self, step: int, rollouts: RolloutGroups) -> list[Tensor]:
         generator = self._generator(step, _RandomStream.SHUFFLING)
-        optimizer = self.config.optimizer
-        return list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, optimizer, generator))
+        updates, epochs = self.config.optimizer.updates_per_batch, self.config.optimizer.epochs
+        return list(mini_batches(rollouts.group_ids_B, rollouts.kept_B, updates, epochs, generator))
 
     def _update(
         self,
@@ -366,11 +366,9 @@ class Trainer:
         config, passes = self.config, self.config.critic.passes
         if passes:
             updates_per_pass = config.optimizer.updates_per_batch // config.optimizer.epochs
-            critic_optimizer = config.optimizer.model_copy(
-                update={"epochs": passes, "updates_per_batch": updates_per_pass * passes}
-            )
+            updates = updates_per_pass * passes
             generator = self._generator(step, _RandomStream.CRITIC)
-            parts = list(mini_batches(batch.group_ids_B, batch.kept_B, critic_optimizer, generator))
+            parts = list(mini_batches(batch.group_ids_B, batch.kept_B, updates, passes, generator))
         self._mid_step = True
         return self.critic.learn(batch.values, parts, config)
 

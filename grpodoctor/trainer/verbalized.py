@@ -1,31 +1,33 @@
-"""Verbalized sampling: a model is asked for several responses with their probabilities at once.
+"""Verbalized sampling: one reply lists several responses with their probabilities.
 
 Formula
-    One prompt asks for k responses, each with a probability; one reply lists them; one of the list
-    is drawn by these probabilities, divided by their sum. It makes data, not a training step.
+    One prompt asks for k responses, each with a probability. The model's reply lists them. One of
+    them is drawn with these probabilities, divided by their sum. This produces data; it is not a
+    training step.
 
 Denominator
-    The probabilities need not sum to 1: they are divided by what they sum to. What is listed twice
-    has the sum of both; an entry without a text or a finite, positive probability is left out and
-    counted.
+    The stated probabilities need not sum to 1: they are divided by their sum. A response listed
+    twice has the sum of both. An entry without text or without a finite, positive probability is
+    dropped and counted.
 
 Settings
-    Arguments alone, no section of the configuration: k, temperature, length of the reply.
+    Options of `grpodoctor verbalize`: number of responses, temperature, reply length. There is no
+    configuration section.
 
 Effect on metrics
-    More variety than as many independent responses: 1.6 to 2.1 times in the paper's creative tasks.
-    The stated probability is a part of the text, not the model's own: `logprob` of each row is that
-    of the response's tokens, given the prompt really used and the reply before them.
+    More variety than the same number of independent responses: 1.6 to 2.1 times in the paper's
+    creative tasks. The stated probability is part of the text, not the model's own: each response's
+    `logprob` is that of its tokens, given the actual prompt and the preceding reply.
 
 Other implementations
-    The authors' package; no trainer has it.
+    The authors' package. No trainer has it.
 
 Do not combine with
-    The group of a GRPO step. Its responses would not come from the prompt they are trained on: a
-    log-probability under the bare prompt is that of another policy, so that every ratio is wrong
-    from the start. The k responses share one reply, each written with those before it in sight:
-    they are not independent, and a group's mean is no baseline for them. The paper does not propose
-    it.
+    The group of a GRPO step. The responses do not come from the prompt that they would be trained
+    on: a log-probability under the plain prompt belongs to another policy, so every importance
+    ratio is wrong from the start. The k responses share one reply, and each is written after the
+    previous ones: they are not independent, so a group mean is not a baseline for them. The paper
+    does not propose it.
 
 Source
     arXiv 2510.01171.
@@ -35,12 +37,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import orjson
 import torch
 
 from grpodoctor.errors import DataError
@@ -48,67 +48,71 @@ from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.trainer.model.tokenizer import Tokenizer
 
-_LONGEST = 100_000
-"""Characters of a reply that are looked at."""
+_MAX_CHARACTERS = 100_000
+"""Characters of a reply that are parsed."""
 
 
 class Candidate(NamedTuple):
-    """One response of a list."""
+    """One response in a reply."""
 
     text: str
     probability: float
-    """As the reply states it, divided by the sum over the list."""
+    """The stated probability divided by the sum over the reply."""
     stated: float
-    """As the reply states it."""
+    """The probability that the reply states."""
     start: int
-    """Where the text begins in the reply, in characters."""
+    """Position of the text in the reply, in characters."""
     end: int
 
 
 class _Entry(NamedTuple):
-    """A probability and where its text is."""
+    """A probability and the position of its text."""
 
     stated: float
     start: int
     end: int
 
 
-class Parsed(NamedTuple):
-    """What a reply lists."""
+class ParsedReply(NamedTuple):
+    """The responses in a reply."""
 
     candidates: list[Candidate]
     malformed: int
-    """Entries without a text or a usable probability."""
+    """Entries without text or without a usable probability."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One response, with all that is needed to use it honestly."""
+class VerbalizedResponse:
+    """One response with the context of its log-probability."""
 
     question: str
     prompt: str
-    """Really used; log-probabilities are under it."""
+    """The actual prompt; log-probabilities are conditional on it."""
     reply: str
-    """The whole list that the response is a part of."""
+    """The whole reply that lists the response."""
     text: str
     probability: float
+    """The stated probability divided by the sum over the reply."""
     stated: float
+    """The probability that the reply states."""
     logprob: float | None = None
-    """Of the tokens of `text`, given the prompt and the reply before them, at `temperature`."""
+    """Of the tokens of `text`, given the prompt and the preceding reply, at `temperature`."""
     reply_logprob: float | None = None
-    """Of the whole reply, its end token among it."""
+    """Of the whole reply, including its end token."""
     temperature: float | None = None
 
 
 def verbalized_prompt(question: str, count: int) -> str:
-    """The prompt that asks for a list.
+    """The prompt that asks for a list of responses.
 
     Raises:
-        DataError: if fewer than two responses are asked for.
+        DataError: if fewer than two responses are requested.
     """
     if count < 2:
         raise DataError(
-            f"a list of {count} is none", where="verbalized sampling", remedy="ask for two or more"
+            f"cannot ask for a list of {count}",
+            where="verbalized sampling",
+            remedy="ask for two or more responses",
         )
     return (
         f"{question} Give {count} different responses to this, with how probable each one is. "
@@ -117,55 +121,56 @@ def verbalized_prompt(question: str, count: int) -> str:
     )
 
 
-def parse(reply: str) -> Parsed:
-    """The list in a reply; anything may stand in it.
+def parse(reply: str) -> ParsedReply:
+    """The responses in a reply, which may contain anything.
 
     Args:
-        reply: of a model; what is beyond a hundred thousand characters is not looked at.
+        reply: of a model; only the first hundred thousand characters are parsed.
     """
     entries: dict[str, _Entry] = {}
-    malformed, place, reply = 0, 0, reply[:_LONGEST]
-    while (begin := reply.find("<response>", place)) >= 0:
-        place = _end_of_entry(reply, begin + len("<response>"))
-        entry = _entry(reply, begin, place)
+    malformed, position, reply = 0, 0, reply[:_MAX_CHARACTERS]
+    while (begin := reply.find("<response>", position)) >= 0:
+        position = _end_of_entry(reply, begin + len("<response>"))
+        entry = _entry(reply, begin, position)
         if entry is None:
             malformed += 1
             continue
         text = reply[entry.start : entry.end]
         first = entries.get(text)
         entries[text] = first._replace(stated=first.stated + entry.stated) if first else entry
-    total = math.fsum(each.stated for each in entries.values())
-    candidates = [Candidate(text, each.stated / total, *each) for text, each in entries.items()]
-    return Parsed(candidates, malformed)
+    total = math.fsum(entry.stated for entry in entries.values())
+    candidates = [Candidate(text, entry.stated / total, *entry) for text, entry in entries.items()]
+    return ParsedReply(candidates, malformed)
 
 
 def _end_of_entry(reply: str, begin: int) -> int:
-    """Where an entry ends: at its closing tag, or at the next entry if that is missing."""
+    """The end of an entry: its closing tag, or the next entry if the closing tag is missing."""
     marks = (reply.find("</response>", begin), reply.find("<response>", begin), len(reply))
     return min(mark for mark in marks if mark >= 0)
 
 
 def _entry(reply: str, begin: int, end: int) -> _Entry | None:
-    """What stands between two places of a reply; None without a text or a usable probability."""
-    text, chance = _within(reply, "text", begin, end), _within(reply, "probability", begin, end)
-    if text is None or chance is None:
+    """The entry between two positions; None without text or a usable probability."""
+    text = _between_tags(reply, "text", begin, end)
+    probability = _between_tags(reply, "probability", begin, end)
+    if text is None or probability is None:
         return None
-    stated = _probability(reply[slice(*chance)])
+    stated = _parse_probability(reply[slice(*probability)])
     start, stop = text
-    written = reply[start:stop]
-    start += len(written) - len(written.lstrip())
-    stop = start + len(written.strip())
+    raw = reply[start:stop]
+    start += len(raw) - len(raw.lstrip())
+    stop = start + len(raw.strip())
     return None if stated is None or start >= stop else _Entry(stated, start, stop)
 
 
-def _within(reply: str, tag: str, begin: int, end: int) -> tuple[int, int] | None:
+def _between_tags(reply: str, tag: str, begin: int, end: int) -> tuple[int, int] | None:
     start = reply.find(f"<{tag}>", begin, end)
     stop = reply.find(f"</{tag}>", start, end)
     return None if start < 0 or stop < 0 else (start + len(tag) + 2, stop)
 
 
-def _probability(text: str) -> float | None:
-    """A positive number, or a percentage; None for anything else."""
+def _parse_probability(text: str) -> float | None:
+    """A positive number or a percentage; None for anything else."""
     bare = text.strip()
     try:
         number = float(bare.removesuffix("%")) / (100 if bare.endswith("%") else 1)
@@ -174,30 +179,33 @@ def _probability(text: str) -> float | None:
     return number if 0 < number <= 1e100 else None
 
 
-def choose(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
-    """Draw one of a list by the probabilities it states.
+def draw(candidates: Sequence[Candidate | VerbalizedResponse], rng: random.Random) -> int:
+    """Index of a response drawn with the stated probabilities.
 
     Raises:
-        DataError: if the list is empty.
+        DataError: if there is no response.
     """
     if not candidates:
         raise DataError(
-            "a reply lists no response with a probability",
+            "the reply lists no response with a probability",
             where="verbalized sampling",
             remedy="allow longer replies, or use a model that follows instructions",
         )
-    return rng.choices(candidates, [each.probability for each in candidates])[0]
+    weights = [candidate.probability for candidate in candidates]
+    return rng.choices(range(len(candidates)), weights)[0]
 
 
-def rows_of(question: str, prompt: str, reply: str) -> list[Row]:
-    """The rows of a reply that somebody else sampled: without log-probabilities."""
+def responses_in(question: str, prompt: str, reply: str) -> list[VerbalizedResponse]:
+    """The responses in a reply from elsewhere, without log-probabilities."""
     return [
-        Row(question, prompt, reply, each.text, each.probability, each.stated)
-        for each in parse(reply).candidates
+        VerbalizedResponse(
+            question, prompt, reply, candidate.text, candidate.probability, candidate.stated
+        )
+        for candidate in parse(reply).candidates
     ]
 
 
-def sample_rows(
+def sample_responses(
     policy: Policy,
     questions: Sequence[str],
     count: int,
@@ -205,16 +213,19 @@ def sample_rows(
     max_length: int,
     temperature: float,
     generator: torch.Generator,
-) -> list[Row]:
-    """Ask a policy, one reply a question; a question whose reply lists nothing has no rows.
+) -> list[list[VerbalizedResponse]]:
+    """Sample one reply per question and parse it.
 
     Args:
-        policy: samples, and thereby tells the log-probabilities of its own tokens.
-        questions: what is to be answered.
-        count: responses per question.
+        policy: samples the replies and reports the log-probabilities of its tokens.
+        questions: the user's prompts.
+        count: responses to ask for per question.
         max_length: of a reply, in tokens.
         temperature: above 0.
         generator: the only source of randomness.
+
+    Returns:
+        For each question the responses in its reply; empty if the reply lists none.
 
     Raises:
         DataError: if a prompt cannot be encoded, or does not fit the model.
@@ -228,26 +239,36 @@ def sample_rows(
         tokenizer=policy.tokenizer,
         generator=generator,
     )
-    rows: list[Row] = []
-    for place, ids in enumerate(samples.response_ids()):
-        logprobs = samples.logprobs_BT[place, : len(ids)].tolist()
-        reply = policy.tokenizer.decode(ids)
-        ends = _ends(policy.tokenizer, ids)
-        for each in parse(reply).candidates:
-            scored = _logprob(logprobs, ends, each)
-            asked = (questions[place], prompts[place], reply)
-            stated = (each.text, each.probability, each.stated)
-            rows.append(Row(*asked, *stated, scored, math.fsum(logprobs), temperature))
-    return rows
+    responses = []
+    for index, ids in enumerate(samples.response_ids()):
+        logprobs = samples.logprobs_BT[index, : len(ids)].tolist()
+        reply, ends = policy.tokenizer.decode(ids), _token_ends(policy.tokenizer, ids)
+        responses.append(
+            [
+                VerbalizedResponse(
+                    question=questions[index],
+                    prompt=prompts[index],
+                    reply=reply,
+                    text=candidate.text,
+                    probability=candidate.probability,
+                    stated=candidate.stated,
+                    logprob=_logprob(logprobs, ends, candidate),
+                    reply_logprob=math.fsum(logprobs),
+                    temperature=temperature,
+                )
+                for candidate in parse(reply).candidates
+            ]
+        )
+    return responses
 
 
-def _ends(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+def _token_ends(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """Where each token's text ends in the reply, in characters."""
     return [len(tokenizer.decode(ids[: stop + 1])) for stop in range(len(ids))]
 
 
 def _logprob(logprobs: Sequence[float], ends: Sequence[int], candidate: Candidate) -> float:
-    """Of all tokens that hold a character of the candidate's text."""
+    """The sum over all tokens that contain a character of the candidate's text."""
     starts = [0, *ends[:-1]]
     within = [
         logprob
@@ -255,16 +276,3 @@ def _logprob(logprobs: Sequence[float], ends: Sequence[int], candidate: Candidat
         if start < candidate.end and end > candidate.start
     ]
     return math.fsum(within)
-
-
-def write_rows(rows: Iterable[Row], path: Path) -> None:
-    """Write rows as JSON lines.
-
-    Raises:
-        DataError: if the file cannot be written.
-    """
-    lines = b"".join(orjson.dumps(asdict(row)) + b"\n" for row in rows)
-    try:
-        path.write_bytes(lines)
-    except OSError as error:
-        raise DataError(f"cannot be written: {error.strerror}", where=str(path)) from error

@@ -41,7 +41,7 @@ def test_it_trains_and_says_what_where_and_how_to_watch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "preset dapo" in done.stderr
     assert "loss.clip_high=0.28" in done.stderr
-    assert "M weights trained on the CPU" in done.stderr
+    assert "M trainable weights on the CPU" in done.stderr
     assert "grpodoctor watch out" in done.stderr
     assert "2 steps done: out" in done.stderr
     manifest = read_run(tmp_path / "out").manifest
@@ -65,7 +65,7 @@ def test_it_resumes_and_trains_on(tmp_path: Path) -> None:
     assert saved_config(tmp_path / "out").rollout.prompts_per_batch == 4
     again = run("--run-dir", "out", "--resume", "--steps", "4", cwd=tmp_path)
     assert (again.returncode, again.stderr.count("\n")) == (0, 1)
-    assert "4 steps are done already" in again.stderr
+    assert "4 steps are already done" in again.stderr
 
 
 def test_a_file_and_settings_reach_the_run(tmp_path: Path) -> None:
@@ -101,6 +101,32 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--preset", "dapoo"),
+        ("--set", "optimizer.lr=1"),
+        ("--set", "loss.clip_low=2"),
+        ("--resume", "--run-dir", "out", "--set", "optimizer.lr=1"),
+    ],
+)
+def test_a_wrong_name_is_refused_without_importing_torch(options: tuple[str, ...]) -> None:
+    program = (
+        "import sys\n"
+        "from grpodoctor.cli.main import main\n"
+        f"sys.argv = ['grpodoctor', 'train', *{options!r}]\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 2\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly_with_a_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
     process = subprocess.Popen(
@@ -121,7 +147,7 @@ def test_a_signal_ends_cleanly_with_a_checkpoint(number: signal.Signals, tmp_pat
         process.kill()
         process.wait(timeout=30)
     assert process.returncode == 0
-    assert "go on with: grpodoctor train --run-dir out --resume" in stderr
+    assert "to continue: grpodoctor train --run-dir out --resume" in stderr
     done = read_run(tmp_path / "out")
     assert list(done.events)[-1].kind == "finished"
     last = max(step.step for step in done.steps)

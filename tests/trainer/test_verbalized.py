@@ -12,7 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
 
+from grpodoctor.cli.main import app
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.loading import build_task
@@ -20,12 +22,11 @@ from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.scoring import score
 from grpodoctor.trainer.verbalized import (
-    choose,
+    draw,
     parse,
-    rows_of,
-    sample_rows,
+    responses_in,
+    sample_responses,
     verbalized_prompt,
-    write_rows,
 )
 
 
@@ -95,10 +96,10 @@ def test_a_flood_of_tags_takes_no_time(flood: str) -> None:
 def test_one_is_drawn_by_the_probabilities_that_are_stated() -> None:
     candidates = parse(entry("a", "3") + entry("b", "1")).candidates
     rng = random.Random(0)
-    drawn = Counter(choose(candidates, rng).text for _ in range(4000))
+    drawn = Counter(candidates[draw(candidates, rng)].text for _ in range(4000))
     assert drawn["a"] / 4000 == pytest.approx(0.75, abs=0.03)
     with pytest.raises(DataError, match="lists no response"):
-        choose(parse("no list").candidates, rng)
+        draw(parse("no list").candidates, rng)
 
 
 def test_a_list_of_one_is_refused() -> None:
@@ -134,7 +135,7 @@ def reciting() -> Policy:
 
 def test_log_probabilities_are_those_under_the_prompt_really_used(reciting: Policy) -> None:
     temperature, limit = 0.8, len(REPLY) + 10
-    rows = sample_rows(
+    replies_with_responses = sample_responses(
         reciting,
         [QUESTION] * 12,
         2,
@@ -142,6 +143,7 @@ def test_log_probabilities_are_those_under_the_prompt_really_used(reciting: Poli
         temperature=temperature,
         generator=torch.Generator().manual_seed(1),
     )
+    rows = [row for listed_rows in replies_with_responses for row in listed_rows]
     assert {row.text for row in rows} >= {"12", "9"}
     used = verbalized_prompt(QUESTION, 2)
     again = sample(
@@ -166,13 +168,89 @@ def test_log_probabilities_are_those_under_the_prompt_really_used(reciting: Poli
         assert row.reply_logprob <= row.logprob <= 0
 
 
-def test_rows_are_written_as_json_lines(tmp_path: Path) -> None:
-    rows = rows_of(QUESTION, verbalized_prompt(QUESTION, 2), REPLY)
-    write_rows(rows, tmp_path / "rows.jsonl")
-    lines = [orjson.loads(line) for line in (tmp_path / "rows.jsonl").read_bytes().splitlines()]
-    assert [line["text"] for line in lines] == ["12", "9"]
-    assert [line["probability"] for line in lines] == pytest.approx([0.625, 0.375])
+def test_a_reply_from_elsewhere_has_no_log_probabilities() -> None:
+    prompt = verbalized_prompt(QUESTION, 2)
+    responses = responses_in(QUESTION, prompt, REPLY)
+    assert [response.text for response in responses] == ["12", "9"]
+    assert [response.probability for response in responses] == pytest.approx([0.625, 0.375])
+    assert all(response.prompt == prompt and response.logprob is None for response in responses)
+
+
+@pytest.fixture
+def recited(reciting: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verbalize` loads the policy that recites one list."""
+    monkeypatch.setattr("grpodoctor.trainer.model.policy.load_policy", lambda *_: reciting)
+
+
+def verbalize(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["verbalize", "--model", "builtin", *arguments])
+
+
+SHORT = ("--count", "2", "--temperature", "0.1", "--max-length", str(len(REPLY) + 10))
+
+
+def test_the_command_prints_json_lines_and_writes_a_file(recited: None, tmp_path: Path) -> None:
+    file, prompts = tmp_path / "responses.jsonl", tmp_path / "prompts.txt"
+    prompts.write_text(f"{QUESTION}\n")
+    done = verbalize(
+        *("--prompt", QUESTION, "--prompts", str(prompts), *SHORT, "--json"),
+        *("--output", str(file), "--batch-size", "1"),
+    )
+    assert done.exit_code == 0, done.output
+    lines = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert lines == [orjson.loads(line) for line in file.read_bytes().splitlines()]
+    assert [line["text"] for line in lines] == ["12", "9"] * 2
+    assert [line["probability"] for line in lines[:2]] == pytest.approx([0.625, 0.375])
+    assert all(line["reply_logprob"] <= line["logprob"] <= 0 for line in lines)
     assert all(line["prompt"] == verbalized_prompt(QUESTION, 2) for line in lines)
-    assert all(line["logprob"] is None for line in lines)
-    with pytest.raises(DataError, match="cannot be written"):
-        write_rows(rows, tmp_path / "nowhere" / "rows.jsonl")
+    assert "4 responses written to" in done.stderr
+
+
+def test_the_command_prints_a_table_and_draws_one_response(recited: None) -> None:
+    table = verbalize("--prompt", QUESTION, *SHORT)
+    assert table.exit_code == 0, table.output
+    question, header, *rows = table.stdout.splitlines()
+    assert (question, header.split()) == (QUESTION, ["probability", "logprob", "response"])
+    assert [row.split()[0] for row in rows] == ["0.625", "0.375"]
+    drawn = verbalize("--prompt", QUESTION, *SHORT, "--draw")
+    assert len(drawn.stdout.splitlines()) == 3
+
+
+def test_replies_that_cannot_be_parsed_are_one_line_and_exit_code_2(recited: None) -> None:
+    done = verbalize("--prompt", QUESTION, "--count", "2", "--max-length", "3")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: no reply lists a response with a probability")
+    assert (done.stderr.count("\n"), done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--model", "./nowhere", "--prompt", "a"), "no such directory"),
+        (("--model", "builtin"), "no prompt is given"),
+        (("--model", "builtin", "--prompt", " "), "the prompt is empty"),
+        (("--model", "builtin", "--prompts", "nowhere.txt"), "nowhere.txt"),
+        (("--model", "builtin", "--prompts", "empty.txt"), "empty.txt"),
+        (("--model", "builtin", "--prompts", "chat.jsonl"), "conversation or token IDs"),
+        (("--model", "builtin", "--prompt", "a", "--output", "a.pdf"), "JSON lines"),
+        (("--model", "builtin", "--prompt", "a", "--output", "no/a.jsonl"), "does not exist"),
+        (("--model", "builtin", "--prompt", "a", "--device", "tpu"), "model.device cannot be"),
+    ],
+)
+def test_bad_input_of_the_command_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "chat.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
+    done = CliRunner().invoke(app, ["verbalize", *arguments])
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert expected in line
+
+
+def test_a_missing_model_option_is_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["verbalize", "--prompt", "a"])
+    assert done.exit_code == 2
+    assert "--model" in done.stderr

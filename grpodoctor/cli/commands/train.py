@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import time
@@ -27,68 +28,96 @@ if TYPE_CHECKING:
 def train(
     run_dir: Annotated[
         Path | None,
-        typer.Option("--run-dir", help="Where the run is recorded; default: runs/<time>."),
+        typer.Option("--run-dir", help="Directory of the run. [default: runs/<time>]"),
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Training steps in all.")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Total training steps. [default: 100]")
+    ] = None,
     preset: Annotated[
         str | None,
-        typer.Option("--preset", help="A published recipe, such as grpo, dapo, gspo or cispo."),
+        typer.Option("--preset", help="Published recipe, such as grpo, dapo, gspo or cispo."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file with the configuration.")
+        Path | None, typer.Option("--config", help="Configuration file (TOML).")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as loss.clip_high=0.28"),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting, such as loss.clip_high=0.28; repeatable."
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed. [default: 0]")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest checkpoint of --run-dir.")
     ] = False,
 ) -> None:
     """Train a language model with GRPO and record its health.
 
-    Without a configuration it trains the built-in model on the built-in task. Later settings win:
-    preset, then file, then --set, then --steps and --seed. Ctrl-C ends after the step in progress
-    and leaves a checkpoint; a second Ctrl-C ends at once.
+    By default the built-in model is trained on the built-in task. Later settings win: preset, then
+    file, then --set, then --steps and --seed. Ctrl-C stops after the current step and writes a
+    checkpoint; a second Ctrl-C stops at once.
 
-    Several processes share the work when torchrun starts them:
+    For several processes, use torchrun:
     torchrun --nproc-per-node 2 -m grpodoctor train ...
     """
-    require_torch()
     from rich.console import Console
 
-    from grpodoctor.trainer.distributed.ranks import ranks_from_environment
-
-    ranks = ranks_from_environment()
     assignments = list(settings or ())
     assignments += [f"steps={steps}"] if steps is not None else []
     assignments += [f"seed={seed}"] if seed is not None else []
-    console = Console(stderr=True, soft_wrap=True, quiet=not ranks.is_first)
     if resume and (run_dir is None or preset is not None or config is not None):
         raise ConfigError(
-            "--resume continues the configuration of a run directory",
-            remedy="name it with --run-dir, and change single settings with --set",
+            "--resume uses the configuration of an existing run",
+            remedy="name its directory with --run-dir; change single settings with --set",
         )
+    is_first_rank = os.environ.get("RANK", "0") == "0"
+    console = Console(stderr=True, soft_wrap=True, quiet=not is_first_rank)
+    fresh = _checked_config(console, preset, config, assignments, resume=resume)
+    require_torch()
+    from grpodoctor.trainer.distributed.ranks import ranks_from_environment
+
+    ranks = ranks_from_environment()
     directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    with _speaking_once(ranks):
-        if resume:
+    with _report_once(ranks):
+        if fresh is None:
             _resume(console, directory, assignments, ranks)
         else:
-            fresh = _fresh_config(console, preset, config, assignments)
             _run(console, fresh, directory, ranks, resume=False)
 
 
+def _checked_config(
+    console: Console, preset: str | None, file: Path | None, assignments: list[str], *, resume: bool
+) -> TrainConfig | None:
+    """The configuration, or None for a resumed run, whose setting names are checked alone.
+
+    Torch is not imported, so a mistyped name is refused at once.
+
+    Raises:
+        ConfigError: if a preset or setting is unknown, or a value is invalid.
+    """
+    from grpodoctor.trainer.config.train_config import check_names
+
+    try:
+        if resume:
+            check_names(assignments)
+            return None
+        return _fresh_config(console, preset, file, assignments)
+    except ConfigError as error:
+        if console.quiet:  # the first rank reports it
+            raise typer.Exit(error.exit_code) from None
+        raise
+
+
 def require_torch() -> None:
-    """Say in one line what to install where there is no torch."""
+    """Raise `MissingExtraError` if torch or transformers is not installed."""
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise MissingExtraError("training", "torch")
 
 
 @contextmanager
-def _speaking_once(ranks: Ranks) -> Iterator[None]:
-    """Leave it to the first of several ranks to tell an error that they share."""
+def _report_once(ranks: Ranks) -> Iterator[None]:
+    """Let only the first rank report an error that all ranks have."""
     try:
         yield
     except GrpodoctorError as error:
@@ -102,7 +131,7 @@ def _resume(console: Console, directory: Path, assignments: list[str], ranks: Ra
 
     config, done = saved_config(directory, assignments), steps_done(directory)
     if done >= config.steps:
-        console.print(f"{done} steps are done already; ask for more than that with --steps")
+        console.print(f"{done} steps are already done; request more with --steps")
     else:
         _run(console, config, directory, ranks, resume=True)
 
@@ -142,15 +171,15 @@ def _run(
     name = plain(str(directory))
     console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
     if not trainer.is_saved:
-        console.print("without a checkpoint of the last step: it could not be written")
+        console.print("the checkpoint of the last step could not be written")
     elif 0 < trainer.done < config.steps:
         command = f"grpodoctor train --run-dir {shlex.quote(name)} --resume"
-        console.print(f"go on with: {command}", markup=False, highlight=False)
+        console.print(f"to continue: {command}", markup=False, highlight=False)
     exit_rank(ranks)
 
 
 def _introduction(trainer: Trainer) -> Iterator[str]:
-    """What runs where, and how to watch it."""
+    """Lines about the model, the steps and how to watch the run."""
     import torch
 
     from grpodoctor.support.safe_text import plain
@@ -163,32 +192,32 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
         f"on the CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else f"on {device}"
     )
     yield (
-        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M weights trained {where}"
-        f"{f' of each of {trainer.ranks.world} ranks' if trainer.ranks.world > 1 else ''}; "
+        f"model {plain(config.model.name)}: {weights / 1e6:.3g} M trainable weights {where}"
+        f"{f' in each of {trainer.ranks.world} ranks' if trainer.ranks.world > 1 else ''}; "
         f"task {plain(task)}"
     )
     yield from map(plain, trainer.task.notes)
     yield (
-        f"steps {trainer.done + 1} to {config.steps}, each {rollout.prompts_per_batch} prompts x "
-        f"{rollout.group_size} responses, {config.optimizer.updates_per_batch} updates"
+        f"steps {trainer.done + 1} to {config.steps}, each with {rollout.prompts_per_batch} prompts "
+        f"x {rollout.group_size} responses, {config.optimizer.updates_per_batch} updates"
     )
     if config.record.enabled:
         directory = shlex.quote(plain(str(trainer.run_dir)))
-        yield f"watch it from another terminal: grpodoctor watch {directory}"
+        yield f"to watch the run in another terminal: grpodoctor watch {directory}"
     else:
-        yield "nothing is recorded (record.enabled=false)"
+        yield "the run is not recorded (record.enabled=false)"
 
 
 @contextmanager
 def _stop_on_signal(console: Console, trainer: Trainer) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the run after the step in progress."""
+    """Stop the run after the current step at the first Ctrl-C or SIGTERM."""
     watched = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in watched}
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         trainer.stop()
         restore()
-        console.print("ending after this step; once more to end at once")
+        console.print("stopping after this step; press Ctrl-C again to stop at once")
 
     def restore() -> None:
         for number, handler in before.items():
@@ -204,7 +233,7 @@ def _stop_on_signal(console: Console, trainer: Trainer) -> Iterator[None]:
 
 @contextmanager
 def _progress(console: Console, trainer: Trainer) -> Iterator[Callable[[StepReport], None]]:
-    """A bar on a terminal; elsewhere a line at each held-out evaluation."""
+    """A bar on a terminal, otherwise a line at each held-out evaluation."""
     if not console.is_terminal:
         yield lambda report: _print_evaluated(console, report)
         return
@@ -216,10 +245,12 @@ def _progress(console: Console, trainer: Trainer) -> Iterator[Callable[[StepRepo
         TimeRemainingColumn,
     )
 
-    # One line of 80 columns with four-digit step numbers.
+    # The line fits 80 columns with four-digit step numbers.
     columns = (
-        *(MofNCompleteColumn(), BarColumn(bar_width=6)),
-        *(TimeRemainingColumn(compact=True), TextColumn("{task.description}")),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=6),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.description}"),
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=trainer.config.steps, completed=trainer.done)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.corrections.base import Corrected
-from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.moe.routes import Gates, ReplayCounts
 from grpodoctor.trainer.samples import Samples
 
@@ -95,7 +94,7 @@ def chunks(count: int, size: int) -> Iterator[Tensor]:
 
 
 def mini_batches(
-    group_ids_B: Tensor, kept_B: Tensor, config: OptimizerConfig, generator: torch.Generator
+    group_ids_B: Tensor, kept_B: Tensor, updates: int, epochs: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
     """The rows of each optimizer step on a batch: groups are shuffled, and stay together.
 
@@ -104,12 +103,13 @@ def mini_batches(
     Args:
         group_ids_B: responses of one prompt share it.
         kept_B: which responses are learnt from, bool: whole groups.
-        config: how many steps, in how many passes.
+        updates: optimizer steps in all epochs together.
+        epochs: passes over the batch.
         generator: shuffles.
     """
     kept_G = torch.unique(group_ids_B[kept_B]).cpu()
-    for _ in range(config.epochs):
+    for _ in range(epochs):
         order_G = kept_G[torch.randperm(len(kept_G), generator=generator)]
-        for groups in order_G.tensor_split(config.updates_per_batch // config.epochs):
+        for groups in order_G.tensor_split(updates // epochs):
             if len(groups):
                 yield torch.isin(group_ids_B, groups.to(group_ids_B.device)).nonzero().flatten()

@@ -81,6 +81,28 @@ def load_config(
         raise _explain(error.errors()[0], file, from_file, assigned) from None
 
 
+def check_names(assignments: Iterable[str]) -> None:
+    """Check the setting names of assignments, without their values.
+
+    Raises:
+        ConfigError: if a name is unknown.
+    """
+    known = set(known_keys())
+    for text in assignments:
+        key = text.partition("=")[0].strip()
+        section, dot, field = key.partition(".")
+        name = f"{RENAMED_SECTIONS.get(section, section)}{dot}{field}"
+        parts = name.split(".")
+        if not any(".".join(parts[:count]) in known for count in range(1, len(parts) + 1)):
+            raise _unknown(key)
+
+
+def _unknown(key: str, where: str = "") -> ConfigError:
+    suggested = suggested_keys(key, known_keys())
+    remedy = f"did you mean {' or '.join(suggested)}?" if suggested else _sections()
+    return ConfigError(f"unknown setting {key[:80]}", where=where, remedy=remedy)
+
+
 def _renamed_by_user(settings: Mapping[str, Any]) -> dict[str, Any]:
     for former in RENAMED_SECTIONS.keys() & settings.keys():
         name = RENAMED_SECTIONS[former]
@@ -144,10 +166,7 @@ def _explain(
     key = ".".join(map(str, path))
     where = str(file) if _holds(from_file, path) and not _holds(assigned, path) else ""
     if problem["type"] == "extra_forbidden":
-        key = _first_leaf(key, problem["input"])
-        suggested = suggested_keys(key, known_keys())
-        remedy = f"did you mean {' or '.join(suggested)}?" if suggested else _sections()
-        return ConfigError(f"unknown setting {key[:80]}", where=where, remedy=remedy)
+        return _unknown(_first_leaf(key, problem["input"]), where)
     if problem["type"] == "model_type":
         example = next(name for name in known_keys() if name.startswith(f"{key}."))
         return ConfigError(

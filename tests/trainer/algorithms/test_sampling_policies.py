@@ -23,7 +23,6 @@ from grpodoctor.trainer.algorithms.filters.duplicates import duplicates
 from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.config.presets import preset_of
-from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.tasks.base import Problem
 from grpodoctor.trainer.learner import Learner
@@ -112,9 +111,7 @@ def test_filtered_groups_leave_every_denominator(
     assert 0 < len(kept) < len(batch.kept_B)
     totals_G = torch.tensor(rollouts.rewards.total).view(-1, 2)
     assert torch.equal(batch.kept_B.view(-1, 2)[:, 0], totals_G[:, 0] != totals_G[:, 1])
-    parts = list(
-        mini_batches(batch.group_ids_B, batch.kept_B, trainer.config.optimizer, torch.Generator())
-    )
+    parts = list(mini_batches(batch.group_ids_B, batch.kept_B, 1, 1, torch.Generator()))
     assert [part.tolist() for part in parts] == [kept.tolist()]
     filtered = gradient(trainer.learner, batch, parts[0], trainer.config)
     smaller = alone(batch, kept)
@@ -384,8 +381,7 @@ def test_presets_draw_as_their_papers_do(preset: str, expected: dict[str, object
 def test_fewer_groups_than_updates_give_fewer_updates() -> None:
     ids_B = torch.arange(5).repeat_interleave(2)
     kept_B = torch.isin(ids_B, torch.tensor([1, 4]))
-    config = OptimizerConfig(updates_per_batch=8, epochs=2)
-    parts = list(mini_batches(ids_B, kept_B, config, torch.Generator().manual_seed(0)))
+    parts = list(mini_batches(ids_B, kept_B, 8, 2, torch.Generator().manual_seed(0)))
     assert sorted(part.tolist() for part in parts) == [[2, 3], [2, 3], [8, 9], [8, 9]]
     none = torch.zeros_like(kept_B)
-    assert list(mini_batches(ids_B, none, config, torch.Generator())) == []
+    assert list(mini_batches(ids_B, none, 8, 2, torch.Generator())) == []

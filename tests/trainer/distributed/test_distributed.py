@@ -338,7 +338,7 @@ def test_requests_reach_all_ranks_and_a_signal_ends_them_with_a_checkpoint(tmp_p
         wait_until(process, lambda: has(run_dir / EVENTS, b"treatment-applied"))
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
-    assert "go on with: grpodoctor train --run-dir" in said
+    assert "to continue: grpodoctor train --run-dir" in said
     run = read_run(run_dir)
     last = max(step.step for step in run.steps)
     assert checkpoints(run_dir)[-1].name == f"step-{last:06d}"

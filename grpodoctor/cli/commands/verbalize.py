@@ -1,0 +1,206 @@
+"""`grpodoctor verbalize`: several responses per prompt, with stated and true probabilities."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpodoctor.cli.options import JsonOption
+from grpodoctor.errors import DataError
+
+if TYPE_CHECKING:
+    from grpodoctor.trainer.verbalized import VerbalizedResponse
+
+_MAX_PROMPTS = 100_000
+
+
+class TableFormat(StrEnum):
+    """Output format of the responses."""
+
+    text = "text"
+    json = "json"
+
+
+def verbalize(
+    model: Annotated[
+        str, typer.Option("--model", help="Local path or Hugging Face Hub name of the model.")
+    ],
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", help="A prompt; repeatable.")
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", help="File of prompts: .txt, .jsonl, .json or .parquet."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", min=2, max=100, help="Responses to ask for per prompt.")
+    ] = 5,
+    max_length: Annotated[
+        int, typer.Option("--max-length", min=1, help="Maximum length of a reply, in tokens.")
+    ] = 1024,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.01, max=10, help="Sampling temperature.")
+    ] = 1.0,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, help="Prompts per forward pass.")
+    ] = 8,
+    draw: Annotated[
+        bool,
+        typer.Option("--draw", help="Keep one response per prompt, drawn with its probability."),
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda[:N].")] = "auto",
+    output: Annotated[
+        Path | None, typer.Option("--output", help="File for the responses, as JSON lines.")
+    ] = None,
+    output_format: Annotated[
+        TableFormat, typer.Option("--output-format", "-o", help="Output format.")
+    ] = TableFormat.text,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a model for several responses per prompt with their probabilities.
+
+    Each response has the probability that the model states and its true log-probability. A reply
+    that cannot be parsed is reported; if none can, the exit code is 2.
+    """
+    from grpodoctor.cli.commands.train import require_torch
+    from grpodoctor.support.safe_text import plain
+
+    questions = _questions(prompt or [], prompts)
+    if output is not None:
+        _check_output(output)
+    require_torch()
+    responses = _sample(
+        model, device, questions, (count, max_length, batch_size), temperature, seed, draw=draw
+    )
+    kept = [response for of_prompt in responses for response in of_prompt]
+    if output is not None:
+        _write(_json_lines(kept), output)
+        print(f"{len(kept)} responses written to {plain(str(output))}", file=sys.stderr)
+    if as_json or output_format is TableFormat.json:
+        print(_json_lines(kept).decode(), end="")
+    else:
+        print("\n\n".join(_table(of_prompt) for of_prompt in responses if of_prompt))
+
+
+def _questions(given: list[str], file: Path | None) -> list[str]:
+    """The prompts as text.
+
+    Raises:
+        DataError: if there is no prompt, or one is empty or not text.
+    """
+    from grpodoctor.probe.inputs.prompts import read_prompts
+
+    rows = [] if file is None else read_prompts(file, _MAX_PROMPTS)
+    if any("text" not in row for row in rows):
+        raise DataError(
+            "a prompt is a conversation or token IDs", where=str(file), remedy="use text prompts"
+        )
+    questions = [*given, *(str(row["text"]) for row in rows)]
+    if not questions:
+        raise DataError("no prompt is given", remedy="use --prompt TEXT or --prompts FILE")
+    if any(not question.strip() for question in questions):
+        raise DataError("the prompt is empty", where="--prompt", remedy="write some text")
+    return questions
+
+
+def _sample(
+    model: str,
+    device: str,
+    questions: list[str],
+    sizes: tuple[int, int, int],
+    temperature: float,
+    seed: int,
+    *,
+    draw: bool,
+) -> list[list[VerbalizedResponse]]:
+    """The responses to each prompt.
+
+    Raises:
+        DataError: if no reply lists a response.
+    """
+    import random
+
+    import torch
+
+    from grpodoctor.support.progress import progress_bar
+    from grpodoctor.trainer import verbalized
+    from grpodoctor.trainer.config.train_config import load_config
+    from grpodoctor.trainer.data.loading import build_task
+    from grpodoctor.trainer.model.policy import load_policy
+
+    config = load_config({"model": {"name": model, "device": device}})
+    policy = load_policy(config, build_task(config.task))
+    count, max_length, batch_size = sizes
+    generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)  # noqa: S311
+    responses: list[list[VerbalizedResponse]] = []
+    with progress_bar("sampling", total=len(questions)) as bar:
+        for start in range(0, len(questions), batch_size):
+            responses += verbalized.sample_responses(
+                policy,
+                questions[start : start + batch_size],
+                count,
+                max_length=max_length,
+                temperature=temperature,
+                generator=generator,
+            )
+            bar.update(len(responses))
+    empty = sum(not of_prompt for of_prompt in responses)
+    if empty == len(responses):
+        raise DataError(
+            "no reply lists a response with a probability",
+            where=model,
+            remedy="raise --max-length, or use a model that follows instructions",
+        )
+    if empty:
+        print(f"note: {empty} of {len(responses)} replies cannot be parsed", file=sys.stderr)
+    if draw:
+        return [[each[verbalized.draw(each, rng)]] if each else [] for each in responses]
+    return responses
+
+
+def _json_lines(responses: list[VerbalizedResponse]) -> bytes:
+    from grpodoctor.support.safe_text import json_bytes
+
+    return b"".join(json_bytes(asdict(response)) + b"\n" for response in responses)
+
+
+def _check_output(path: Path) -> None:
+    """Refuse an unusable output file before the model is loaded.
+
+    Raises:
+        DataError: if the suffix is not that of JSON lines, or the folder does not exist.
+    """
+    if path.suffix not in (".jsonl", ".ndjson"):
+        raise DataError("the responses are JSON lines", where=str(path), remedy="name it .jsonl")
+    if not path.parent.is_dir():
+        raise DataError("the folder does not exist", where=str(path.parent), remedy="create it")
+
+
+def _write(content: bytes, path: Path) -> None:
+    """Write a file.
+
+    Raises:
+        DataError: if it cannot be written.
+    """
+    from grpodoctor.support.atomic_files import write_bytes
+
+    try:
+        write_bytes(path, content)
+    except OSError as error:
+        raise DataError(f"cannot write the file: {error.strerror}", where=str(path)) from error
+
+
+def _table(responses: list[VerbalizedResponse]) -> str:
+    from grpodoctor.support.safe_text import plain
+
+    lines = [plain(responses[0].question), "  probability  logprob  response"]
+    for response in responses:
+        logprob = "" if response.logprob is None else f"{response.logprob:.2f}"
+        lines.append(f"  {response.probability:11.3f}  {logprob:>7}  {plain(response.text)}")
+    return "\n".join(lines)
