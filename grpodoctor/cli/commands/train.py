@@ -198,7 +198,7 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
     )
     yield from map(plain, trainer.task.notes)
     yield (
-        f"steps {trainer.done + 1} to {config.steps}, each with {rollout.prompts_per_batch} prompts "
+        f"steps {trainer.done + 1} to {config.steps}: {rollout.prompts_per_batch} prompts "
         f"x {rollout.group_size} responses, {config.optimizer.updates_per_batch} updates"
     )
     if config.record.enabled:

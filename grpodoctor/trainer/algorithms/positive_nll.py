@@ -53,9 +53,7 @@ def positive_weights(batch: LearnBatch, rows_M: Tensor, coefficient: float) -> T
         return None
     chosen_MT = batch.loss_mask_BT[rows_M] & batch.correct_B[rows_M, None]
     count = int(chosen_MT.sum())
-    if (
-        batch.pass_mask_BT is not None
-    ):  # the count covers all passes
+    if batch.pass_mask_BT is not None:  # the count covers all passes
         chosen_MT = chosen_MT & batch.pass_mask_BT[rows_M]
     return torch.where(chosen_MT, coefficient / count, 0.0) if count else None
 
