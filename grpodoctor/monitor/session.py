@@ -21,6 +21,7 @@ from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOp
 from grpodoctor.runs.reading.native_run import NativeFollower, Poll
 from grpodoctor.runs.reading.opening import RunFollower, follow, open_run
 from grpodoctor.runs.records import Event, Manifest, StepRecord
+from grpodoctor.support.progress import Progress
 from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import note_request
@@ -178,15 +179,21 @@ class Session:
         elif poll.manifest is not None:
             self.examination.manifest = poll.manifest
 
-    def read_all(self) -> None:
+    def read_all(self, progress: Progress | None = None) -> None:
         """Read everything that the run has written.
+
+        Args:
+            progress: is told the number of steps read.
 
         Raises:
             RunError: if there is no run to read.
         """
         open_run(self.run_dir, self._options)
-        while self.tick(final=True).more:
-            pass
+        more = True
+        while more:
+            more = self.tick(final=True).more
+            if progress:
+                progress.update(self.examination.steps)
         if self.waiting:
             raise RunError(
                 "a single file cannot be followed",

@@ -312,7 +312,7 @@ def test_a_mailbox_that_cannot_be_written_is_told_and_the_watch_goes_on(tmp_path
     (tmp_path / "run" / "mailbox").write_text("in the way")
     session = Session(tmp_path / "run", apply="safe")
     session.read_all()
-    assert "mailbox" in session.trouble
+    assert "mailbox" in session.send_error
     shown = "\n".join(line.plain for line in compose(session.snapshot(), 120, 40))
     assert "mailbox cannot be written" in shown
     assert session.examination.report().findings

@@ -36,7 +36,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProce
     return _browse(page, folder / "profile", "--dump-dom")
 
 
-def test_the_pictures_are_drawn(visit: subprocess.CompletedProcess[str]) -> None:
+def test_the_charts_are_drawn(visit: subprocess.CompletedProcess[str]) -> None:
     assert visit.returncode == 0, visit.stderr
     drawn = re.findall(r'<svg class="main-svg"', visit.stdout)
     assert len(drawn) >= 8
@@ -47,7 +47,7 @@ def test_nothing_is_refused_or_fails_on_the_page(visit: subprocess.CompletedProc
     assert complaints == []
 
 
-def test_the_findings_stand_on_the_page(visit: subprocess.CompletedProcess[str]) -> None:
+def test_the_findings_are_on_the_page(visit: subprocess.CompletedProcess[str]) -> None:
     assert "MIS002" in visit.stdout
     assert "engine.old_logprobs=recompute" in visit.stdout
 
@@ -58,5 +58,5 @@ def test_the_report_of_a_probe_is_drawn(tmp_path: Path) -> None:
     visit = _browse(page, tmp_path / "profile", "--dump-dom")
     assert visit.returncode == 0, visit.stderr
     assert [line for line in visit.stderr.splitlines() if ":CONSOLE" in line] == []
-    # Three heat maps, and four pictures for each of the four pairs that were measured.
+    # three heat maps, and four charts for each of the four pairs that were measured.
     assert len(re.findall(r'id="chart-\d+" class="js-plotly-plot"', visit.stdout)) == 19

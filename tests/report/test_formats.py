@@ -156,7 +156,7 @@ def test_remedies_are_spelled_for_the_framework_asked_for(sick):
 
 
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
-def test_every_format_tells_every_finding_with_its_remedies(render, sick):
+def test_every_format_shows_every_finding_with_its_remedies(render, sick):
     data = replay(sick)
     rendered = render(view_of(data))
     assert len(data.report.findings) >= 3
@@ -185,7 +185,7 @@ def test_hostile_text_reaches_no_terminal(render, hostile):
     assert not ACTIVE.search(rendered)
 
 
-def test_text_for_a_pipe_has_no_colour_and_fits(hostile):
+def test_text_for_a_pipe_has_no_color_and_fits(hostile):
     rendered = text.render(view_of(replay(hostile)), width=80)
     assert "\x1b" not in rendered
     assert "[bold red]loud[/bold red]" in rendered
@@ -194,11 +194,11 @@ def test_text_for_a_pipe_has_no_colour_and_fits(hostile):
     assert max(map(len, prose[1:])) <= 80
 
 
-def test_text_for_a_terminal_is_the_same_in_colour(hostile):
+def test_text_for_a_terminal_is_the_same_in_color(hostile):
     data = replay(hostile)
-    coloured = text.render(view_of(data), width=80, color=True)
-    assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == text.render(view_of(data)).split()
+    colored = text.render(view_of(data), width=80, color=True)
+    assert "\x1b[" in colored
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored).split() == text.render(view_of(data)).split()
 
 
 def test_markdown_tables_keep_their_columns(hostile):
@@ -243,7 +243,7 @@ def test_html_allows_its_own_scripts_by_their_digest_and_no_other(hostile):
     assert "http" not in policy
 
 
-def test_pictures_are_drawn_of_what_was_measured(sick):
+def test_charts_are_drawn_for_logged_metrics(sick):
     source = html.render(view_of(replay(sick)))
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", source)
     assert "Entropy" in captions
@@ -253,7 +253,7 @@ def test_pictures_are_drawn_of_what_was_measured(sick):
     assert "held-out" in source
 
 
-def test_no_empty_picture_for_what_was_not_measured(tmp_path, sick):
+def test_no_empty_chart_for_metrics_that_were_not_logged(tmp_path, sick):
     shutil.copytree(sick, tmp_path / "run")
     steps = tmp_path / "run" / STEPS
     lines = [json.loads(line) for line in steps.read_bytes().splitlines()]
@@ -296,7 +296,7 @@ def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
     }
 
 
-def test_a_second_run_is_drawn_beside(sick, well):
+def test_a_second_run_is_drawn_for_comparison(sick, well):
     twin = replay(well)
     comparison = ComparisonRun("left <b>alone", twin.series, "The treated one is better off. <b>")
     source = html.render(view_of(replay(sick).with_comparison(comparison)))

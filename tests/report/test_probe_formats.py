@@ -30,7 +30,7 @@ def as_html(probed: ProbeResult, framework: str | None = None) -> str:
     return html.render(view_of(probed, framework))
 
 
-def test_a_pair_is_told_whole() -> None:
+def test_a_pair_is_shown_with_all_figures() -> None:
     text = as_text(PAIR, width=100)
     for part in ("PROVEN", "explains 97% of the gap", "3.00e-04", "7.00e-04 to 9.00e-04"):
         assert part in text
@@ -42,7 +42,7 @@ def test_a_pair_is_told_whole() -> None:
     assert "sampler -1.500, learner -0.900 nats" in text
 
 
-def test_what_a_replay_has_left_of_the_gap_is_told() -> None:
+def test_the_effect_of_a_replay_is_shown() -> None:
     cell = replace(PAIR.cells[0], replayed=REPLAYED)
     held = replace(PAIR, cells=(cell,))
     told = (
@@ -60,7 +60,7 @@ def test_what_a_replay_has_left_of_the_gap_is_told() -> None:
     assert "changes nothing" in as_html(replace(PAIR, cells=(replace(cell, replayed=same),)))
 
 
-def test_a_grid_is_told_in_a_line_each_with_what_failed() -> None:
+def test_a_grid_shows_each_pair_on_a_line_with_failures() -> None:
     text = as_text(result(), width=120)
     assert text.count("precision") >= 4
     assert "FAILED  the engine died" in text
@@ -121,7 +121,7 @@ def test_a_result_without_any_cell_is_still_a_page() -> None:
     assert "0 pairs measured" in as_text(empty)
 
 
-def test_what_to_set_is_said_in_the_users_framework() -> None:
+def test_settings_are_shown_in_the_users_framework() -> None:
     text = as_text(PAIR, width=100, framework="verl")
     assert "    algorithm.rollout_correction.rollout_is_threshold=2\n" in text
     page = as_html(result(), framework="slime")
@@ -175,8 +175,8 @@ def test_engines_with_like_names_have_a_row_each_in_the_grid() -> None:
     assert len(set(rows)) == 3
 
 
-def test_a_gap_has_the_same_colour_in_every_grid() -> None:
-    def colours(*scales: float) -> tuple[object, ...]:
+def test_a_gap_has_the_same_color_in_every_grid() -> None:
+    def colors(*scales: float) -> tuple[object, ...]:
         cells = tuple(
             replace(PAIR.cells[0], sampler=f"vllm:{at}", comparison=comparison(scale))
             for at, scale in enumerate(scales)
@@ -185,16 +185,16 @@ def test_a_gap_has_the_same_colour_in_every_grid() -> None:
         assert "Mean |Δp|" in title
         return figure.data[0].zmin, figure.data[0].zmax, figure.data[0].colorscale
 
-    assert colours(1.0, 2.0) == colours(1e-4, 50.0)
+    assert colors(1.0, 2.0) == colors(1e-4, 50.0)
 
 
-def test_which_pairs_have_pictures_is_said_where_not_all_have() -> None:
+def test_the_page_says_which_pairs_have_charts() -> None:
     said = "Charts below: the 6 pairs with the largest k3"
     assert said in as_html(held(*(f"vllm:{at}" for at in range(7))))
     assert said not in as_html(held("vllm:1", "vllm:2"))
 
 
-def test_names_are_harmless_in_pictures() -> None:
+def test_names_are_harmless_in_charts() -> None:
     page = as_html(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>"))
     drawn = page[page.index("draw(") :]
     assert "<b>" not in drawn
@@ -222,7 +222,7 @@ STANDS = {
 
 
 @pytest.mark.parametrize("word", STANDS)
-def test_how_a_pair_stands_is_said_in_a_word(word: str) -> None:
+def test_the_result_of_a_pair_is_one_word(word: str) -> None:
     cell = STANDS[word]
     assert standing(cell)[0] == word
     assert f'<span class="badge">{word}</span>' in as_html(replace(PAIR, cells=(cell,)))
@@ -230,19 +230,19 @@ def test_how_a_pair_stands_is_said_in_a_word(word: str) -> None:
     assert word.upper() in text
 
 
-def test_a_gap_that_nobody_has_looked_into_is_not_called_agreement() -> None:
+def test_an_unexplained_gap_is_not_called_agreement() -> None:
     cell = replace(PAIR.cells[0], causes=(), controls=())
     cell = replace(cell, verdict=measured_verdict(cell.comparison))
     assert standing(cell) == ("small gap", "good")
 
 
-def test_the_first_and_the_last_line_say_what_came_of_it() -> None:
+def test_the_first_and_the_last_line_hold_the_diagnosis() -> None:
     lines = as_text(result(), width=120).splitlines()
     assert lines[1] == lines[-1] == "4 pairs measured, 1 failed: 4 differ (precision 4)"
     assert lines[1] in as_html(result())
 
 
-def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colours() -> None:
+def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colors() -> None:
     worst = replace(PAIR.cells[0].comparison.worst[0], token_texts=(" so", " the", " end\n"))
     there = replace(PAIR.cells[0].comparison, worst=(worst,))
     cells = (replace(PAIR.cells[0], comparison=there),)
@@ -269,7 +269,7 @@ def test_a_narrow_terminal_gets_every_name_and_figure() -> None:
     assert "…" not in text
 
 
-def test_what_is_almost_one_is_not_rounded_to_one() -> None:
+def test_values_close_to_one_are_not_rounded_to_one() -> None:
     assert [format_near_one(value) for value in (0.99957, 0.9999123, 1.0, 0.98, 4e-4)] == [
         "0.99957", "0.999912", "1", "0.98", "4.00e-04",
     ]  # fmt: skip
@@ -291,12 +291,12 @@ def found(*causes: str, **changes: object) -> Cell:
 
 
 @pytest.mark.parametrize("cause", ["prompt-ids", "raw-logprobs", "wrong-sampler", "temperature"])
-def test_a_cause_that_no_weight_makes_up_for_gets_no_weights(cause: str) -> None:
+def test_a_cause_that_weights_cannot_correct_gets_no_weights(cause: str) -> None:
     assert not any("importance" in title for title in settings(found(cause), "verl"))
     assert any("importance" in title for title in settings(found("batch-variance"), "verl"))
 
 
-def test_flips_are_replayed_or_met_by_gspo_with_its_own_clips() -> None:
+def test_flips_get_replay_or_gspo_with_its_own_clips() -> None:
     replay, gspo, tis = settings(found("router-flips"), "verl").items()
     assert "replay" in replay[0]
     assert "GSPO" in gspo[0]
@@ -348,14 +348,14 @@ def test_a_cause_is_taken_away_in_the_users_framework(cause: str, line: str) -> 
     assert lines[0].startswith(line)
 
 
-def test_the_modules_that_cost_most_are_named() -> None:
+def test_the_modules_with_the_largest_effect_are_named() -> None:
     told = ("attention: 67% of the effect", "MLP: 33% of the effect")
     cause = replace(CAUSE, cause="quantisation", details=told)
     title, *_ = settings(replace(PAIR.cells[0], causes=(cause,)), "verl")
     assert title.endswith("these modules unquantized: attention")
 
 
-def test_a_quantised_learner_is_not_mended_at_the_sampler() -> None:
+def test_a_quantized_learner_gets_no_sampler_setting() -> None:
     cell = found("quantisation", learner="transformers:tiny?quantise=int8")
     assert not any("quantised" in title for title in settings(cell, "verl"))
 
@@ -367,7 +367,7 @@ def test_a_large_gap_without_a_cause_is_corrected_for_and_a_small_one_is_not() -
     assert settings(replace(far, comparison=comparison(0.1)), "verl") == {}
 
 
-def test_a_cap_that_would_rule_is_widened() -> None:
+def test_a_cap_that_truncates_many_tokens_is_raised() -> None:
     wide = {"tis_token/2": 0.2, "tis_token/8": 1e-3}
     far = replace(comparison(), effects=wide)
     *_, lines = settings(found("precision", comparison=far), "slime").values()

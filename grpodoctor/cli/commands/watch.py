@@ -127,7 +127,10 @@ def _refuse_remote(run: str) -> None:
 
 
 def _show_once(session: Session, *, as_json: bool) -> None:
-    session.read_all()
+    from grpodoctor.support.progress import progress_bar
+
+    with progress_bar("reading") as progress:
+        session.read_all(progress)
     if as_json:
         print(json_text(session.examination.report().to_json()))
         return
