@@ -104,7 +104,7 @@ def untied(experiments: Experiments, model: Path) -> Path:
 
 def _alone(name: str, tensor: Tensor) -> bytes:
     """The content of a safetensors file with one tensor."""
-    entry = {"dtype": tensor.kind, "shape": tensor.shape, "data_offsets": [0, tensor.size]}
+    entry = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [0, tensor.size]}
     header = json.dumps({name: entry}).encode()
     header += b" " * (-len(header) % 8)
     return len(header).to_bytes(8, "little") + header + b"".join(tensor.chunks())

@@ -137,7 +137,7 @@ class Weights:
         if isinstance(found, ModelError):
             return not_made("same_weights", str(found))
         if found.differing is None:
-            kinds = " against ".join(kind or "plain weights" for kind in found.quantised)
+            kinds = " against ".join(kind or "plain weights" for kind in found.quantization)
             why = (
                 f"one side is quantized ({kinds}); all {found.tensors} tensors with the same type "
             )

@@ -1,8 +1,8 @@
-"""Whether two checkpoints hold the same weights: safetensors read without torch, tensor by tensor.
+"""Compares the weights of two checkpoints, tensor by tensor, without torch.
 
-A file of safetensors is eight bytes with the length of a JSON header, the header with the type,
-shape and place of each tensor, and the bytes. Those are read in pieces, so that memory does not
-grow with the model. Nothing is unpickled: a checkpoint in another format is not known.
+A safetensors file has eight bytes with the length of a JSON header, the header with the type, shape
+and place of each tensor, and the tensors' bytes. The bytes are read in chunks, so memory does not
+grow with the model. Nothing is unpickled: checkpoints in other formats are not compared.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from grpodoctor.errors import ModelError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-"""What may be the name of a model on the hub; `./here` and `/there` are not."""
-_MOST_HEADER_BYTES = 100_000_000
-"""The format's own bound."""
-_MOST_CONFIG_BYTES = 4 << 20
+"""Possible names of models on the hub; `./here` and `/there` are not."""
+_MAX_HEADER_BYTES = 100_000_000
+"""The limit of the format itself."""
+_MAX_CONFIG_BYTES = 4 << 20
 _CHUNK_BYTES = 8 << 20
 _HEAD = "lm_head.weight"
-_FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-"""Types that are decoded where two tensors differ, and the bytes of an entry."""
+_FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+"""Types that are decoded if two tensors differ, with the bytes per entry."""
 
 NUMERIC_SETTINGS = (
     *("rope_theta", "rope_scaling", "partial_rotary_factor", "max_position_embeddings"),
@@ -46,15 +46,15 @@ NUMERIC_SETTINGS = (
     *("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"),
     *("logit_scale", "logits_scaling", "attention_multiplier", "embedding_multiplier"),
 )
-"""Keys of `config.json` that change what a model computes from the same weights."""
+"""Keys of `config.json` that change a model's output for the same weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Where a tensor lies."""
+    """A tensor's place in a file."""
 
-    kind: str
-    """As the format calls it: `F32`, `BF16`, …"""
+    dtype: str
+    """The format's name of the type: `F32`, `BF16`, …"""
     shape: tuple[int, ...]
     file: Path
     start: int
@@ -62,73 +62,73 @@ class Tensor:
     """Bytes."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Its bytes, a piece at a time."""
+        """The tensor's bytes, in chunks."""
         with self.file.open("rb") as file:
             file.seek(self.start)
-            left = self.size
-            while left and (piece := file.read(min(left, _CHUNK_BYTES))):
-                left -= len(piece)
-                yield piece
+            remaining = self.size
+            while remaining and (chunk := file.read(min(remaining, _CHUNK_BYTES))):
+                remaining -= len(chunk)
+                yield chunk
 
     def digest(self) -> str:
-        """A hash of its bytes, as 32 hexadecimal digits."""
+        """A hash of the tensor's bytes; 32 hexadecimal digits."""
         state = hashlib.blake2b(digest_size=16)
-        for piece in self.chunks():
-            state.update(piece)
+        for chunk in self.chunks():
+            state.update(chunk)
         return state.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The tensors of a model's directory, and its configuration."""
+    """The tensors and the configuration of a model's directory."""
 
     tensors: Mapping[str, Tensor]
-    """By name; without the output layer where it is the embedding."""
+    """By name; without the output layer if it is tied to the embedding."""
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def quantisation(self) -> str:
-        """How its weights are quantised; empty if they are not."""
-        told = self.config.get("quantization_config")
-        if not isinstance(told, Mapping):
+    def quantization(self) -> str:
+        """The weights' quantization format; empty if they are not quantized."""
+        config = self.config.get("quantization_config")
+        if not isinstance(config, Mapping):
             return ""
-        return str(told.get("format") or told.get("quant_method") or "in some way")[:60]
+        return str(config.get("format") or config.get("quant_method") or "unknown format")[:60]
 
 
 @dataclass(frozen=True, slots=True)
-class TensorGap:
-    """A tensor that is not the same in two checkpoints."""
+class TensorDifference:
+    """A tensor that differs between two checkpoints."""
 
     name: str
-    why: str
-    """A clause: only in one of them, another shape, or by how much it differs."""
+    reason: str
+    """A clause: only in one of them, another shape, or the size of the difference."""
     relative: float | None = None
-    """Root mean square of the difference over that of the tensor; None where it is not decoded."""
+    """RMS of the difference divided by the RMS of the tensor; None if it was not decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsComparison:
-    """Two checkpoints side by side."""
+    """The result of comparing two checkpoints."""
 
     tensors: int
-    """In all, those that only one has among them."""
-    gaps: tuple[TensorGap, ...]
-    """Largest relative difference first; without the modules that one side has quantised."""
-    quantised: tuple[str, str]
-    """How the two are quantised; empty where they are not."""
+    """All tensors, including those in only one checkpoint."""
+    differences: tuple[TensorDifference, ...]
+    """Largest relative difference first; without modules that only one side has quantized."""
+    quantization: tuple[str, str]
+    """Quantization formats of the two; empty if not quantized."""
     settings: tuple[str, ...]
-    """What in `config.json` differs and bears on the numbers, such as `rope_theta 10000 | 1e6`."""
+    """Keys of `config.json` that differ and affect the output, such as `rope_theta 10000 | 1e6`."""
 
     @property
     def differing(self) -> tuple[str, ...] | None:
-        """Names of the tensors that differ; None if quantisation hides whether others do."""
-        names = tuple(gap.name for gap in self.gaps)
-        return names if names or self.quantised[0] == self.quantised[1] else None
+        """Names of the tensors that differ; None if quantization hides whether others do."""
+        names = tuple(difference.name for difference in self.differences)
+        return names if names or self.quantization[0] == self.quantization[1] else None
 
 
 def local_model(model: str) -> Path | None:
-    """The directory of a model on this machine: it itself, or the hub's copy of the name."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):  # a text that is no path
+    """The directory of a model on this machine: a path, or a name in the hub's cache."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path
         path = Path(model).expanduser()
         if path.is_dir():
             return path
@@ -141,36 +141,38 @@ def local_model(model: str) -> Path | None:
         revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return None
-    found = folder / "snapshots" / revision
-    return found if found.is_dir() else None
+    snapshot = folder / "snapshots" / revision
+    return snapshot if snapshot.is_dir() else None
 
 
 def checkpoint_of(spec: EngineSpec) -> Checkpoint | None:
-    """The weights that an engine is given; None if they are not safetensors on this machine.
+    """An engine's weights; None if they are not safetensors on this machine.
 
-    With the options `weights` or `sync` these are another checkpoint's, or some of them. With noise
-    on them (`perturb`) they are nobody's.
+    The options `weights` and `sync` replace all or some tensors by another checkpoint's. Weights
+    with noise (`perturb`) belong to no checkpoint.
 
     Raises:
         ModelError: if a file is damaged.
     """
     base = None if spec.options.get("perturb") else open_checkpoint(str(spec.model))
-    other = spec.options.get("weights") or spec.options.get("sync")
-    if base is None or not other:
+    model = spec.options.get("weights") or spec.options.get("sync")
+    if base is None or not model:
         return base
-    over = open_checkpoint(str(other))
-    if over is None:
+    replacement = open_checkpoint(str(model))
+    if replacement is None:
         return None
-    wanted = re.compile(str(spec.options.get("weights_only", "")))
-    taken = {name: each for name, each in over.tensors.items() if wanted.search(name)}
-    return Checkpoint({**base.tensors, **taken}, base.config)
+    pattern = re.compile(str(spec.options.get("weights_only", "")))
+    replaced = {
+        name: tensor for name, tensor in replacement.tensors.items() if pattern.search(name)
+    }
+    return Checkpoint({**base.tensors, **replaced}, base.config)
 
 
 def open_checkpoint(model: str) -> Checkpoint | None:
     """The tensors of a model; None if there is no directory with safetensors.
 
     Args:
-        model: a directory, or a name that the hub's cache holds.
+        model: a directory, or a name in the hub's cache.
 
     Raises:
         ModelError: if a file is damaged.
@@ -180,18 +182,18 @@ def open_checkpoint(model: str) -> Checkpoint | None:
     if folder is None or not files:
         return None
     config = read_config(model)
-    tensors = {name: each for file in files for name, each in _header(file)}
+    tensors = {name: tensor for file in files for name, tensor in _header(file)}
     if config.get("tie_word_embeddings") and len(tensors) > 1:
-        tensors.pop(_HEAD, None)  # engines take the embedding, whatever is stored here
+        tensors.pop(_HEAD, None)  # engines use the embedding, whatever is stored
     return Checkpoint(tensors, config)
 
 
 def read_config(model: str) -> dict[str, Any]:
-    """The `config.json` of a model on this machine; empty if there is none that can be read."""
+    """The `config.json` of a model on this machine; empty if missing or unreadable."""
     folder = local_model(model)
     path = folder / "config.json" if folder else None
     try:
-        if path is None or path.stat().st_size > _MOST_CONFIG_BYTES:
+        if path is None or path.stat().st_size > _MAX_CONFIG_BYTES:
             return {}
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -203,19 +205,19 @@ def _header(path: Path) -> Iterator[tuple[str, Tensor]]:
     """Names and places of a file's tensors.
 
     Raises:
-        ModelError: if it is damaged.
+        ModelError: if the file is damaged.
     """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            if length > min(size, _MOST_HEADER_BYTES):
+            if length > min(size, _MAX_HEADER_BYTES):
                 raise _damaged(path, f"its header claims {length} bytes")
             header = json.loads(file.read(length))
     except (OSError, struct.error, ValueError, RecursionError) as error:
         raise _damaged(path, " ".join(str(error).split())[:120]) from error
     if not isinstance(header, dict):
-        raise _damaged(path, "its header is none")
+        raise _damaged(path, "its header is not an object")
     for name, entry in header.items():
         if name != "__metadata__":
             yield name, _tensor(path, name, entry, 8 + length, size)
@@ -223,73 +225,73 @@ def _header(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 def _tensor(path: Path, name: str, entry: Any, data: int, size: int) -> Tensor:
     try:
-        start, end = (int(each) for each in entry["data_offsets"])
-        shape = tuple(int(each) for each in entry["shape"])
-        kind = str(entry["dtype"])
+        start, end = (int(offset) for offset in entry["data_offsets"])
+        shape = tuple(int(length) for length in entry["shape"])
+        dtype = str(entry["dtype"])
     except (TypeError, KeyError, ValueError) as error:
-        raise _damaged(path, f"its header does not say where {name[:60]!r} is") from error
-    width = _FLOATS.get(kind)
+        raise _damaged(path, f"its header has no valid entry for {name[:60]!r}") from error
+    width = _FLOAT_BYTES.get(dtype)
     is_whole = 0 <= start <= end <= size - data
     if not is_whole or (width and end - start != width * math.prod(shape)):
         raise _damaged(path, f"{name[:60]!r} does not fit in it")
-    return Tensor(kind, shape, path, data + start, end - start)
+    return Tensor(dtype, shape, path, data + start, end - start)
 
 
-def _damaged(path: Path, why: str) -> ModelError:
+def _damaged(path: Path, reason: str) -> ModelError:
     return ModelError(
-        f"the checkpoint is damaged: {why}", where=str(path), remedy="copy or download it again"
+        f"the checkpoint is damaged: {reason}", where=str(path), remedy="copy or download it again"
     )
 
 
 def compare_checkpoints(one: Checkpoint, other: Checkpoint) -> WeightsComparison:
-    """Compare by checksum; where two tensors differ, say by how much.
+    """Compare tensors by checksum, and measure the difference of those that differ.
 
     Raises:
         ModelError: if a file cannot be read to its end.
     """
     names = sorted({*one.tensors, *other.tensors})
-    hidden = _quantised_modules(one, other)
-    gaps = []
+    skipped = _quantized_modules(one, other)
+    differences = []
     for name in names:
-        if name.rpartition(".")[0] not in hidden:
-            gap = _gap(name, one.tensors.get(name), other.tensors.get(name))
-            gaps.extend([gap] if gap else [])
-    gaps.sort(key=lambda gap: -(math.inf if gap.relative is None else gap.relative))
+        if name.rpartition(".")[0] not in skipped:
+            difference = _difference(name, one.tensors.get(name), other.tensors.get(name))
+            differences.extend([difference] if difference else [])
+    differences.sort(key=lambda each: -(math.inf if each.relative is None else each.relative))
     return WeightsComparison(
-        len(names),
-        tuple(gaps),
-        (one.quantisation, other.quantisation),
-        tuple(_setting_gaps(one.config, other.config)),
+        tensors=len(names),
+        differences=tuple(differences),
+        quantization=(one.quantization, other.quantization),
+        settings=tuple(_setting_differences(one.config, other.config)),
     )
 
 
-def _quantised_modules(one: Checkpoint, other: Checkpoint) -> set[str]:
-    """Modules whose tensors only one side has quantised: their bytes say nothing."""
-    if one.quantisation == other.quantisation:
+def _quantized_modules(one: Checkpoint, other: Checkpoint) -> set[str]:
+    """Modules that only one side has quantized, whose bytes cannot be compared."""
+    if one.quantization == other.quantization:
         return set()
     scales = (".weight_scale", ".weight_packed", ".weight_scale_inv", ".qweight", ".scales")
     names = {*one.tensors, *other.tensors}
     return {name.rpartition(".")[0] for name in names if name.endswith(scales)}
 
 
-def _gap(name: str, one: Tensor | None, other: Tensor | None) -> TensorGap | None:
+def _difference(name: str, one: Tensor | None, other: Tensor | None) -> TensorDifference | None:
     if one is None or other is None:
-        return TensorGap(name, f"only the {'second' if one is None else 'first'} has it")
+        return TensorDifference(name, f"only the {'second' if one is None else 'first'} has it")
     if one.shape != other.shape:
-        return TensorGap(name, f"shape {list(one.shape)} against {list(other.shape)}")
-    if one == other or (one.kind == other.kind and one.digest() == other.digest()):
+        return TensorDifference(name, f"shape {list(one.shape)} versus {list(other.shape)}")
+    if one == other or (one.dtype == other.dtype and one.digest() == other.digest()):
         return None
-    if not (one.kind in _FLOATS and other.kind in _FLOATS):
-        return TensorGap(name, f"other bytes, {one.kind} against {other.kind}")
+    if not (one.dtype in _FLOAT_BYTES and other.dtype in _FLOAT_BYTES):
+        return TensorDifference(name, f"different bytes, {one.dtype} versus {other.dtype}")
     relative = _relative(one, other)
     if relative == 0:
         return None  # the same numbers, stored in another type
-    kinds = "" if one.kind == other.kind else f", {one.kind} against {other.kind}"
-    return TensorGap(name, f"differs by {relative:.2g} of its size{kinds}", relative)
+    dtypes = "" if one.dtype == other.dtype else f", {one.dtype} versus {other.dtype}"
+    return TensorDifference(name, f"differs by {relative:.2g} of its size{dtypes}", relative)
 
 
 def _relative(one: Tensor, other: Tensor) -> float:
-    """Root mean square of the difference over that of the first, in pieces."""
+    """RMS of the difference divided by the RMS of the first, in chunks."""
     difference = size = 0.0
     entries = _CHUNK_BYTES // 8
     for left, right in zip(_decoded(one, entries), _decoded(other, entries), strict=True):
@@ -301,25 +303,26 @@ def _relative(one: Tensor, other: Tensor) -> float:
 
 
 def _decoded(tensor: Tensor, entries: int) -> Iterator[NDArray[np.float64]]:
-    """Its numbers, so many at a time."""
-    width = _FLOATS[tensor.kind]
+    """A tensor's numbers, in chunks of `entries`."""
+    width = _FLOAT_BYTES[tensor.dtype]
     with tensor.file.open("rb") as file:
         file.seek(tensor.start)
-        for left in range(tensor.size, 0, -entries * width):
-            piece = file.read(min(left, entries * width))
-            if len(piece) < min(left, entries * width):
+        for remaining in range(tensor.size, 0, -entries * width):
+            chunk = file.read(min(remaining, entries * width))
+            if len(chunk) < min(remaining, entries * width):
                 raise _damaged(tensor.file, "it ends in the middle of a tensor")
-            yield _numbers(piece, tensor.kind)
+            yield _numbers(chunk, tensor.dtype)
 
 
-def _numbers(piece: bytes, kind: str) -> NDArray[np.float64]:
-    if kind == "BF16":  # the upper half of a float32
-        wide = np.frombuffer(piece, "<u2").astype(np.uint32) << 16
+def _numbers(chunk: bytes, dtype: str) -> NDArray[np.float64]:
+    if dtype == "BF16":  # the upper half of a float32
+        wide = np.frombuffer(chunk, "<u2").astype(np.uint32) << 16
         return wide.view(np.float32).astype(np.float64)
-    return np.frombuffer(piece, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[kind]).astype(np.float64)
+    codes = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+    return np.frombuffer(chunk, codes[dtype]).astype(np.float64)
 
 
-def _setting_gaps(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _setting_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     if not one or not other:
         return
     left, right = _flat_rope(one), _flat_rope(other)
@@ -329,7 +332,7 @@ def _setting_gaps(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[
 
 
 def _flat_rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the rotary settings where transformers 4 has them; 5 puts them together."""
+    """The configuration with rotary settings as in transformers 4; version 5 groups them."""
     rope = config.get("rope_parameters")
     if not isinstance(rope, Mapping):
         return dict(config)

@@ -1,12 +1,12 @@
-"""What a probe is to do: from the command line, or from a TOML file with a grid.
+"""The plan of a probe: from the command line, or from a TOML file with a grid.
 
-    model = "Qwen/Qwen3-0.6B"         # of engines that name none
-    prompts = "prompts.jsonl"         # built-in ones by default
-    stale = "checkpoints/step-100"    # an older checkpoint, which must be flagged
+    model = "Qwen/Qwen3-0.6B"         # default model of the engines
+    prompts = "prompts.jsonl"         # default: built-in prompts
+    stale = "checkpoints/step-100"    # an older checkpoint, which the probe must flag
 
     [sampling]
     samples = 8
-    max_tokens = [128, 512]           # a cell for each length
+    max_tokens = [128, 512]           # one cell per length
 
     [[sampler]]
     engine = "vllm"
@@ -17,8 +17,8 @@
     engine = "transformers"
     options = { dtype = ["float32", "bfloat16"], attention = "sdpa" }
 
-Every option that is a list is expanded: the above are four samplers, two learners and two lengths,
-sixteen cells.
+Every option that is a list is expanded: this file has four samplers, two learners and two lengths,
+hence sixteen cells.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.checksums import HUB_NAME
 from grpodoctor.probe.inputs.engine_kinds import ENGINES
-from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.inputs.engine_spec import EngineSpec, Option
 
-Option = str | int | float | bool
-_TYPES = ("str", "int", "float", "bool")
-_MOST_CELLS = 4096
-_MOST_TOML_BYTES = 4 << 20
+_UNION_MEMBERS = ("str", "int", "float", "bool")
+_MAX_CELLS = 4096
+_MAX_TOML_BYTES = 4 << 20
 
 
 class _Section(BaseModel):
@@ -49,26 +48,26 @@ class _Section(BaseModel):
 
 
 class SamplingSettings(_Section):
-    """How responses are drawn."""
+    """Sampling settings."""
 
     samples: int = Field(default=8, ge=1, le=4096)
-    """Responses a prompt."""
+    """Responses per prompt."""
     max_tokens: tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...] = (512,)
-    """Longest response; each length makes a cell of its own."""
+    """Maximum response length; each length makes its own cell."""
     temperature: float = Field(default=1.0, gt=0, le=100)
-    """Of the sampler; a trainer's usual one."""
+    """Sampling temperature."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """1 cuts nothing off."""
+    """Sampling top-p; 1 disables it."""
     top_k: int = Field(default=0, ge=0)
-    """0 cuts nothing off."""
+    """Sampling top-k; 0 disables it."""
     min_p: float = Field(default=0.0, ge=0, lt=1)
-    """0 cuts nothing off."""
+    """Sampling min-p; 0 disables it."""
     seed: int = Field(default=0, ge=0, lt=1 << 31)
-    """Of the sampler, the built-in prompts and the bootstrap."""
+    """Seed of the samples, the built-in prompts and the bootstrap."""
     ignore_end: bool = False
-    """Draw exactly max_tokens tokens."""
+    """Sample exactly `max_tokens` tokens."""
     stop_ids: tuple[int, ...] = ()
-    """Ends of a response besides the engine's own."""
+    """Token ids that end a response, in addition to the engine's own."""
 
     @field_validator("max_tokens", mode="before")
     @classmethod
@@ -79,32 +78,32 @@ class SamplingSettings(_Section):
     @classmethod
     def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if not value:
-            raise ValueError("there is no length")
+            raise ValueError("the list is empty")
         return tuple(dict.fromkeys(value))
 
     def lengths(self) -> tuple[Sampling, ...]:
-        """The same for each length."""
-        others = self.model_dump(exclude={"max_tokens"})
-        return tuple(Sampling(max_tokens=length, **others) for length in self.max_tokens)
+        """The settings of each length."""
+        settings = self.model_dump(exclude={"max_tokens"})
+        return tuple(Sampling(max_tokens=length, **settings) for length in self.max_tokens)
 
 
 class EngineSection(_Section):
-    """One engine, or several where an option is a list."""
+    """One engine, or several if an option is a list."""
 
     engine: str
-    """Which, such as `vllm` or `transformers`."""
+    """Engine, such as `vllm` or `transformers`."""
     model: str | tuple[str, ...] = ""
-    """A directory, a name on the hub, a URL; the file's `model` by default."""
+    """Directory, name on the hub or URL; default: the file's `model`."""
     python: str = ""
-    """The Python that has the engine; that of the probe by default."""
+    """Python that has the engine; default: the Python that runs the probe."""
     launcher: str = ""
-    """What stands before the program's path in place of a Python, such as `srun -n 2 python`."""
+    """Command in front of the program's path instead of a Python, such as `srun -n 2 python`."""
     timeout: float = Field(default=1800.0, gt=0)
-    """Seconds without any sign of life after which it is ended."""
+    """Seconds without a sign of life after which the engine is ended."""
     processes: int | tuple[int, ...] = 1
-    """Under torchrun on this machine."""
+    """Processes on this machine, under torchrun."""
     options: dict[str, Option | tuple[Option, ...]] = Field(default_factory=dict)
-    """What the engine's program is told; lists are expanded."""
+    """Options of the engine's program; lists are expanded."""
 
     @field_validator("engine")
     @classmethod
@@ -116,114 +115,110 @@ class EngineSection(_Section):
     @field_validator("options", mode="before")
     @classmethod
     def _plain(cls, value: object) -> object:
-        for name, each in value.items() if isinstance(value, dict) else ():
-            entries = each if isinstance(each, list) else [each]
+        for name, option in value.items() if isinstance(value, dict) else ():
+            entries = option if isinstance(option, list) else [option]
             if not all(isinstance(entry, str | int | float) for entry in entries):
                 raise ValueError(
-                    f"{name[:60]} is no text, number, true or false, nor a list of these; "
-                    "a structure is written as JSON, in a text"
+                    f"{name[:60]} is not a string, number, boolean or list of these; write a "
+                    "structure as JSON in a string"
                 )
         return value
 
-    def specs(self, model: str, folder: Path) -> Iterator[EngineSpec]:
-        """Every engine that is meant.
+    def specs(self, default_model: str, folder: Path) -> Iterator[EngineSpec]:
+        """All engines of this section.
 
         Args:
-            model: of engines that name none.
-            folder: where the file stands; paths that exist below it are meant.
+            default_model: used if the section names no model.
+            folder: of the file; paths that exist below it are resolved against it.
 
         Raises:
             ConfigError: if there is no model, or a list is empty.
         """
-        axes = {name: _several(name, value) for name, value in self.options.items()}
-        axes |= {"processes": _several("processes", self.processes)}
-        python = _placed(self.python, folder)
-        ours = {"python": python, "launcher": self.launcher, "timeout": self.timeout}
-        for named in _several("model", model if self.model == "" else self.model):
-            if not named:
+        axes = {name: _as_tuple(name, value) for name, value in self.options.items()}
+        axes |= {"processes": _as_tuple("processes", self.processes)}
+        python = _resolved(self.python, folder)
+        launch = {"python": python, "launcher": self.launcher, "timeout": self.timeout}
+        for model in _as_tuple("model", default_model if self.model == "" else self.model):
+            if not model:
                 raise ConfigError(
-                    f"an engine of the kind {self.engine} has no model",
-                    remedy="give it model=, or give the file one for all",
+                    f"the engine {self.engine} has no model",
+                    remedy="set model= for the engine, or model= for the whole file",
                 )
             for values in product(*axes.values()):
                 options = {
-                    name: _placed(value, folder) if "/" in str(value) else value
+                    name: _resolved(value, folder) if "/" in str(value) else value
                     for name, value in zip(axes, values, strict=True)
                 }
-                yield EngineSpec.of(self.engine, _placed(named, folder), options | ours)
+                yield EngineSpec.of(self.engine, _resolved(model, folder), options | launch)
 
 
-def _placed(text: Any, folder: Path) -> Any:
-    """A path as seen from here, where it exists beside the file; everything else as it is."""
+def _resolved(text: Any, folder: Path) -> Any:
+    """A path relative to the file's folder if it exists there; everything else unchanged."""
     try:
         return str(folder / text) if text and (folder / text).exists() else text
-    except (OSError, ValueError):  # too long for a path, or a zero byte in it
+    except (OSError, ValueError):  # too long for a path, or a zero byte
         return text
 
 
-def _file(text: str, folder: Path) -> Path | None:
-    return Path(_placed(text, folder)).expanduser() if text else None
+def _path(text: str, folder: Path) -> Path | None:
+    return Path(_resolved(text, folder)).expanduser() if text else None
 
 
-def _several(name: str, value: Any) -> tuple[Any, ...]:
+def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
     if value == ():
-        raise ConfigError(f"{name} is an empty list", remedy="give it a value, or leave it out")
+        raise ConfigError(f"{name} is an empty list", remedy="set a value, or remove the key")
     return value if isinstance(value, tuple) else (value,)
 
 
-class _File(_Section):
-    """What stands in the TOML file."""
+class _Common(_Section):
+    """Settings of a plan and of a grid file."""
+
+    limit: int = Field(default=512, ge=1, le=1_000_000)
+    """Maximum number of prompts."""
+    attribution: bool = True
+    """Whether to search for the causes of differences."""
+    budget: float | None = Field(default=None, gt=0)
+    """Time limit in seconds; what does not fit is not run."""
+    experts: bool = True
+    """Whether to request routed experts from engines if the model has routers."""
+    sampling: SamplingSettings = SamplingSettings()
+
+
+class _GridFile(_Common):
+    """The content of a grid file."""
 
     model: str = ""
-    """Of engines that name none."""
+    """Default model of the engines."""
     prompts: str = ""
-    """A file; built-in prompts by default."""
-    limit: int = Field(default=512, ge=1, le=1_000_000)
-    """Prompts at most."""
+    """File with prompts; default: built-in prompts."""
     stale: str = ""
-    """A checkpoint that is known to be older, for the control that it is flagged."""
-    attribution: bool = True
-    """Whether to find out why engines differ."""
-    budget: float | None = Field(default=None, gt=0)
-    """Seconds; what does not fit is not run."""
-    experts: bool = True
-    """Whether to ask engines for routed experts where the model has routers."""
-    sampling: SamplingSettings = SamplingSettings()
+    """A checkpoint known to be older, for the control that it is flagged."""
     sampler: tuple[EngineSection, ...] = Field(min_length=1)
     learner: tuple[EngineSection, ...] = Field(min_length=1)
 
 
-class ProbePlan(_Section):
-    """What a probe is to do."""
+class ProbePlan(_Common):
+    """The plan of a probe."""
 
     samplers: tuple[EngineSpec, ...]
-    """Without repetitions."""
+    """Without duplicates."""
     learners: tuple[EngineSpec, ...]
-    """The same."""
-    sampling: SamplingSettings = SamplingSettings()
+    """Without duplicates."""
     prompts: Path | None = None
-    """Built-in ones where None."""
-    limit: int = Field(default=512, ge=1, le=1_000_000)
-    """Prompts at most."""
+    """File with prompts; None for built-in prompts."""
     stale: Path | None = None
-    """A checkpoint that is known to be older."""
-    attribution: bool = True
-    """Whether to find out why engines differ."""
-    budget: float | None = Field(default=None, gt=0)
-    """Seconds; what does not fit is not run."""
-    experts: bool = True
-    """Whether to ask engines for routed experts where the model has routers."""
+    """A checkpoint known to be older."""
 
     @field_validator("samplers", "learners")
     @classmethod
     def _distinct(cls, value: tuple[EngineSpec, ...]) -> tuple[EngineSpec, ...]:
         if not value:
-            raise ValueError("there is none")
+            raise ValueError("the list is empty")
         return tuple({spec.key: spec for spec in value}.values())
 
     @field_validator("stale")
     @classmethod
-    def _there(cls, value: Path | None) -> Path | None:
+    def _exists(cls, value: Path | None) -> Path | None:
         if value is not None and not value.exists() and not HUB_NAME.fullmatch(str(value)):
             raise ValueError("there is no such checkpoint")
         return value
@@ -237,11 +232,11 @@ class ProbePlan(_Section):
 def plan_from_options(
     samplers: Sequence[str], learners: Sequence[str], **settings: Any
 ) -> ProbePlan:
-    """The plan that command line options make.
+    """The plan of command-line options.
 
     Args:
-        samplers: specs, see `EngineSpec.parse`.
-        learners: the same.
+        samplers: engine specs, see `EngineSpec.parse`.
+        learners: engine specs.
         settings: fields of `ProbePlan`; those of `SamplingSettings` under `sampling`.
 
     Raises:
@@ -254,8 +249,8 @@ def plan_from_options(
                 remedy="give --sampler and --learner as ENGINE:MODEL?option=value, or a TOML file",
             )
     parsed = {
-        "samplers": tuple(EngineSpec.parse(each) for each in samplers),
-        "learners": tuple(EngineSpec.parse(each) for each in learners),
+        "samplers": tuple(EngineSpec.parse(spec) for spec in samplers),
+        "learners": tuple(EngineSpec.parse(spec) for spec in learners),
     }
     try:
         return ProbePlan.model_validate(parsed | settings)
@@ -264,76 +259,76 @@ def plan_from_options(
 
 
 def read_plan(file: Path) -> ProbePlan:
-    """The plan that a TOML file describes.
+    """The plan of a TOML file.
 
-    Paths in it are relative to it, where they exist there.
+    Paths are relative to the file if they exist there.
 
     Raises:
-        ConfigError: if it is not TOML, has an unknown key or a value out of bounds, or its grid has
-            more cells than anybody means.
+        ConfigError: if the file is not TOML, has an unknown key or a value out of bounds, or its
+            grid has too many cells.
     """
     try:
-        told = _File.model_validate(_read_toml(file))
+        content = _GridFile.model_validate(_read_toml(file))
     except ValidationError as error:
         raise _explained(error.errors()[0], str(file)) from None
     folder = file.parent
     try:
         plan = ProbePlan(
-            samplers=_expanded(told.sampler, told.model, folder),
-            learners=_expanded(told.learner, told.model, folder),
-            sampling=told.sampling,
-            prompts=_file(told.prompts, folder),
-            limit=told.limit,
-            stale=_file(told.stale, folder),
-            attribution=told.attribution,
-            budget=told.budget,
-            experts=told.experts,
+            **{name: getattr(content, name) for name in _Common.model_fields},
+            samplers=_expanded(content.sampler, content.model, folder),
+            learners=_expanded(content.learner, content.model, folder),
+            prompts=_path(content.prompts, folder),
+            stale=_path(content.stale, folder),
         )
     except ConfigError as error:
         raise ConfigError(error.what, where=str(file), remedy=error.remedy) from None
     except ValidationError as error:
         raise _explained(error.errors()[0], str(file)) from None
-    if plan.cells > _MOST_CELLS:
+    if plan.cells > _MAX_CELLS:
         raise ConfigError(
-            f"the grid has {plan.cells} cells", where=str(file), remedy=f"at most {_MOST_CELLS} go"
+            f"the grid has {plan.cells} cells", where=str(file), remedy=f"use at most {_MAX_CELLS}"
         )
     return plan
 
 
-def _expanded(plans: Sequence[EngineSection], model: str, folder: Path) -> tuple[EngineSpec, ...]:
-    specs = (spec for each in plans for spec in each.specs(model, folder))
-    return tuple(islice(specs, _MOST_CELLS + 1))
+def _expanded(
+    sections: Sequence[EngineSection], model: str, folder: Path
+) -> tuple[EngineSpec, ...]:
+    specs = (spec for section in sections for spec in section.specs(model, folder))
+    return tuple(islice(specs, _MAX_CELLS + 1))
 
 
 def _read_toml(file: Path) -> Mapping[str, Any]:
     try:
-        if file.stat().st_size > _MOST_TOML_BYTES:
-            raise ConfigError("too large for a plan", where=str(file))
+        if file.stat().st_size > _MAX_TOML_BYTES:
+            raise ConfigError("the grid file is too large", where=str(file))
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(
-            f"the plan cannot be read: {error.strerror}", where=str(file), remedy="check the path"
+            f"the grid file cannot be read: {error.strerror}",
+            where=str(file),
+            remedy="check the path",
         ) from None
-    except (ValueError, RecursionError) as error:  # not UTF-8 and numbers of 5,000 digits too
-        raise ConfigError(f"not TOML: {error}", where=str(file)) from None
+    except (ValueError, RecursionError) as error:  # also not UTF-8, and numbers of 5,000 digits
+        raise ConfigError(f"the grid file is not TOML: {error}", where=str(file)) from None
 
 
 def _explained(problem: ErrorDetails, where: str) -> ConfigError:
-    """What pydantic has found, for a person."""
-    # Without the names of the types that were tried.
+    """A validation error as a message for the user."""
+    # Without the names of the union members that pydantic tried.
     parts = [str(part) for part in problem["loc"]]
-    key = ".".join(part for part in parts if part not in _TYPES and "[" not in part)[:100]
+    key = ".".join(part for part in parts if part not in _UNION_MEMBERS and "[" not in part)[:100]
     if problem["type"] == "extra_forbidden":
         remedy = "see: grpodoctor probe --help, and docs/probe.md for the keys of a grid"
         if key.startswith(("sampler.", "learner.")):
-            remedy = "what an engine is told stands in its options = { … }"
+            remedy = "set options of the engine in its options = { … }"
         return ConfigError(f"there is no setting {key}", where=where, remedy=remedy)
     if problem["type"] == "missing":
         last = parts[-1][:100]
         form = f"[[{last}]]" if last in ("sampler", "learner") else f"{last} = …"
-        return ConfigError(f"{key} is missing", where=where, remedy=f"write {form}")
+        return ConfigError(f"{key} is missing", where=where, remedy=f"add {form}")
     reason = problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     remedy = f"write [[{key}]]" if key in ("sampler", "learner") else ""
-    told = f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}"
-    return ConfigError(told, where=where, remedy=remedy)
+    what = f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}"
+    return ConfigError(what, where=where, remedy=remedy)

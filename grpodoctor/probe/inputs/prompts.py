@@ -1,6 +1,7 @@
-"""The prompts of a probe: the user's, in whatever form they are, or built-in ones.
+"""Reads the user's prompts from text, JSON and Parquet files.
 
-Engines get them as `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`, see `probes/contract.py`.
+Engines receive them as `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`; see
+`probes/contract/__init__.py`.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from grpodoctor.errors import DataError
 Prompt = Mapping[str, Any]
 
 TEXT_COLUMNS = ("prompt", "question", "problem", "input", "text")
-"""Where a row's text is looked for, in this order; `messages` and `prompt_token_ids` come first."""
+"""Columns searched for text, in this order, after `messages` and `prompt_token_ids`."""
 
-_MOST_BYTES = 1 << 30
-_LONGEST = 1_000_000
-"""Characters or ids of a prompt."""
-_MOST_MESSAGES = 1000
-_MOST_ID = 1 << 31
-_FORMS = "a text, messages or prompt_token_ids"
+_MAX_BYTES = 1 << 30
+_MAX_LENGTH = 1_000_000
+"""Most characters or ids of a prompt."""
+_MAX_MESSAGES = 1000
+_MAX_ID = 1 << 31
+_FORMS = "text, messages or prompt_token_ids"
 
 
 def read_prompts(path: Path, limit: int) -> list[Prompt]:
     """The first prompts of a file.
 
     Args:
-        path: `.txt` with a prompt a line; `.jsonl` or `.ndjson` with an object or a text a line;
-            `.json` with a list of these; `.parquet` with a column of `TEXT_COLUMNS`, `messages` or
-            `prompt_token_ids`.
-        limit: how many are wanted.
+        path: `.txt` with one prompt per line; `.jsonl` or `.ndjson` with one object or string per
+            line; `.json` with a list of these; `.parquet` with a column of `TEXT_COLUMNS`,
+            `messages` or `prompt_token_ids`.
+        limit: maximum number of prompts.
 
     Raises:
-        DataError: if it is missing, damaged, too large, has no prompt, or a row is none.
+        DataError: if the file is missing, damaged or too large, has no prompts, or a row has none.
     """
     return [prompt for _, _, prompt in read_rows(path, limit)]
 
@@ -46,22 +47,22 @@ def read_prompts(path: Path, limit: int) -> list[Prompt]:
 def read_rows(
     path: Path, limit: int, *, every_column: bool = False
 ) -> list[tuple[str, Any, Prompt]]:
-    """The first rows of a file: where each stands, the row, and the prompt in it.
+    """The first rows of a file: the place of each row, the row, and its prompt.
 
     Args:
         path: as for `read_prompts`.
-        limit: how many are wanted.
-        every_column: whether rows of Parquet are to have more than the prompt's columns.
+        limit: maximum number of rows.
+        every_column: whether rows of Parquet include columns other than the prompt's.
 
     Raises:
-        DataError: if it is missing, damaged, too large, has no prompt, or a row is none.
+        DataError: if the file is missing, damaged or too large, has no prompts, or a row has none.
     """
     rows = [
         (place, row, _prompt(row, f"{path}, {place}"))
         for place, row in islice(_rows(path, every_column=every_column), limit)
     ]
     if not rows:
-        raise DataError("there is no prompt in the file", where=str(path), remedy="check --prompts")
+        raise DataError("the file has no prompts", where=str(path), remedy="check --prompts")
     return rows
 
 
@@ -73,29 +74,29 @@ def _rows(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
     if suffix in (".jsonl", ".ndjson"):
         return _json_lines(content, path)
     if suffix == ".json":
-        # Many files called .json hold an object a line.
+        # Many .json files hold one object per line.
         is_list = content.lstrip()[:1] == b"["
         return _json_list(content, path) if is_list else _json_lines(content, path)
     if suffix in (".txt", ""):
         return _text_lines(content, path)
     raise DataError(
-        f"prompts are read from .txt, .jsonl, .json and .parquet, not from {suffix!r}",
+        f"unknown suffix {suffix!r}: prompts are read from .txt, .jsonl, .json and .parquet",
         where=str(path),
-        remedy="name the file after what it holds",
+        remedy="rename the file according to its content",
     )
 
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:  # a device has no size and no end
-            content = file.read(_MOST_BYTES + 1)
+        with path.open("rb") as file:  # not by its size: a device has none
+            content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, error) from None
-    if len(content) > _MOST_BYTES:
+    if len(content) > _MAX_BYTES:
         raise DataError(
-            f"more than {_MOST_BYTES >> 20} MiB of prompts are more than a probe reads",
+            f"the file has more than {_MAX_BYTES >> 20} MiB",
             where=str(path),
-            remedy="give a file with fewer",
+            remedy="give a file with fewer prompts",
         )
     return content.removeprefix(codecs.BOM_UTF8)
 
@@ -145,7 +146,7 @@ def _parquet(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
                 raise DataError(
                     "the file has no column with prompts",
                     where=str(path),
-                    remedy=f"name one {', '.join(wanted)}",
+                    remedy=f"name a column {', '.join(wanted)}",
                 )
             number = 0
             chosen = None if every_column else columns
@@ -160,22 +161,22 @@ def _parquet(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _prompt(row: Any, where: str) -> Prompt:
-    """A row in the form that engines get.
+    """The prompt of a row, in the form that engines receive.
 
     Raises:
-        DataError: if there is no prompt in it.
+        DataError: if the row has no prompt.
     """
     if isinstance(row, str):
         return _text(row, where)
     if not isinstance(row, dict):
-        raise DataError("the row is neither a text nor an object", where=where)
+        raise DataError("the row is neither a string nor an object", where=where)
     if row.get("messages") is not None:
         return _messages(row["messages"], where)
     if row.get("prompt_token_ids") is not None:
         return _ids(row["prompt_token_ids"], where)
     for column in TEXT_COLUMNS:
         value = row.get(column)
-        if isinstance(value, list):  # as verl and TRL keep conversations
+        if isinstance(value, list):  # verl and TRL store conversations so
             return _messages(value, where)
         if value is not None:
             return _text(value, where)
@@ -186,49 +187,49 @@ def _prompt(row: Any, where: str) -> Prompt:
 
 def _text(value: object, where: str) -> Prompt:
     if not isinstance(value, str) or not value.strip():
-        raise DataError("the prompt is not a text", where=where)
-    return {"text": _short(value, where)}
+        raise DataError("the prompt is not a non-empty string", where=where)
+    return {"text": _checked_length(value, where)}
 
 
 def _messages(value: object, where: str) -> Prompt:
-    if not isinstance(value, list) or not 0 < len(value) <= _MOST_MESSAGES:
-        raise DataError("messages are not a list of them", where=where)
+    if not isinstance(value, list) or not 0 < len(value) <= _MAX_MESSAGES:
+        raise DataError("messages is not a list of messages", where=where)
     messages = []
     for message in value:
         role = message.get("role") if isinstance(message, dict) else None
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(role, str) or not isinstance(content, str):
             raise DataError(
-                "a message has no role or no content that is a text",
+                "a message has no role or content string",
                 where=where,
                 remedy='write {"role": "user", "content": "…"}',
             )
-        messages.append({"role": role, "content": _short(content, where)})
+        messages.append({"role": role, "content": _checked_length(content, where)})
     return {"messages": messages}
 
 
 def _ids(value: object, where: str) -> Prompt:
-    good = isinstance(value, list) and all(
-        type(each) is int and 0 <= each < _MOST_ID for each in value
+    are_ids = isinstance(value, list) and all(
+        type(token) is int and 0 <= token < _MAX_ID for token in value
     )
-    if not good or not value:
-        raise DataError("prompt_token_ids are not a list of ids", where=where)
-    return {"ids": _short(value, where)}
+    if not are_ids or not value:
+        raise DataError("prompt_token_ids is not a list of token ids", where=where)
+    return {"ids": _checked_length(value, where)}
 
 
-def _short(value: Any, where: str) -> Any:
-    if len(value) > _LONGEST:
+def _checked_length(value: Any, where: str) -> Any:
+    if len(value) > _MAX_LENGTH:
         raise DataError(
-            f"the prompt is longer than {_LONGEST:,} characters or ids",
+            f"the prompt is longer than {_MAX_LENGTH:,} characters or ids",
             where=where,
-            remedy="leave it out",
+            remedy="remove it",
         )
     return value
 
 
 def shown(prompts: Iterable[Prompt]) -> list[str]:
-    """What a report shows of each prompt: its text, hostile as it is."""
-    return [_shown(each) for each in prompts]
+    """The text of each prompt for a report; it is untrusted."""
+    return [_shown(prompt) for prompt in prompts]
 
 
 def _shown(prompt: Prompt) -> str:
@@ -236,5 +237,5 @@ def _shown(prompt: Prompt) -> str:
         return str(prompt["text"])
     messages: Sequence[Mapping[str, str]] = prompt.get("messages", ())
     if messages:
-        return "\n".join(f"{each['role']}: {each['content']}" for each in messages)
+        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
     return f"{len(prompt.get('ids', ()))} token ids"

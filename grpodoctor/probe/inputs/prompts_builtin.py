@@ -1,8 +1,9 @@
-"""Prompts for those who give none: sums, code, many languages, long contexts.
+"""Built-in prompts: arithmetic, code, many languages, long contexts.
 
-They are templates that are filled anew each time they come round, so that any number of them
-differ. What matters is not that a model answers well, but that it meets what it meets in training:
-digits, indentation, scripts of several bytes a character, contexts of a few thousand tokens.
+They are templates filled with new values each time they recur, so any number of prompts is
+distinct. The quality of the answers does not matter. The prompts cover what a model meets in
+training: digits, indentation, scripts with several bytes per character, and contexts of a few
+thousand tokens.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _prompts(*, chat: bool, seed: int) -> Iterator[Prompt]:
     seen: set[str] = set()
     for at in count():
         rng = random.Random(f"{seed}/{at}")  # noqa: S311 - a choice of numbers, no secret
-        # A stride that shares no factor with 64: the first few prompts are already of all kinds.
+        # The stride is coprime to 64, so the first few prompts already cover all kinds.
         template = at * 27 % len(BASE)
         fillings = (_filled(template, rng) for _ in range(_TRIES))
         text = next((each for each in fillings if each not in seen), _filled(template, rng))
@@ -144,7 +145,7 @@ def _fillings(rng: random.Random) -> dict[str, str | int]:
 
 
 def has_chat_template(model: str) -> bool:
-    """Whether a model on this machine has one; False where that is not known."""
+    """Whether a model on this machine has a chat template; False if not known."""
     folder = local_model(model)
     if folder is None:
         return False

@@ -49,7 +49,7 @@ def test_a_changed_tensor_is_named_with_how_much(tmp_path: Path) -> None:
     found = compared(
         model(tmp_path / "a"), model(tmp_path / "b", model__layers__1__mlp__up_proj__weight=1.1)
     )
-    (gap,) = found.gaps
+    (gap,) = found.differences
     assert gap.name == "model.layers.1.mlp.up_proj.weight"
     assert gap.relative == pytest.approx(0.1, rel=1e-4)
 
@@ -61,7 +61,7 @@ def test_another_precision_is_decoded(tmp_path: Path, kind: torch.dtype) -> None
         (tmp_path / name).mkdir()
         save_file({"w": tensor}, tmp_path / name / "model.safetensors")
     expected = ((one - one.to(kind).float()).square().sum() / one.square().sum()).sqrt()
-    (gap,) = compared(tmp_path / "a", tmp_path / "b").gaps
+    (gap,) = compared(tmp_path / "a", tmp_path / "b").differences
     assert gap.relative == pytest.approx(float(expected), rel=1e-5)
     assert compared(tmp_path / "b", tmp_path / "c").differing == ()
 
@@ -78,8 +78,8 @@ def test_a_tied_output_layer_is_the_embedding(tmp_path: Path) -> None:
 def test_what_only_one_has_differs(tmp_path: Path) -> None:
     one, other = model(tmp_path / "a"), model(tmp_path / "b")
     save_file({"more": torch.ones(2)}, other / "extra.safetensors")
-    (gap,) = compared(one, other).gaps
-    assert (gap.name, gap.why) == ("more", "only the second has it")
+    (gap,) = compared(one, other).differences
+    assert (gap.name, gap.reason) == ("more", "only the second has it")
 
 
 def test_settings_that_bear_on_the_numbers_are_told(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_quantised_modules_are_left_to_attribution(tmp_path: Path) -> None:
     config["quantization_config"] = quantisation
     (other / "config.json").write_text(json.dumps(config))
     found = compared(one, other)
-    assert found.quantised == ("", "int-quantized")
-    assert found.gaps == ()
+    assert found.quantization == ("", "int-quantized")
+    assert found.differences == ()
     assert found.differing is None
 
 

@@ -69,7 +69,7 @@ def test_the_same_engine_twice_is_one(tmp_path: Path) -> None:
 BAD = {
     "[sampling]\ntemprature = 1": "there is no setting sampling.temprature",
     "[sampling]\ntemperature = 0": "sampling.temperature cannot be '0'",
-    "[sampling]\nmax_tokens = []": "there is no length",
+    "[sampling]\nmax_tokens = []": "the list is empty",
     "[[sampler]]\nengine = 'sglang'": "no such engine; use one of vllm",
     "[[sampler]]\nengine = 'vllm'\ndtype = 'float32'": "sampler.2.dtype.*options = { … }",
     "nothing = 1": "there is no setting nothing",
@@ -78,10 +78,10 @@ BAD = {
     f"limit = {'9' * 5000}": "not TOML",
     "[[sampler]]\nengine = 'vllm'\noptions = { dtype = [] }": "dtype is an empty list",
     "[[sampler]]\nengine = 'vllm'\nmodel = []": "model is an empty list",
-    "[[sampler]]\nengine = 'vllm'\noptions = { a = [['x'], 1] }": "a is no text, .*nor a list",
-    "[[sampler]]\nengine = 'vllm'\noptions = { a = { b = 1 } }": "is written as JSON",
+    "[[sampler]]\nengine = 'vllm'\noptions = { a = [['x'], 1] }": "a is not a string, .*or list",
+    "[[sampler]]\nengine = 'vllm'\noptions = { a = { b = 1 } }": "as JSON in a string",
     "[[sampler]]\nengine = 'vllm'\nprocesses = 'two'": "sampler.2.processes cannot be 'two'",
-    "[[sampler]]\nmodel = 'm'": "sampler.2.engine is missing.*write engine = …",
+    "[[sampler]]\nmodel = 'm'": "sampler.2.engine is missing.*add engine = …",
     "stale = 'no/such/folder'": "stale cannot be 'no/such/folder': there is no such checkpoint",
 }
 
@@ -118,7 +118,7 @@ def test_a_grid_without_engines_or_a_model(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="learner is missing"):
         read_plan(written(tmp_path, "[[sampler]]\nengine='vllm'\nmodel='m'"))
     grid = "[[sampler]]\nengine='vllm'\n[[learner]]\nengine='vllm'\nmodel='m'"
-    with pytest.raises(ConfigError, match=r"kind vllm has no model.*grid\.toml"):
+    with pytest.raises(ConfigError, match=r"the engine vllm has no model.*grid\.toml"):
         read_plan(written(tmp_path, grid))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_plan(tmp_path / "no.toml")

@@ -45,14 +45,14 @@ def test_text_and_parquet(tmp_path: Path) -> None:
 
 BAD = {
     "{": "not JSON.*line 2",
-    "[1]": "neither a text nor an object.*line 2",
+    "[1]": "neither a string nor an object.*line 2",
     '{"other": 1}': "has no prompt.*line 2.*question",
-    '{"prompt": " "}': "not a text.*line 2",
-    '{"prompt": 3}': "not a text.*line 2",
-    '{"messages": []}': "not a list of them.*line 2",
-    '{"messages": [{"role": "user", "content": null}]}': "no role or no content.*line 2",
-    '{"prompt_token_ids": [1, -2]}': "not a list of ids.*line 2",
-    '{"prompt_token_ids": [true]}': "not a list of ids.*line 2",
+    '{"prompt": " "}': "not a non-empty string.*line 2",
+    '{"prompt": 3}': "not a non-empty string.*line 2",
+    '{"messages": []}': "not a list of messages.*line 2",
+    '{"messages": [{"role": "user", "content": null}]}': "no role or content string.*line 2",
+    '{"prompt_token_ids": [1, -2]}': "not a list of token ids.*line 2",
+    '{"prompt_token_ids": [true]}': "not a list of token ids.*line 2",
 }
 
 
@@ -67,9 +67,9 @@ def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [
-        ("p.txt", b"", "there is no prompt"),
+        ("p.txt", b"", "the file has no prompts"),
         ("p.txt", b"\xff\xfe", "not UTF-8"),
-        ("p.csv", b"a,b", "not from '.csv'"),
+        ("p.csv", b"a,b", "unknown suffix '.csv'"),
         ("p.parquet", b"PAR1", "not a Parquet file"),
         ("p.json", b"[" * 5000, "not JSON"),
         ("p.jsonl", b'"' + b"x" * 1_000_001 + b'"', "longer than 1,000,000"),

@@ -68,9 +68,9 @@ class MemoryEstimate(Check):
         checkpoint = open_checkpoint(str(context.model))
         if checkpoint is None:
             return SkippedCheck("the model has no safetensors files to count parameters in")
-        if checkpoint.quantisation:
+        if checkpoint.quantization:
             return SkippedCheck(
-                f"the weights are quantized ({checkpoint.quantisation}), so the files do not show "
+                f"the weights are quantized ({checkpoint.quantization}), so the files do not show "
                 "the number of parameters"
             )
         parameters = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
