@@ -39,7 +39,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Sequences,
 )
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
-from grpodoctor.runs.rollout_dumps.shards import plan
+from grpodoctor.runs.rollout_dumps.shards import plan_shards
 from grpodoctor.support.directory_walk import files_below
 
 _SIDES = ("sampler", "learner")
@@ -302,7 +302,7 @@ def _batches(
 
     The last file may be one that is being written, so one that cannot be read is counted alone.
     """
-    made = plan(dumps)
+    made = plan_shards(dumps)
     pieces: list[tuple[str, FilePart]] = [
         (shard.format, piece) for shard in made.shards for piece in shard.pieces
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from grpodoctor.runs.reading.framework_follower import ReadOptions
+    from grpodoctor.runs.reading.read_options import ReadOptions
 
 
 class FailOn(StrEnum):
@@ -121,7 +121,7 @@ def read_options(
     Raises:
         ConfigError: if a mapping has no `=`, or names a metric that does not exist.
     """
-    from grpodoctor.runs.reading.framework_follower import ReadOptions
+    from grpodoctor.runs.reading.read_options import ReadOptions
 
     pairs = dict(_pair(text) for text in mapping or ())
     return ReadOptions(log_format, run_config, pairs, ray)

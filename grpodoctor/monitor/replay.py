@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,9 @@ from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.rules import catalogue
-from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
-from grpodoctor.runs.records import StepRecord
+from grpodoctor.runs.reading.read_options import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ def replay(
     ignore: Sequence[str] = (),
     framework: str | None = None,
     options: ReadOptions | None = None,
-    watch_steps: Callable[[Iterable[StepRecord]], Iterable[StepRecord]] = iter,
     origin: RemoteOrigin | None = None,
 ) -> ReportData:
     """Examine a run from its first step to its last.
@@ -43,7 +41,6 @@ def replay(
         ignore: rules to skip.
         framework: framework whose keys the remedies show; the run's own if None.
         options: how to read the log of a framework.
-        watch_steps: wraps the iterator of steps, for a progress bar.
         origin: where the run was downloaded from, if it is not at `path`.
 
     Raises:
@@ -58,7 +55,7 @@ def replay(
     if origin is not None:
         examination.address = origin.address
         examination.notes += origin.notes
-    for record in watch_steps(run.steps):
+    for record in run.steps:
         examination.observe(record)
     for event in run.events:
         examination.note(event)

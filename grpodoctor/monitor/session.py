@@ -17,9 +17,11 @@ from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
-from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
-from grpodoctor.runs.reading.native_run import NativeFollower, Poll
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower
+from grpodoctor.runs.reading.native_run import NativeFollower
 from grpodoctor.runs.reading.opening import RunFollower, follow, open_run
+from grpodoctor.runs.reading.poll import Poll
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.progress import Progress
 from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
@@ -134,7 +136,7 @@ class Session:
             changes=tuple(changes),
             events=tuple(poll.events),
             more=poll.more,
-            held=poll.held,
+            held=poll.pending,
         )
 
     def _poll(self, final: bool) -> Poll:

@@ -59,7 +59,7 @@ def progress_bar(
     *,
     total: float | None = None,
     in_bytes: bool = False,
-    delay: float = DELAY_SECONDS,
+    delay: float | None = None,
 ) -> Iterator[Progress]:
     """Show a bar on stderr while the block runs; it disappears at the end.
 
@@ -67,13 +67,13 @@ def progress_bar(
         description: what is being done, such as "reading".
         total: units of work; None shows a moving bar until an update gives the total.
         in_bytes: the units are bytes, shown as kB, MB and GB.
-        delay: seconds of work before the bar appears.
+        delay: seconds of work before the bar appears; `DELAY_SECONDS` if None.
     """
     if not sys.stderr.isatty():
         yield NoProgress()
         return
     bar = _Bar(description, total=total, in_bytes=in_bytes)
-    timer = threading.Timer(delay, bar.start)
+    timer = threading.Timer(DELAY_SECONDS if delay is None else delay, bar.start)
     timer.daemon = True
     timer.start()
     try:

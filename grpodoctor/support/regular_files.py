@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -53,10 +55,23 @@ def is_missing(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
-def unreadable(path: Path, error: OSError) -> RunError:
-    """Make the error for a file or folder of a run that exists but cannot be read."""
+def unreadable(path: Path, error: OSError, what: str = "run") -> RunError:
+    """Make the error for a file or folder that exists but cannot be read."""
     return RunError(
-        f"cannot read the run: {error.strerror}",
+        f"cannot read the {what}: {error.strerror or error}",
         where=str(path)[:200],
         remedy="check the path and its permissions",
     )
+
+
+@contextmanager
+def translated_os_errors(path: Path) -> Iterator[None]:
+    """Turn system errors of the block into a RunError that names the file or folder.
+
+    Args:
+        path: named when the system error names no path.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(Path(os.fsdecode(error.filename or path)), error) from error

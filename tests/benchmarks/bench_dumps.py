@@ -138,9 +138,9 @@ def compare(root: Path, title: str, others: Mapping[str, Callable[[list[Path]], 
     works: dict[str, Callable[[], object]] = {
         name: partial(work, files) for name, work in others.items()
     }
-    works["grpodoctor, one process"] = partial(ours, root, runners.here)
+    works["grpodoctor, one process"] = partial(ours, root, runners.in_process)
     works[f"grpodoctor, a pool of {len(os.sched_getaffinity(0))}"] = partial(
-        ours, root, runners.pooled()
+        ours, root, runners.in_process_pool()
     )
     seconds = best_of_turns(works)
     bar = next(iter(seconds.values()))

@@ -1,13 +1,14 @@
-import contextlib
 import json
 import os
 import shutil
 
 import pytest
 
+from grpodoctor.runs.reading.native_run import NativeRun
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
 from tests.cli.test_main import modules_after, run
 from tests.report.simulated import HOSTILE, record_run
+from tests.support.terminal import use_terminal
 
 
 @pytest.fixture(scope="module")
@@ -175,23 +176,26 @@ def test_check_needs_neither_torch_nor_plotly(output_format, well, tmp_path):
         assert not names & {"torch", "transformers", "plotly", "streamlit", *heavy}
 
 
-def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, well, tmp_path):
-    from grpodoctor.cli.commands import check
+def test_a_long_run_shows_its_progress_on_a_terminal(monkeypatch, well):
+    from grpodoctor.cli.commands.check import check
+    from grpodoctor.support import progress
 
-    updates = []
+    terminal = use_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(NativeRun, "_report_size", wait_for_bar(terminal))
+    check(str(well), exit_zero=True)
+    assert "reading" in terminal.getvalue()
+    assert "steps.jsonl" in terminal.getvalue()
 
-    class Recorder:
-        def update(self, completed, *, total=None, detail=None):
-            updates.append((completed, total, detail))
 
-    @contextlib.contextmanager
-    def bar(description, **_):
-        assert description in {"downloading", "reading"}
-        yield Recorder()
+def wait_for_bar(terminal):
+    report_size = NativeRun._report_size
 
-    monkeypatch.setattr(check, "progress_bar", bar)
-    check.check(str(well), output=tmp_path / "report.json")
-    assert updates == [(step, None, f"step {step}") for step in range(40)]
+    def report_when_visible(run, size):
+        report_size(run, size)
+        assert terminal.written.wait(60)
+
+    return report_when_visible
 
 
 @pytest.mark.parametrize("name", ["report.pdf", "report.html.gz", "report.yaml"])

@@ -18,8 +18,8 @@ import pytest
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
-from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import scalar
 
@@ -175,7 +175,7 @@ def test_restarts_in_one_file_keep_the_last_writing_and_say_so(logs: Path) -> No
     assert run.manifest.framework == "tinker-cookbook"
     report = checked(logs / "astowolfo_metrics.jsonl")
     assert "goes back once, to step 0" in notes(report)
-    assert "writes a step again 3 times" in notes(report)
+    assert "repeats a step 3 times" in notes(report)
     assert "too short for a verdict" in notes(report)
     assert gravest(report) == {}
 
@@ -240,14 +240,14 @@ def test_low_entropy_beside_success_is_no_collapse(logs: Path) -> None:
 def test_what_is_not_computed_is_not_called_a_collapse(logs: Path) -> None:
     """Entropy and KL are 0 on all 500 rows."""
     report = checked(logs / "beibeizzz_own.jsonl")
-    assert "(not computed, or nothing ever moved): approx_kl, entropy" in notes(report)
+    assert "(not computed, or constant): approx_kl, entropy" in notes(report)
     assert any(each.code == "ENT001" for each in report.not_applicable)
     assert summary(report, "GRP004") == ""
 
 
 def test_keys_that_a_user_added_are_read_by_their_plain_names(logs: Path) -> None:
     report = checked(logs / "beibeizzz_trl.jsonl")
-    assert "read by their plain names: accuracy as accuracy/train" in notes(report)
+    assert "read by their common names: accuracy as accuracy/train" in notes(report)
 
 
 def test_solved_prompts_are_called_solved(logs: Path) -> None:
@@ -262,7 +262,7 @@ def test_values_that_are_repeated_count_once(logs: Path) -> None:
     the other values, between 0 and .002; so nothing is said of it but whose it is, nobody knows.
     """
     report = checked(logs / "dawn_history.json")
-    assert "repeats its values, up to 10 rows each" in notes(report)
+    assert "repeats each value for up to 10 rows" in notes(report)
     assert "not computed" not in notes(report)
     assert "kl_divergence is not used: the other policy is not stated" in notes(report)
 

@@ -13,8 +13,8 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.registry import framework_named, logging_frameworks
 from grpodoctor.frameworks.run_config import flattened, read_file, read_settings
-from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 
 VERL = """
 actor_rollout_ref:

@@ -17,8 +17,9 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
-from grpodoctor.runs.reading.framework_follower import FrameworkFollower, ReadOptions
+from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
@@ -91,12 +92,12 @@ def test_a_packed_dump_larger_than_a_block_and_than_a_shard(
     WRITERS[name](tmp_path)
     monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 300)
     monkeypatch.setattr(packed, "_BLOCK", 77)
-    plain = dict(DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here).steps())
+    plain = dict(DumpReader(dumps_among(files_below(tmp_path)), runner=runners.in_process).steps())
     for path in list(files_below(tmp_path)):
         pack(path, suffix)
     found = dumps_among(files_below(tmp_path))
     assert {form.name for form, _ in found} == {name}
-    reader = DumpReader(found, runner=runners.here, shard_bytes=100)
+    reader = DumpReader(found, runner=runners.in_process, shard_bytes=100)
     assert dict(reader.steps()) == plain
     assert not reader.damage
 
@@ -108,7 +109,7 @@ def test_what_breaks_off_is_read_up_to_there_and_said(tmp_path: Path, suffix: st
                      for n in range(50_000))  # fmt: skip
     whole = PACKERS[suffix](lines)
     (tmp_path / f"1.jsonl{suffix}").write_bytes(whole[: len(whole) // 2])
-    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here)
+    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.in_process)
     assert list(dict(reader.steps())) == [1]
     assert 1000 < reader.responses < 50_000
     assert reader.damaged >= 1
@@ -151,7 +152,7 @@ def test_a_bomb_is_refused(
         assert isinstance(run, FrameworkRun)
         assert any("unpacks to more than" in note for note in run.notes)
     else:
-        reader = DumpReader(dumps_among([path]), runner=runners.here)
+        reader = DumpReader(dumps_among([path]), runner=runners.in_process)
         dict(reader.steps())
         assert "unpacks to more than" in reader.failed[0]
 

@@ -2,36 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import sys
-import threading
-
 import pytest
 
 from grpodoctor.support.progress import NoProgress, progress_bar, track
-
-
-class Terminal(io.StringIO):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = threading.Event()
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        count = super().write(text)
-        if "reading" in text:
-            self.written.set()
-        return count
-
-
-def use_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Replace stderr; not a fixture, because pytest sets stderr after the fixtures."""
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    return screen
+from tests.support.terminal import use_terminal
 
 
 def test_a_pipe_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:

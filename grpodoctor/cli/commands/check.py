@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,7 @@ from grpodoctor.cli.options import (
     split_codes,
 )
 from grpodoctor.cli.output import report_format, write_report
-from grpodoctor.support.progress import progress_bar, track
+from grpodoctor.support.progress import progress_bar
 
 
 def check(
@@ -61,26 +62,22 @@ def check(
     from grpodoctor.monitor.replay import RemoteOrigin, replay
     from grpodoctor.report.run.phrases import damage_line
     from grpodoctor.report.run.view import view_of
-    from grpodoctor.runs.reading.remote import brought
+    from grpodoctor.runs.reading.remote import local_run
     from grpodoctor.support.remote_stores import is_remote
     from grpodoctor.support.safe_text import plain
 
     chosen_format = report_format(output_format, as_json, output)
     options = read_options(log_format, run_config, mapping, ray)
-    with (
-        progress_bar("downloading", in_bytes=True) as download,
-        brought(path, lambda done, total: download.update(done, total=total)) as run,
-    ):
-        with progress_bar("reading") as reading:
+    with ExitStack() as stack:
+        with progress_bar("downloading", in_bytes=True) as progress:
+            run = stack.enter_context(local_run(path, progress))
+        with progress_bar("reading", in_bytes=True) as progress:
             data = replay(
                 run.path,
                 select=split_codes(select),
                 ignore=split_codes(ignore),
                 framework=framework,
-                options=replace(options, elsewhere=run.elsewhere),
-                watch_steps=lambda steps: track(
-                    steps, reading, lambda record: f"step {record.step}"
-                ),
+                options=replace(options, remote_dumps=run.remote_dumps, progress=progress),
                 origin=RemoteOrigin(path, run.notes) if is_remote(path) else None,
             )
         if data.report.damage_total:

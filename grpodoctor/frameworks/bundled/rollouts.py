@@ -18,7 +18,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     FilePart,
     Responses,
 )
-from grpodoctor.frameworks.rollout_formats.columns import flags, if_known
+from grpodoctor.frameworks.rollout_formats.columns import LARGEST_STEP, flags, if_known
 from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import Ragged
 
@@ -56,7 +56,7 @@ def read_figures(
 
 def _responses(batch: pa.RecordBatch) -> Responses:
     steps = parquet.doubles(batch, "step")
-    if steps is None or not np.isfinite(steps).all():
+    if steps is None or not _are_counts(steps):
         raise ValueError("rows without a step")
     correct, truncated = parquet.doubles(batch, "correct"), parquet.doubles(batch, "truncated")
     lengths, ranks = parquet.doubles(batch, "length"), parquet.doubles(batch, "rank")
@@ -64,12 +64,14 @@ def _responses(batch: pa.RecordBatch) -> Responses:
         column if _is_complete(column := parquet.lists(batch, name), lengths) else None
         for name in ("token_ids", "learner_logprobs", "sampler_logprobs")
     )
+    if tokens is not None and tokens.values_N.dtype.kind not in "iu":
+        tokens = None
     both = learner is not None and sampler is not None
     return Responses(
         steps_B=steps.astype(np.int64),
         names=parquet.strings(batch, "sequence_id") or [""] * batch.num_rows,
         groups=parquet.strings(batch, "group_id"),
-        ranks_B=None if ranks is None or not np.isfinite(ranks).all() else ranks.astype(np.int64),
+        ranks_B=None if ranks is None or not _are_counts(ranks) else ranks.astype(np.int64),
         prompts=parquet.strings(batch, "prompt"),
         texts=parquet.strings(batch, "text"),
         tokens=tokens,
@@ -83,6 +85,11 @@ def _responses(batch: pa.RecordBatch) -> Responses:
         learner=learner if both else None,
         sampler=sampler if both else None,
     )
+
+
+def _are_counts(values: Column) -> bool:
+    """Whether all values are in the range of step and rank numbers."""
+    return bool(((values >= 0) & (values < LARGEST_STEP)).all())
 
 
 def _is_complete(tokens: Ragged | None, lengths: Column | None) -> bool:

@@ -255,6 +255,9 @@ def _numbers(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     if not size:
         return np.empty(0, array.type.to_pandas_dtype()), None
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())[first : first + size]
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        # Bit errors make signaling NaNs, which raise floating-point errors when they are converted.
+        values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
     return values, _nulls(array) if array.null_count else None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats import console_lines as lines
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import LogFormat
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 
 _MOST_WRAPPED = 200

@@ -10,8 +10,8 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import row_of
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 
 _DELIMITERS = (",", "\t", ";")

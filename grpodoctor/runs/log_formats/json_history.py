@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from grpodoctor.runs.log_formats.catalogue import LogFormat
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.numbers import parse_number
 

@@ -12,7 +12,7 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import LogFormat
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 from grpodoctor.support.numbers import parse_number
 

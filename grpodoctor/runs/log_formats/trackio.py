@@ -14,8 +14,8 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import row_of
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.wandb import of_any_logger
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk

@@ -10,8 +10,8 @@ from typing import Any
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import loads, row_of
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
 from grpodoctor.support.regular_files import open_regular

@@ -19,10 +19,10 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import LogFormat
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
+from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
 

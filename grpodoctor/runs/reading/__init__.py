@@ -1,1 +1,1 @@
-"""Read a run, once or while it is being written."""
+"""Reading runs: of the own recorder and of other frameworks, local and remote, once or live."""

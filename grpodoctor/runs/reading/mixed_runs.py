@@ -1,4 +1,4 @@
-"""What a directory holds beside one run: another run, or several rows for each step."""
+"""Directories that hold several runs, and logs with several rows per step."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from grpodoctor.runs.reading.log_files import LogFile
 from grpodoctor.runs.reading.step_assembly import readings_differ
 from grpodoctor.vocabulary.values import Reading, scalar
 
-_FEWEST_STEPS = 5
-"""Steps that two logs must share, and steps of several rows that are a habit."""
+_MIN_STEPS = 5
+"""Steps that two logs must share, and steps with several rows that make a pattern."""
 
-_FEWEST_VALUES = 10
+_MIN_VALUES = 10
 _TWO_RUNS = 0.5
-"""Share of the shared numbers that differ in two runs. In two logs of one run nearly none do."""
+"""Share of differing values from which two logs are two runs; in one run nearly none differ."""
 
-_OWN_TO_A_LOG = ("time/", "optimizer/learning_rate", "staleness/")
-"""Metrics that tell no run from another: clocks are read twice, schedules are alike."""
+_PER_LOG_METRICS = ("time/", "optimizer/learning_rate", "staleness/")
+"""Metrics that cannot distinguish runs: clocks differ within a run, schedules agree between runs.
+"""
 
-_HABIT = 0.8
-"""Share of the steps that have several rows each where that is how the log is written."""
+_PATTERN = 0.8
+"""Share of steps with several rows from which the log is written that way on purpose."""
 
 
-class _Sample(NamedTuple):
-    """The beginning of a log."""
+class _LogStart(NamedTuple):
+    """The first steps of a log."""
 
     file: LogFile
     steps: dict[int, Mapping[str, Reading]]
@@ -41,31 +42,33 @@ class _Difference(NamedTuple):
 
 
 def rows_per_step(rows: Sequence[LogRow]) -> int:
-    """How many rows a log has for each step, all with the same keys; 1 where it has one.
+    """Return how many rows with the same keys a log has per step; 1 if it has one.
 
-    A script that logs each micro-batch or each prompt does so at nearly every step; a job that was
-    restarted writes a step again here and there.
+    A script that logs each micro-batch or each prompt writes several rows at nearly every step. A
+    restarted job repeats only a few steps.
     """
     counts: list[int] = []
-    before: LogRow | None = None
+    previous: LogRow | None = None
     for row in rows:
-        again = before is not None and row.step is not None and row.step == before.step
-        if again and before is not None and row.values.keys() == before.values.keys():
+        same_step = previous is not None and row.step is not None and row.step == previous.step
+        if same_step and previous is not None and row.values.keys() == previous.values.keys():
             counts[-1] += 1
         else:
             counts.append(1)
-        before = row
-    several = sorted(count for count in counts if count > 1)
-    whole = counts[:-1] or counts  # the last step may not be written to its end
-    if len(several) < _FEWEST_STEPS or sum(count > 1 for count in whole) < _HABIT * len(whole):
+        previous = row
+    repeated = sorted(count for count in counts if count > 1)
+    complete = counts[:-1] or counts  # the last step may be incomplete
+    if len(repeated) < _MIN_STEPS or sum(count > 1 for count in complete) < _PATTERN * len(
+        complete
+    ):
         return 1
-    return several[len(several) // 2]
+    return repeated[len(repeated) // 2]
 
 
 def rows_per_step_notes(counts: Mapping[Path, int]) -> list[str]:
-    """That the rows of a step were put together."""
+    """Notes that the rows of a step were averaged."""
     return [
-        f"{path.name} has {count} rows for each step: the step is their mean"
+        f"{path.name} has {count} rows per step: each step is their mean"
         for path, count in counts.items()
     ]
 
@@ -73,72 +76,72 @@ def rows_per_step_notes(counts: Mapping[Path, int]) -> list[str]:
 def refuse_mixed_runs(
     path: Path, rows: Sequence[tuple[LogFile, int, Mapping[str, Reading]]]
 ) -> None:
-    """See whether the logs of a directory are of one run.
+    """Check that the logs of a directory belong to one run.
 
-    Two logs in one format that begin at the same step and give other numbers from there on are of
-    two runs, and a diagnosis of their mixture would be of neither.
+    Two logs in one format that begin at the same step and have different values belong to two runs.
+    A diagnosis of their mixture would describe neither.
 
     Args:
         path: the directory.
-        rows: which log, which step and what was read, of the beginning of each log.
+        rows: log, step and readings of the first rows of each log.
 
     Raises:
-        RunError: if there is more than one; it names them.
+        RunError: if there are several runs; the message names them.
     """
-    samples: dict[str, _Sample] = {}
+    starts: dict[str, _LogStart] = {}
     for file, step, readings in rows:
-        sample = samples.setdefault(file.log, _Sample(file, {}))
-        sample.steps.setdefault(step, readings)
-    found: dict[str, LogFile] = {}
+        start = starts.setdefault(file.log, _LogStart(file, {}))
+        start.steps.setdefault(step, readings)
+    files: dict[str, LogFile] = {}
     shown: _Difference | None = None
-    for one, other in combinations(samples.values(), 2):
-        difference = _apart(one, other)
+    for one, other in combinations(starts.values(), 2):
+        difference = _difference(one, other)
         if difference is not None:
-            found |= {each.file.log: each.file for each in (one, other)}
+            files |= {one.file.log: one.file, other.file.log: other.file}
             shown = shown or difference
     if shown is not None:
-        raise _several(path, list(found.values()), shown)
+        raise _mixed_runs_error(path, list(files.values()), shown)
 
 
-def _apart(one: _Sample, other: _Sample) -> _Difference | None:
-    """Where two logs differ as two runs do."""
+def _difference(one: _LogStart, other: _LogStart) -> _Difference | None:
+    """The first differing value if two logs differ like two runs; else None."""
     if one.file.reader.name != other.file.reader.name:
         return None
     shared = sorted(one.steps.keys() & other.steps.keys())
-    begun = shared[:_FEWEST_STEPS]
-    at_start = begun and begun[-1] in sorted(one.steps)[: 2 * _FEWEST_STEPS]
-    if len(shared) < _FEWEST_STEPS or not at_start:
+    first = shared[:_MIN_STEPS]
+    at_start = first and first[-1] in sorted(one.steps)[: 2 * _MIN_STEPS]
+    if len(shared) < _MIN_STEPS or not at_start:
         return None
-    if begun[-1] not in sorted(other.steps)[: 2 * _FEWEST_STEPS]:
-        return None  # a job that was resumed does a few steps again
+    if first[-1] not in sorted(other.steps)[: 2 * _MIN_STEPS]:
+        return None  # a resumed job repeats a few steps
     pairs = list(_pairs(one, other, shared))
-    apart = [pair for pair in pairs if readings_differ(*pair[2])]
-    if len(pairs) < _FEWEST_VALUES or len(apart) <= _TWO_RUNS * len(pairs):
+    differing = [pair for pair in pairs if readings_differ(*pair[2])]
+    if len(pairs) < _MIN_VALUES or len(differing) <= _TWO_RUNS * len(pairs):
         return None
-    step, metric, (left, right) = apart[0]
+    step, metric, (left, right) = differing[0]
     return _Difference(step, metric, (scalar(left) or 0.0, scalar(right) or 0.0))
 
 
 def _pairs(
-    one: _Sample, other: _Sample, steps: Sequence[int]
+    one: _LogStart, other: _LogStart, steps: Sequence[int]
 ) -> Iterator[tuple[int, str, tuple[Reading, Reading]]]:
     for step in steps:
         left, right = one.steps[step], other.steps[step]
         for metric in sorted(left.keys() & right.keys()):
-            if not metric.startswith(_OWN_TO_A_LOG):
+            if not metric.startswith(_PER_LOG_METRICS):
                 yield step, metric, (left[metric], right[metric])
 
 
-def _several(path: Path, files: Sequence[LogFile], shown: _Difference) -> RunError:
-    paths = [each.reader.path for each in files]
+def _mixed_runs_error(path: Path, files: Sequence[LogFile], shown: _Difference) -> RunError:
+    paths = [file.reader.path for file in files]
     newest = max(paths, key=_written_at)
-    names = [_name(each, path) for each in sorted(paths)]
+    names = [_name(log, path) for log in sorted(paths)]
     return RunError(
-        f"{len(names)} runs, not one: {name_some(names)} begin at the same step and differ from "
+        f"{len(names)} runs, not one: {name_some(names)} begin at the same step but differ from "
         f"there on ({shown.metric} at step {shown.step}: {shown.values[0]:.4g} and "
         f"{shown.values[1]:.4g})",
         where=str(path),
-        remedy=f"give one of them; the latest written is {_name(newest, path)}",
+        remedy=f"give one of them; {_name(newest, path)} was written last",
     )
 
 

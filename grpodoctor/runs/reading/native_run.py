@@ -1,18 +1,18 @@
-"""Reading a run, once or again and again while it is being written.
+"""Reading a run of the own recorder, once or while it is being written.
 
-Polling alone, no file system notifications: those do not cross a network file system. Live and
-offline reading share every line of code that interprets the files.
+Runs are polled; file system notifications do not work on network file systems. Live and offline
+reading share all code that interprets the files.
 """
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpodoctor.errors import RunError, name_some
+from grpodoctor.runs.reading.poll import DamageSummary, Poll
 from grpodoctor.runs.records import (
     EVENTS,
     MANIFEST,
@@ -26,64 +26,42 @@ from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollouts import read_rollouts
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import LONGEST_LINE, Chunk, T, Tail
-from grpodoctor.support.regular_files import unreadable
+from grpodoctor.support.progress import NoProgress, Progress
+from grpodoctor.support.regular_files import translated_os_errors, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_BYTES = 8 * 1024 * 1024
-"""Bytes that one poll reads of a file before it returns: a live screen must stay responsive."""
+"""Bytes of a file that one poll reads at most; a live screen must stay responsive."""
 
 POLL_RECORDS = 4096
-"""Lines that one poll interprets of a file, good or damaged."""
-
-MOST_DAMAGE = 1000
-"""Damaged lines that a run remembers one by one; it counts them all."""
-
-
-@dataclass(slots=True)
-class Poll:
-    """What is new since the poll before."""
-
-    manifest: Manifest | None = None
-    """Set when it is new or has changed."""
-    restarted: bool = False
-    """Another run stands in the directory: forget what came before; this poll begins anew."""
-    steps: list[StepRecord] = field(default_factory=list)
-    """In file order. A step at or before its predecessor means that the run went back."""
-    events: list[Event] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """What was decided about a foreign log, and why; a line each."""
-    more: bool = False
-    """There is more to read at once; poll again without waiting."""
-    held: bool = False
-    """Something may not be whole yet: a look in a moment gives it, whether or not more comes."""
+"""Lines of a file that one poll parses at most, valid or damaged."""
 
 
 class _ManifestFile:
-    """`run.json`, looked at again when it was replaced."""
+    """`run.json`, read again whenever it was replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._signature: tuple[int, int, int] | None = None
 
     def forget(self) -> None:
-        """Give the manifest again at the next look."""
-        self._seen = None
+        """Return the manifest again at the next read."""
+        self._signature = None
 
     def read(self) -> tuple[Manifest | None, list[Damage]]:
-        """The manifest if it is new or has changed, and what is wrong with it.
+        """Return the manifest if it is new or has changed, and its damage.
 
         Raises:
             RunError: if a newer version wrote it, or it cannot be read.
         """
         try:
-            found = self._path.stat()
-            if not stat.S_ISREG(found.st_mode):
+            status = self._path.stat()
+            if not stat.S_ISREG(status.st_mode):
                 return None, []
-            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
-            if seen == self._seen:
+            signature = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if signature == self._signature:
                 return None, []
             with self._path.open("rb") as file:
                 text = file.read(LONGEST_LINE)
@@ -91,7 +69,7 @@ class _ManifestFile:
             return None, []
         except OSError as error:
             raise unreadable(self._path, error) from error
-        self._seen = seen
+        self._signature = signature
         return self._parse(text)
 
     def _parse(self, text: bytes) -> tuple[Manifest | None, list[Damage]]:
@@ -110,7 +88,7 @@ class _ManifestFile:
 
 
 class NativeFollower:
-    """Reads a run that is being written, or is about to be.
+    """Reads a run that is being written, or that will be.
 
     Args:
         path: the run directory, which may not exist yet, or its steps file.
@@ -126,53 +104,52 @@ class NativeFollower:
 
     def _begin(self) -> None:
         self._check = SelfCheck(self.path)
-        self._held_events: list[Event] = []
+        self._pending_events: list[Event] = []
 
     def poll(self, *, final: bool = False) -> Poll:
-        """What is new, as much as a screen can wait for.
+        """Return what is new, in an amount that keeps a screen responsive.
 
-        The newest step waits a moment for its rollouts, and what the journal says meanwhile with
-        it.
+        The newest step waits briefly for its rollouts; events wait with it.
 
         Args:
-            final: whether nobody writes any more, so that nothing is worth waiting for.
+            final: whether the run has ended, so that waiting is pointless.
 
         Raises:
             RunError: if the run cannot be read, or a newer version wrote it.
         """
-        news = Poll(restarted=self._steps.was_replaced() or self._events.was_replaced())
-        if news.restarted:
+        poll = Poll(restarted=self._steps.was_replaced() or self._events.was_replaced())
+        if poll.restarted:
             self._manifest.forget()
-        news.manifest, news.damage = self._manifest.read()
-        if news.manifest is not None:
-            news.restarted |= self._run_id not in (None, news.manifest.run_id)
-            self._run_id = news.manifest.run_id
-        if news.restarted:
+        poll.manifest, poll.damage = self._manifest.read()
+        if poll.manifest is not None:
+            poll.restarted |= self._run_id not in (None, poll.manifest.run_id)
+            self._run_id = poll.manifest.run_id
+        if poll.restarted:
             self._steps.rewind()
             self._events.rewind()
             self._begin()
-        steps = self._drain(self._steps, news)
-        self._held_events += self._drain(self._events, news)
-        news.steps, more = self._check.live(steps, final=final and not news.more)
-        news.more |= more
-        news.damage += self._check.take_damage()
-        news.held = self._check.holds
-        if not news.held:
-            news.events, self._held_events = self._held_events, []
-        return news
+        steps = self._drain(self._steps, poll)
+        self._pending_events += self._drain(self._events, poll)
+        poll.steps, more = self._check.live(steps, final=final and not poll.more)
+        poll.more |= more
+        poll.damage += self._check.take_damage()
+        poll.pending = self._check.is_waiting
+        if not poll.pending:
+            poll.events, self._pending_events = self._pending_events, []
+        return poll
 
     @staticmethod
-    def _drain(tail: Tail[T], news: Poll) -> list[T]:
+    def _drain(tail: Tail[T], poll: Poll) -> list[T]:
         records: list[T] = []
         size = lines = 0
         chunk = Chunk[T](more=True)
         while chunk.more and size < POLL_BYTES and lines < POLL_RECORDS:
             chunk = tail.read()
             records += chunk.records
-            news.damage += chunk.damage
+            poll.damage += chunk.damage
             size += chunk.size
             lines += len(chunk.records) + len(chunk.damage)
-        news.more |= chunk.more
+        poll.more |= chunk.more
         return records
 
 
@@ -180,90 +157,94 @@ def _directory_of(path: Path) -> Path:
     return path.parent if path.name == STEPS and not path.is_dir() else path
 
 
-@dataclass
-class DamageLog:
-    """Damage, all of it counted and the first of it remembered."""
-
-    count: int = 0
-    first: list[Damage] = field(default_factory=list)
-
-    def note(self, damage: list[Damage]) -> None:
-        """Take more of it."""
-        self.count += len(damage)
-        self.first += damage[: max(0, MOST_DAMAGE - len(self.first))]
-
-
-class Run:
-    """A run on disk, to be read as often as one likes.
+class NativeRun:
+    """A recorded run on disk; it can be read several times.
 
     Args:
-        path: its directory, or the steps file where that is all there is.
-        steps_file: its steps.
-        manifest: what it says about itself; the default where it says nothing.
+        path: the run directory, or the steps file if there is nothing else.
+        steps_file: the file with the steps.
+        manifest: the manifest; the default if the run has none.
     """
 
     def __init__(self, path: Path, steps_file: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
         self.events: list[Event] = []
         self.check: SelfCheck | None = None
-        """Sets beside the steps' readings what the rollouts say; nothing does if None."""
+        """Recomputes readings from the rollouts; None to skip that."""
+        self.progress: Progress = NoProgress()
+        """Receives the bytes of the steps file that were read."""
         self._steps_file = steps_file
-        self._elsewhere, self._in_steps = DamageLog(), DamageLog()
+        self._other_damage, self._step_damage = DamageSummary(), DamageSummary()
 
     @property
     def steps(self) -> Iterator[StepRecord]:
-        """The steps in file order, read as they are asked for: memory does not grow with them."""
-        self._in_steps = DamageLog()
-        records = _read_all(Tail(self._steps_file, StepRecord.from_line), self._in_steps)
+        """The steps in file order, read lazily: memory does not grow with their number.
+
+        Raises:
+            RunError: if a file cannot be read.
+        """
+        self._step_damage = DamageSummary()
+        tail = Tail(self._steps_file, StepRecord.from_line)
+        records = _read_all(tail, self._step_damage, self._report_size)
         return records if self.check is None else self._checked(records, self.check)
 
-    def _checked(self, records: Iterator[StepRecord], check: SelfCheck) -> Iterator[StepRecord]:
-        yield from check.offline(records)
-        self._in_steps.note(check.take_damage())
+    def _report_size(self, size: int) -> None:
+        total = self._steps_file.stat().st_size
+        self.progress.update(min(size, total), total=total, detail=STEPS)
 
-    def read_beside(self, manifest_damage: list[Damage]) -> None:
-        """Read what stands beside the steps."""
-        self._elsewhere.note(manifest_damage)
+    def _checked(self, records: Iterator[StepRecord], check: SelfCheck) -> Iterator[StepRecord]:
+        with translated_os_errors(self.path):
+            yield from check.offline(records)
+            self._step_damage.note(check.take_damage())
+
+    def read_events(self, manifest_damage: list[Damage]) -> None:
+        """Read the events and take over the damage of the manifest."""
+        self._other_damage.note(manifest_damage)
         events = Tail(self.path / EVENTS, Event.from_line)
-        self.events = list(_read_all(events, self._elsewhere))
+        self.events = list(_read_all(events, self._other_damage))
 
     @property
     def damage(self) -> list[Damage]:
-        """The first `MOST_DAMAGE` of each kind; that of the steps once the steps were read."""
-        return [*self._elsewhere.first, *self._in_steps.first]
+        """The first `MAX_DAMAGE` entries per file; complete once the steps were read."""
+        return [*self._other_damage.first, *self._step_damage.first]
 
     @property
     def damaged_lines(self) -> int:
-        """How much there is in all."""
-        return self._elsewhere.count + self._in_steps.count
+        """Number of damaged lines; complete once the steps were read."""
+        return self._other_damage.count + self._step_damage.count
 
     def rollouts(self, step: int) -> pa.Table:
-        """The rollouts of a step, all ranks.
+        """Return the rollouts of a step, all ranks.
 
         Raises:
-            RunError: if there are none for that step, or a file cannot be read.
+            RunError: if the step has none, or a file cannot be read.
         """
         return read_rollouts(self.path, step)
 
 
-def _read_all(tail: Tail[T], damage: DamageLog) -> Iterator[T]:
-    more = True
+def _read_all(
+    tail: Tail[T], damage: DamageSummary, report_size: Callable[[int], None] = lambda _: None
+) -> Iterator[T]:
+    more, size = True, 0
     while more:
         chunk = tail.read()
         damage.note(chunk.damage)
+        size += chunk.size
+        if chunk.size:
+            report_size(size)
         yield from chunk.records
         more = chunk.more
 
 
-def read_run(path: str | Path) -> Run:
-    """Open a run for reading.
+def read_run(path: str | Path) -> NativeRun:
+    """Open a run of the own recorder.
 
     Args:
-        path: the run directory, its steps file, or a file of steps from elsewhere.
+        path: the run directory, its steps file, or a file of steps elsewhere.
 
     Raises:
-        RunError: if there is nothing, an empty directory, something else, or a run that a newer
-            version wrote.
+        RunError: if the path is missing, an empty directory, not a run, or a run of a newer
+            version.
     """
     try:
         return _open_run(Path(path))
@@ -271,20 +252,20 @@ def read_run(path: str | Path) -> Run:
         raise unreadable(Path(path), error) from error
 
 
-def _open_run(given: Path) -> Run:
+def _open_run(given: Path) -> NativeRun:
     if not given.exists():
         raise RunError("no such file or directory", where=str(given), remedy="check the path")
     directory = _directory_of(given)
     if not directory.is_dir():
-        return Run(directory, _steps_elsewhere(directory), Manifest())
-    _refuse_foreign(directory)
+        return NativeRun(directory, _checked_steps_file(directory), Manifest())
+    _refuse_other_content(directory)
     manifest, damage = _ManifestFile(directory / MANIFEST).read()
-    run = Run(directory, directory / STEPS, manifest or Manifest())
-    run.read_beside(damage)
+    run = NativeRun(directory, directory / STEPS, manifest or Manifest())
+    run.read_events(damage)
     return run
 
 
-def _refuse_foreign(directory: Path) -> None:
+def _refuse_other_content(directory: Path) -> None:
     names = sorted(entry.name for entry in directory.iterdir())
     if not names:
         raise RunError(
@@ -292,13 +273,13 @@ def _refuse_foreign(directory: Path) -> None:
         )
     if MANIFEST not in names and STEPS not in names:
         raise RunError(
-            f"the directory holds no {MANIFEST} and no {STEPS}; found: {name_some(names)}",
+            f"the directory has no {MANIFEST} and no {STEPS}; it contains: {name_some(names)}",
             where=str(directory),
             remedy="give the directory of a run",
         )
 
 
-def _steps_elsewhere(path: Path) -> Path:
+def _checked_steps_file(path: Path) -> Path:
     if not Tail(path, StepRecord.from_line).read().records:
         raise RunError(
             "the file is not a run",

@@ -1,4 +1,4 @@
-"""What `check` and `watch` say of how a log was read: each decision with its reason, in a line."""
+"""Notes on how a log was read: each decision with its reason, one line each."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from grpodoctor.runs.reading.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.step_assembly import StepAssembly
 from grpodoctor.vocabulary.knobs import Setting
 
-FEWEST_READINGS = 20
-"""Readings of the reward for a verdict: a start of ten, and a present of ten."""
+MIN_READINGS = 20
+"""Readings of the reward that a verdict needs: ten for the baseline and ten to compare with it."""
 
-_FEWEST_ROWS = 10
-"""Rows of nothing but zero that are no accident."""
+_MIN_ROWS = 10
+"""Rows with nothing but zero that rule out chance."""
 
 _NEVER_ZERO = re.compile(
     r"(?:.*/)?(?:approx_kl|kl|kl_loss|kl_divergence|mean_kl|entropy|mean_entropy|policy_entropy|"
     r"entropy_loss)(?:/mean)?"
 )
-"""Keys of quantities that are exactly zero where nobody computes them. That between the old and the
-new policy is not among them: with one update per batch it is zero by construction."""
+"""Keys of quantities that are exactly zero only if they are not computed. The KL between the old
+and the new policy is not one of them: with one update per batch it is zero by construction."""
 
 
-def guess_notes(found: Sequence[Guess], formats: Sequence[str]) -> list[str]:
-    """Which framework a log was taken for, and which others it could be of.
+def guess_notes(candidates: Sequence[Guess], formats: Sequence[str]) -> list[str]:
+    """Notes on the detected framework and on other possible ones.
 
     Args:
-        found: likeliest first.
-        formats: of the files that it was found in.
+        candidates: the most likely framework first.
+        formats: file formats of the logs.
     """
-    best = found[0]
+    best = candidates[0]
     notes = [f"read as {best.framework.title}{_from(formats)}: {best.why}"]
     notes += [
-        f"it could be {each.framework.title}: {each.why}; say so with --format"
-        for each in found[1:3]
-        if each.signature and 2 * len(each.signature) >= len(best.signature)
+        f"could also be {other.framework.title} ({other.why}); choose it with --format"
+        for other in candidates[1:3]
+        if other.signature and 2 * len(other.signature) >= len(best.signature)
     ]
     return notes
 
 
 def named_framework_note(framework: Framework, formats: Sequence[str]) -> str:
-    """That the user said what the log is."""
-    return f"read as {framework.title}{_from(formats)}: --format says so"
+    """Note that the user named the framework."""
+    return f"read as {framework.title}{_from(formats)}: set by --format"
 
 
 def _from(formats: Sequence[str]) -> str:
@@ -55,97 +55,95 @@ def _from(formats: Sequence[str]) -> str:
 
 
 def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list[str]:
-    """Which version and which settings the rows are read by, as far as they bear on anything."""
+    """Notes on the framework's version and on the settings that were found."""
     notes = [f"version {translator.version_note}"] if translator.version_note else []
     framework = translator.framework
     if knobs and framework.knobs.reads_any_of(translator.given):
         known = ", ".join(f"{name} {knobs[name]}" for name in sorted(knobs))
-        notes.append(f"settings that rules ask for: {known}")
+        notes.append(f"settings used by rules: {known}")
     elif framework.knobs.mappings:
         notes.append(
-            "no settings of the run were found: rules take defaults for them or stay silent; "
-            "--run-config FILE gives them"
+            "the run's config was not found, so rules assume defaults or are skipped; pass it with "
+            "--run-config FILE"
         )
     return notes
 
 
 def rewind_note(assembly: StepAssembly) -> str:
-    """That a log goes back: a job was resumed or started anew."""
+    """Note that a log goes back: a job was resumed or restarted."""
     parts = []
     if assembly.rewind_count:
-        to = ", ".join(map(str, assembly.rewinds[-3:]))
-        parts.append(f"goes back {_times(assembly.rewind_count)}, to step {to}")
+        steps = ", ".join(map(str, assembly.rewinds[-3:]))
+        parts.append(f"goes back {_times(assembly.rewind_count)}, to step {steps}")
     if assembly.rewritten:
-        parts.append(f"writes a step again {_times(assembly.rewritten)}")
+        parts.append(f"repeats a step {_times(assembly.rewritten)}")
     if not parts:
         return ""
-    return f"the log {' and '.join(parts)}: a job that was restarted; the last writing counts"
+    return f"the log {' and '.join(parts)}: the job was restarted; the last value of a step is used"
 
 
 def conflict_note(assembly: StepAssembly) -> str:
-    """That two logs give one number differently."""
+    """Note that two logs have different values of one metric."""
     if not assembly.conflict_count:
         return ""
     shown = [
-        f"{each.metric} at step {each.step} ({each.kept:.4g} in {Path(each.logs[0]).name}, "
-        f"{each.other:.4g} in {Path(each.logs[1]).name})"
-        for each in assembly.conflicts[:2]
+        f"{conflict.metric} at step {conflict.step} ({conflict.kept:.4g} in "
+        f"{Path(conflict.logs[0]).name}, {conflict.other:.4g} in {Path(conflict.logs[1]).name})"
+        for conflict in assembly.conflicts[:2]
     ]
     return (
-        f"two logs differ {_times(assembly.conflict_count)}: {'; '.join(shown)}; the first was "
-        "kept; if they are of different runs, give one of them"
+        f"two logs disagree {_times(assembly.conflict_count)}: {'; '.join(shown)}; the first log's "
+        "value is used; if the logs belong to different runs, give one of them"
     )
 
 
 def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
-    """That a log repeats its values until the next measurement."""
-    for each in logs:
-        longest = max(each.periods.values())
-        names = name_some(sorted(each.periods))
-        return (
-            f"the log repeats its values, up to {longest} rows each: a repetition counts as no "
-            f"measurement ({names})"
-        )
-    return ""
+    """Note that a log repeats its values until the next measurement."""
+    if not logs:
+        return ""
+    periods = logs[0].periods
+    return (
+        f"the log repeats each value for up to {max(periods.values())} rows; repeats do not count "
+        f"as measurements ({name_some(sorted(periods))})"
+    )
 
 
 def borrowed_keys_note(translator: Translator | None) -> str:
-    """That keys were read by their plain names."""
+    """Note that keys were read by their common names."""
     borrowed: Mapping[str, str] = translator.unused.generic if translator else {}
     if not borrowed or translator is None:
         return ""
     pairs = name_some([f"{key} as {metric}" for key, metric in sorted(borrowed.items())])
-    return f"no keys of {translator.framework.title}, read by their plain names: {pairs}"
+    return f"not keys of {translator.framework.title}, read by their common names: {pairs}"
 
 
 class ZeroColumns:
-    """Finds quantities that are zero in every row, because nobody computes them."""
+    """Finds quantities that are zero in every row because they are not computed."""
 
     def __init__(self) -> None:
-        self._count: dict[str, int] = {}
-        self._alive: set[str] = set()
+        self._zero_rows: dict[str, int] = {}
+        self._not_zero: set[str] = set()
 
-    def take(self, values: Mapping[str, float]) -> None:
-        """See a row, under the log's own keys."""
+    def add(self, values: Mapping[str, float]) -> None:
+        """Add a row, under the log's own keys."""
         for key, value in values.items():
-            if key in self._alive:
+            if key in self._not_zero:
                 continue
             if value or not _NEVER_ZERO.fullmatch(key):
-                self._alive.add(key)
+                self._not_zero.add(key)
             else:
-                self._count[key] = self._count.get(key, 0) + 1
+                self._zero_rows[key] = self._zero_rows.get(key, 0) + 1
 
-    def told(self) -> str:
-        """What is zero throughout."""
-        dead = sorted(
+    def note(self) -> str:
+        """Note the keys that are zero in every row; empty if there are none."""
+        keys = sorted(
             key
-            for key, count in self._count.items()
-            if count >= _FEWEST_ROWS and key not in self._alive
+            for key, rows in self._zero_rows.items()
+            if rows >= _MIN_ROWS and key not in self._not_zero
         )
-        if not dead:
+        if not keys:
             return ""
-        why = "not computed, or nothing ever moved"
-        return f"exactly zero in every row ({why}): {name_some(dead)}"
+        return f"exactly zero in every row (not computed, or constant): {name_some(keys)}"
 
 
 def _times(count: int) -> str:
@@ -153,15 +151,15 @@ def _times(count: int) -> str:
 
 
 def short_run_note(readings: int, steps: int) -> str:
-    """That there is too little to judge by: most rules compare with the run's own start."""
-    if readings >= FEWEST_READINGS:
+    """Note that the run is too short: most rules compare with the run's own start."""
+    if readings >= MIN_READINGS:
         return ""
-    if not readings and steps >= FEWEST_READINGS:
+    if not readings and steps >= MIN_READINGS:
         return (
-            f"no reward was read in {steps} steps: a log of supervised training, or of names that "
-            "--map must give; no finding is no health"
+            f"no reward was found in {steps} steps: the log is of supervised training, or its keys "
+            "need --map; no findings does not mean healthy"
         )
-    read = f"the reward was read at {readings} of {steps} steps"
     return (
-        f"{read}: too short for a verdict, which takes {FEWEST_READINGS}; no finding is no health"
+        f"the reward was found at {readings} of {steps} steps: too short for a verdict, which "
+        f"needs {MIN_READINGS}; no findings does not mean healthy"
     )

@@ -1,15 +1,16 @@
-"""Runs that lie elsewhere: `s3://`, `gs://`, `hf://` and `https://`, through fsspec.
+"""Runs in remote stores: `s3://`, `gs://`, `hf://` and `https://`, through fsspec.
 
-Logs are brought into a temporary directory, within a bound on files, bytes and time, and read there
-by the code that reads every other run. Rollout dumps, which may be larger than any disk, stay where
-they are: whoever reads a part of one asks the store for that part.
+Logs are downloaded to a temporary directory, within limits on files, bytes and time, and read there
+like any other run. Rollout dumps, which may be larger than any disk, are not downloaded: parts of
+them are requested from the store when they are read.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,63 +23,63 @@ from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import format_of_file, may_be_dump
 from grpodoctor.runs.records import STEPS
 from grpodoctor.support.packed_files import plain_name
+from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.support.remote_stores import BLOCK, is_remote, store_of, translated_errors
 
-MOST_BYTES = 8 * 1024**3
-"""Brought here at most; what goes beyond is left out and named, the largest files first."""
+MAX_BYTES = 8 * 1024**3
+"""Bytes downloaded at most; the largest files beyond it are left out and named."""
 
 COPIED = 256 * 1024
-"""Bytes up to which a file is copied without asking what it is: that is one request either way."""
+"""Files up to this size are downloaded without checking what they are: it is one request anyway."""
 
-MOST_FILES = 20_000
-_DEEPEST = 6
-_AT_A_TIME = 8
+MAX_FILES = 20_000
+_MAX_DEPTH = 6
+_CONNECTIONS = 8
 
 _WEIGHTS = {".safetensors", ".bin", ".ckpt", ".gguf", ".onnx", ".distcp", ".pth", ".h5"}
-"""Ends of the names of what checkpoints hold: large, and no log."""
+"""Suffixes of model weights, which are large and no logs."""
 
 Dump = tuple[DumpFormat, DumpFile]
-
-Told = Callable[[int, int], None]
-"""Is told how many bytes of how many are here."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file that lies elsewhere."""
+    """A file in a store."""
 
     path: str
-    """As its store names it."""
+    """Path in the store."""
     name: PurePosixPath
-    """Below the directory that was asked for."""
+    """Path relative to the requested directory."""
     size: int
-    """In bytes; 0 if the store does not say."""
+    """In bytes; 0 if the store does not report it."""
 
 
 @dataclass
 class LocalRun:
-    """What was brought here."""
+    """A run that can be read locally."""
 
     path: Path
-    """The run, as if it had always lain here."""
+    """The run, or the temporary directory with its copy."""
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
-    elsewhere: tuple[Dump, ...] = ()
-    """Rollout dumps that stay where they are."""
+    """Files that were not downloaded, and why."""
+    remote_dumps: tuple[Dump, ...] = ()
+    """Rollout dumps that are read from the store."""
 
 
 @contextmanager
-def fetch_run(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> Iterator[LocalRun]:
-    """Bring a run here for as long as the block lasts.
+def fetch_run(
+    url: str, *, max_bytes: int = MAX_BYTES, progress: Progress | None = None
+) -> Iterator[LocalRun]:
+    """Download a run for the duration of the block.
 
     Args:
-        url: of a log, or of a directory.
-        most: bytes that are brought at most.
-        told: is told of the progress, from several threads.
+        url: address of a log or of a directory.
+        max_bytes: bytes downloaded at most.
+        progress: receives the bytes downloaded so far, from several threads.
 
     Raises:
-        RunError: if nobody knows such a place, or there is nothing, or it is not given to us.
-        MissingExtraError: if the packages for such a place are not installed.
+        RunError: if the store is unknown, there is nothing, or access is denied.
+        MissingExtraError: if the packages for the store are not installed.
     """
     with translated_errors(url):
         store, root = store_of(url)
@@ -88,32 +89,37 @@ def fetch_run(url: str, *, most: int = MOST_BYTES, told: Told | None = None) -> 
     home = Path(tempfile.mkdtemp(prefix="grpodoctor-"))
     try:
         with translated_errors(url):
-            elsewhere = _dumps_among(store, files, home, url)
-        staying = {str(source.path) for _, source in elsewhere}
-        here = [each for each in files if str(home / each.name) not in staying]
-        chosen, left = _within(here, most)
+            dumps = _remote_dumps(store, files, home, url)
+        dump_paths = {str(source.path) for _, source in dumps}
+        others = [file for file in files if str(home / file.name) not in dump_paths]
+        chosen, left_out = _within(others, max_bytes)
         with translated_errors(url):
-            _bring(store, chosen, home, most, told)
-        single = len(files) == 1 and files[0].path.rstrip("/") == root.rstrip("/")
-        found = LocalRun(home / chosen[0].name if single and chosen else home)
-        found.elsewhere = tuple(elsewhere)
-        if elsewhere:
-            size = sum(source.length for _, source in elsewhere) / 1e6
-            found.notes.append(
-                f"read where they lie, a part at a time: {len(elsewhere)} rollout dumps,"
-                f" {size:.0f} MB"
-            )
-        if left:
-            names = name_some([str(each.name) for each in left])
-            found.notes.append(f"not brought here, larger than {most} bytes in all: {names}")
-        yield found
+            _download(store, chosen, home, max_bytes, progress or NoProgress())
+        is_file = len(files) == 1 and files[0].path.rstrip("/") == root.rstrip("/")
+        run = LocalRun(home / chosen[0].name if is_file and chosen else home)
+        run.remote_dumps = tuple(dumps)
+        run.notes = _notes(dumps, left_out, max_bytes)
+        yield run
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def _notes(dumps: list[Dump], left_out: list[RemoteFile], max_bytes: int) -> list[str]:
+    notes = []
+    if dumps:
+        size = sum(source.length for _, source in dumps) / 1e6
+        notes.append(
+            f"read from the store, not downloaded: {len(dumps)} rollout dumps, {size:.0f} MB"
+        )
+    if left_out:
+        names = name_some([str(file.name) for file in left_out])
+        notes.append(f"not downloaded, larger than {max_bytes} bytes in total: {names}")
+    return notes
+
+
 @contextmanager
-def brought(path: str, told: Told | None = None) -> Iterator[LocalRun]:
-    """A run where it can be read: a local path as it is, any other for as long as the block lasts.
+def local_run(path: str, progress: Progress | None = None) -> Iterator[LocalRun]:
+    """Yield a run that can be read: a local path unchanged, a remote run for the block's duration.
 
     Raises:
         GrpodoctorError: as `fetch_run` does.
@@ -121,80 +127,87 @@ def brought(path: str, told: Told | None = None) -> Iterator[LocalRun]:
     if not is_remote(path):
         yield LocalRun(Path(path))
         return
-    with fetch_run(path, told=told) as found:
-        yield found
+    with fetch_run(path, progress=progress) as run:
+        yield run
 
 
 def list_files(store: Any, root: str, url: str) -> list[RemoteFile]:
-    """The files under a root that may be logs or dumps, the nearest first."""
-    about = store.info(root)
-    if about.get("type") == "file" or url.lower().startswith("http"):
-        return [RemoteFile(root, _name_below(root, ""), int(about.get("size") or 0))]
+    """List the files below a root that may be logs or dumps, level by level."""
+    info = store.info(root)
+    if info.get("type") == "file" or url.lower().startswith("http"):
+        return [RemoteFile(root, _name_below(root, ""), int(info.get("size") or 0))]
     files: list[RemoteFile] = []
     base = root.rstrip("/") + "/"
-    for _, _, here in store.walk(root, maxdepth=_DEEPEST, detail=True):
-        for each in here.values():
-            path = str(each["name"])
+    for _, _, entries in store.walk(root, maxdepth=_MAX_DEPTH, detail=True):
+        for entry in entries.values():
+            path = str(entry["name"])
             name = _name_below(path, base)
             if name.suffix.lower() not in _WEIGHTS and name.parts and path != base:
-                files.append(RemoteFile(path, name, int(each.get("size") or 0)))
-        if len(files) > MOST_FILES:
+                files.append(RemoteFile(path, name, int(entry.get("size") or 0)))
+        if len(files) > MAX_FILES:
             break
-    return files[:MOST_FILES]
+    return files[:MAX_FILES]
 
 
 def _name_below(path: str, base: str) -> PurePosixPath:
-    """A name that stays within the directory that it is put into."""
-    below = path.removeprefix(base) if base else path.rstrip("/").rsplit("/", 1)[-1]
-    below = below.partition("?")[0]
-    parts = [part for part in below.split("/") if part not in ("", ".", "..")]
+    """The relative path of a file, which cannot leave the directory that it is written to."""
+    relative = path.removeprefix(base) if base else path.rstrip("/").rsplit("/", 1)[-1]
+    relative = relative.partition("?")[0]
+    parts = [part for part in relative.split("/") if part not in ("", ".", "..")]
     return PurePosixPath(*("".join(c for c in part if c.isprintable())[:200] for part in parts))
 
 
-def _dumps_among(store: Any, files: list[RemoteFile], home: Path, url: str) -> list[Dump]:
-    """Rollout dumps that need not be copied: of a store that gives parts of files.
+def _remote_dumps(store: Any, files: list[RemoteFile], home: Path, url: str) -> list[Dump]:
+    """Rollout dumps that can be read in parts from the store.
 
-    A run of our own recorder is copied whole: its steps are compared with its rollouts.
+    A run of the own recorder is downloaded whole, since its steps are checked against its rollouts.
     """
-    if url.lower().startswith("http") or any(each.name.name == STEPS for each in files):
+    if url.lower().startswith("http") or any(file.name.name == STEPS for file in files):
         return []
 
-    def look(file: RemoteFile) -> Dump | None:
+    def detect(file: RemoteFile) -> Dump | None:
         source = DumpFile(home / plain_name(Path(file.name)), store.unstrip_protocol(file.path),
                         file.size)  # fmt: skip
         form = format_of_file(source)
         return None if form is None or form.skip_reason(source.path) else (form, source)
 
-    large = [each for each in files if each.size > COPIED and may_be_dump(Path(each.name))]
-    with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        return [found for found in threads.map(look, large) if found is not None]
+    large = [file for file in files if file.size > COPIED and may_be_dump(Path(file.name))]
+    with ThreadPoolExecutor(_CONNECTIONS) as threads:
+        return [dump for dump in threads.map(detect, large) if dump is not None]
 
 
-def _within(files: list[RemoteFile], most: int) -> tuple[list[RemoteFile], list[RemoteFile]]:
-    """What is brought and what is not; small files go first, for logs are smaller than dumps."""
-    chosen, left, total = list[RemoteFile](), list[RemoteFile](), 0
-    for file in sorted(files, key=lambda each: each.size):
+def _within(files: list[RemoteFile], limit: int) -> tuple[list[RemoteFile], list[RemoteFile]]:
+    """The files to download and those left out; small files first, since logs are small."""
+    chosen, left_out, total = list[RemoteFile](), list[RemoteFile](), 0
+    for file in sorted(files, key=lambda file: file.size):
         total += file.size
-        (chosen if total <= most else left).append(file)
-    return chosen, left
+        (chosen if total <= limit else left_out).append(file)
+    return chosen, left_out
 
 
-def _bring(store: Any, files: list[RemoteFile], home: Path, most: int, told: Told | None) -> None:
-    total, here = sum(each.size for each in files), [0]
+def _download(
+    store: Any, files: list[RemoteFile], home: Path, max_bytes: int, progress: Progress
+) -> None:
+    total, completed = sum(file.size for file in files), 0
+    lock = threading.Lock()
 
-    def bring(file: RemoteFile) -> None:
+    def report(size: int) -> None:
+        nonlocal completed
+        with lock:
+            completed += size
+            progress.update(completed, total=total)
+
+    def download(file: RemoteFile) -> None:
         target = home / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A store that does not say how large a file is must not fill the disk.
-        room = file.size or most
+        # A store that reports no size must not fill the disk.
+        remaining = file.size or max_bytes
         with store.open(file.path, "rb", block_size=BLOCK) as source, target.open("wb") as copy:
-            while room > 0 and (block := source.read(min(BLOCK, room))):
+            while remaining > 0 and (block := source.read(min(BLOCK, remaining))):
                 copy.write(block)
-                room -= len(block)
-                here[0] += len(block)
-                if told is not None:
-                    told(here[0], total)
+                remaining -= len(block)
+                report(len(block))
 
-    with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        for _ in threads.map(bring, files):
+    with ThreadPoolExecutor(_CONNECTIONS) as threads:
+        for _ in threads.map(download, files):
             pass

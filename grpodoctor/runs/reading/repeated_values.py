@@ -1,7 +1,7 @@
-"""Values that a log repeats until the next measurement, told from measurements that are equal.
+"""Removing values that a log repeats until the next measurement.
 
-Scripts that log at every step what they measure at every tenth write each number ten times. Taken
-for ten measurements it makes every statistic look surer than it is.
+A script that measures a metric at every tenth step but logs it at every step writes each value ten
+times. Counted as ten measurements, it would make every statistic look more certain than it is.
 """
 
 from __future__ import annotations
@@ -12,83 +12,87 @@ from dataclasses import dataclass
 
 from grpodoctor.vocabulary.values import Reading
 
-_FEWEST_RUNS = 3
-"""Whole runs of one length that are no accident: measured numbers repeat by chance only."""
+_MIN_CHANGES = 3
+"""Changes at multiples of one period that rule out chance: measured values rarely repeat."""
 
-_FEWEST_ROWS = 24
-"""Rows before anything is decided: pairs of equal coarse numbers come in threes now and then."""
+_MIN_ROWS = 24
+"""Rows before the period is decided; short repeats of coarse values occur by chance."""
 
-_LEARNT_FROM = 1000
-"""Rows after which what has not been held is not looked at any more."""
+_MAX_LEARNED_ROWS = 1000
+"""Rows after which metrics without repeats are no longer checked."""
 
 _SCHEDULES = ("optimizer/learning_rate", "optimizer/entropy_coefficient")
-"""Follow a plan, in steps if it says so: by themselves they tell nothing of measuring."""
+"""Planned values may change in steps, so alone they do not show how often the log is measured."""
 
 
 @dataclass(slots=True)
-class _Course:
+class _History:
     """How one metric has changed so far."""
 
     last: Reading
     run: int = 1
-    """Rows since it last changed, that row included."""
-    begun: int = 0
-    """The row of its last change."""
+    """Rows since the last change, including its row."""
+    changed_at: int = 0
+    """The row of the last change."""
     changes: int = 0
     period: int = 0
-    """What the lengths of its whole runs are multiples of, the first run left out; 0 before there
-    is one."""
+    """Greatest common divisor of the lengths of all complete runs but the first; 0 if none."""
 
-    def take(self, reading: Reading, row: int) -> None:
+    def add(self, reading: Reading, row: int) -> None:
         if reading == self.last:
             self.run += 1
             return
         if self.changes:
             self.period = math.gcd(self.period, self.run)
         self.changes += 1
-        self.last, self.run, self.begun = reading, 1, row
+        self.last, self.run, self.changed_at = reading, 1, row
+
+    @property
+    def is_repeated(self) -> bool:
+        enough = self.changes > _MIN_CHANGES and self.changes * self.period >= _MIN_ROWS
+        return enough and self.period >= 2
 
 
 class RepeatedValues:
-    """Takes the repetitions out of one log."""
+    """Removes repeated values from the rows of one log."""
 
     def __init__(self) -> None:
-        self._courses: dict[str, _Course] = {}
-        self._rows = 0
+        self._histories: dict[str, _History] = {}
+        self._learned_rows = 0
         self._kept: dict[str, tuple[Reading, int]] = {}
-        self._given = 0
+        self._rows = 0
         self.periods: dict[str, int] = {}
-        """Metrics that are held, and for how many rows."""
+        """Metrics with repeated values, and the number of rows per measurement."""
 
     def learn(self, readings: Mapping[str, Reading]) -> None:
-        """See how a row differs from the one before."""
-        self._rows += 1
-        if self._rows > _LEARNT_FROM:
+        """Compare a row with the previous one."""
+        self._learned_rows += 1
+        if self._learned_rows > _MAX_LEARNED_ROWS:
             return
         for name, reading in readings.items():
-            course = self._courses.get(name)
-            if course is None:
-                self._courses[name] = _Course(reading, begun=self._rows)
+            history = self._histories.get(name)
+            if history is None:
+                self._histories[name] = _History(reading, changed_at=self._learned_rows)
             else:
-                course.take(reading, self._rows)
-        if self._rows >= _FEWEST_ROWS and self._rows % 8 == 0:
+                history.add(reading, self._learned_rows)
+        if self._learned_rows >= _MIN_ROWS and self._learned_rows % 8 == 0:
             self._decide()
 
     def _decide(self) -> None:
-        moving = {name: each for name, each in self._courses.items() if each.changes}
-        held = {name: each for name, each in moving.items() if _is_held(each)}
-        telling = [each for name, each in held.items() if name not in _SCHEDULES]
-        self.periods = {name: each.period for name, each in held.items()} if telling else {}
-        if not telling:
+        changing = {name: each for name, each in self._histories.items() if each.changes}
+        repeated = {name: each for name, each in changing.items() if each.is_repeated}
+        measured = [each for name, each in repeated.items() if name not in _SCHEDULES]
+        self.periods = {name: each.period for name, each in repeated.items()} if measured else {}
+        if not measured:
             return
-        period, phase = telling[0].period, telling[0].begun % telling[0].period
-        if all(each.begun % period == phase for each in moving.values()):
-            # All that moves does so together: what stands still is not measured more often.
-            self.periods = dict.fromkeys(self._courses, period)
+        period, phase = measured[0].period, measured[0].changed_at % measured[0].period
+        if all(each.changed_at % period == phase for each in changing.values()):
+            # All metrics change in the same rows, so constant ones are not measured more often.
+            self.periods = dict.fromkeys(self._histories, period)
 
-    def thinned(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
-        """The readings of a row without those that only repeat a measurement."""
-        self._given += 1
+    def without_repeats(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
+        """Return the readings of a row except those that repeat a measurement."""
+        self._rows += 1
         if not self.periods:
             return dict(readings)
         return {name: reading for name, reading in readings.items() if self._is_new(name, reading)}
@@ -98,12 +102,7 @@ class RepeatedValues:
         if period is None:
             return True
         before, row = self._kept.get(name, (None, 0))
-        if reading == before and self._given - row < period:
+        if reading == before and self._rows - row < period:
             return False
-        self._kept[name] = (reading, self._given)
+        self._kept[name] = (reading, self._rows)
         return True
-
-
-def _is_held(course: _Course) -> bool:
-    enough = course.changes > _FEWEST_RUNS and course.changes * course.period >= _FEWEST_ROWS
-    return enough and course.period >= 2

@@ -1,4 +1,4 @@
-"""From the rows of several growing logs to steps: each step once, when all of it is there."""
+"""Assembling steps from the rows of one or several growing logs."""
 
 from __future__ import annotations
 
@@ -10,224 +10,225 @@ from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import NotApplicable, Reading, merge, scalar
 
 _TOLERANCE = 1e-3
-"""Relative difference of two logs of one number: consoles print four digits."""
+"""Relative difference between two logs of one value; consoles print four digits."""
 
-_MOST_TOLD = 20
+_MAX_KEPT = 20
+"""Conflicts and rewinds that are kept for the notes."""
 
-MOST_LAG = 16
-"""Steps that one of two writers of a file may be ahead of the other."""
+MAX_LAG = 16
+"""Steps by which one of two writers of a file may be ahead of the other."""
 
-_MOST_GIVEN_AGAIN = 2000
-"""Steps that may be given once more where a job of several logs went back, each in its own time."""
+_MAX_REVISED = 2000
+"""Steps that can be returned a second time when the logs of a job go back one after the other."""
 
 _PRINTED = 1.001e-3
-"""Two numbers this far apart print alike with three decimals, as the console of early verl has."""
+"""Two values this close print alike with three decimals, as on the console of early verl."""
 
-MOST_PENDING = 100_000
-"""Steps held back at most: a log whose steps never advance must not fill the memory."""
+MAX_PENDING = 100_000
+"""Steps held back at most, so that a log whose steps never advance does not fill the memory."""
 
 
 @dataclass
 class _Pending:
-    """A step that is not whole yet."""
+    """A step that may be incomplete."""
 
     values: dict[str, Reading] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    """Which log each value came from."""
+    """The log of each value."""
     time: float = 0.0
 
     def forget(self, log: str) -> None:
-        """Drop what a log wrote."""
+        """Drop the values of a log."""
         for name in [name for name, origin in self.origins.items() if origin == log]:
             del self.values[name], self.origins[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two logs that give one number differently."""
+    """Two logs with different values of one metric at one step."""
 
     step: int
     metric: str
     kept: float
     other: float
     logs: tuple[str, str]
-    """Whose number was kept, and whose was not."""
+    """The log of the kept value and the log of the other one."""
 
 
 class StepAssembly:
     """Joins rows into steps.
 
-    A log may write a step in several rows, and a directory may hold several logs of one run: a step
-    is given once every log has gone past it, or when the caller says that there is no more.
+    A log may write a step in several rows, and a directory may hold several logs of one run. A step
+    is complete when every log has moved past it, or when the caller flushes.
     """
 
     def __init__(self) -> None:
         self._pending: dict[int, _Pending] = {}
         self._order: list[int] = []
-        """The pending steps as a heap: a log of a million steps must not be searched at each."""
-        self._border: dict[str, int] = {}
-        """What each log has gone past; steps below the lowest are whole."""
+        """The pending steps as a heap, since a log may have a million steps."""
+        self._passed: dict[str, int] = {}
+        """The step that each log has moved past; steps below the lowest one are complete."""
         self._last: dict[str, int] = {}
         """The step of each log's latest row."""
         self._lag: dict[str, int] = {}
-        """How far the slower of two writers of a log was behind."""
+        """How many steps the slower of two writers of a log was behind."""
         self._recent: dict[int, _Pending] = {}
-        """Steps given last, in case that a slower writer adds to them."""
-        self._given = -1
+        """The steps returned last; a slower writer may still add to them."""
+        self._returned = -1
         self.conflicts: list[Conflict] = []
-        """The first ones; `conflict_count` counts them all."""
+        """The first conflicts; `conflict_count` counts all."""
         self.conflict_count = 0
         self.rewinds: list[int] = []
-        """To which steps logs went back, the latest of them."""
+        """The steps to which logs went back, latest last."""
         self.rewind_count = 0
         self.rewritten = 0
-        """Rows that a log wrote again under the same step."""
-        self.of_several_rows: set[str] = set()
-        """Logs with several rows for each step, whose readings are put together."""
+        """Rows that repeat a step of the same log."""
+        self.several_rows_per_step: set[str] = set()
+        """Logs with several rows per step, whose readings are merged."""
 
     def last_of(self, log: str) -> int:
-        """The step of a log's latest row; -1 before there is one."""
+        """The step of a log's latest row; -1 before the first row."""
         return self._last.get(log, -1)
 
     @property
-    def holds(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether steps are held back."""
         return bool(self._pending)
 
     def open_log(self, log: str) -> None:
-        """A log that steps have to wait for."""
-        self._border.setdefault(log, -1)
+        """Add a log that steps wait for."""
+        self._passed.setdefault(log, -1)
 
     def close_log(self, log: str) -> None:
-        """A log that no step waits for any more: it ended, or its file is gone."""
-        self._border.pop(log, None)
+        """Remove a log that ended or whose file is gone."""
+        self._passed.pop(log, None)
 
     def add(
         self, log: str, step: int, values: Mapping[str, Reading], time: float = 0.0
     ) -> list[StepRecord]:
-        """Take a row; what became whole before it.
+        """Add a row; return the steps that are complete now.
 
-        A row of an earlier step means that the log went back, as a resumed job does: the last
-        writing counts. The steps before it are given at once where it is the only log; where there
-        are several, what it wrote from there on is forgotten, and others may follow it. A row that
-        adds to a step of just now is no such thing: two processes write one file, and the slower
-        one is waited for from then on.
+        A row of an earlier step means that the log went back, as a resumed job does; the last
+        value of a step counts. If it is the only log, the pending steps are returned at once.
+        Otherwise the values of this log from that step on are dropped, and other logs may go back
+        too. A row that adds metrics to a recent step is not a rewind: two processes write the file,
+        and from then on steps wait for the slower one.
         """
-        whole: list[StepRecord] = []
+        complete: list[StepRecord] = []
         if step < self._last.get(log, -1):
-            if self._adds_to(log, step, values):
-                self._wait_for_slower(log, step)
+            if self._adds_metrics(log, step, values):
+                self._wait_for_slower_writer(log, step)
             else:
-                whole = self._go_back(log, step)
+                complete = self._go_back(log, step)
         self._last[log] = max(step, self._last.get(log, -1)) if self._lag.get(log) else step
-        self._border[log] = self._last[log] - self._lag.get(log, 0)
-        if step <= self._given:
-            return whole
+        self._passed[log] = self._last[log] - self._lag.get(log, 0)
+        if step <= self._returned:
+            return complete
         if step not in self._pending:
             self._pending[step] = _Pending()
             heapq.heappush(self._order, step)
         self._join(log, self._pending[step], step, values, time)
-        return whole + self._ready()
+        return complete + self._complete()
 
-    def _adds_to(self, log: str, step: int, values: Mapping[str, Reading]) -> bool:
-        """Whether a row of a step behind the latest brings what that step lacks."""
+    def _adds_metrics(self, log: str, step: int, values: Mapping[str, Reading]) -> bool:
+        """Whether a row of a step behind the latest one has metrics that the step lacks."""
         latest = self._last[log]
-        known = (self._pending.get(each) or self._recent.get(each) for each in (step, latest))
-        before = next(filter(None, known), None)
-        if before is None or latest - step > MOST_LAG or not values:
+        candidates = (
+            self._pending.get(number) or self._recent.get(number) for number in (step, latest)
+        )
+        before = next(filter(None, candidates), None)
+        if before is None or latest - step > MAX_LAG or not values:
             return False
         return 2 * sum(before.origins.get(name) == log for name in values) <= len(values)
 
-    def _wait_for_slower(self, log: str, step: int) -> None:
-        """Take back the steps from this one on, which were given too soon, to give them whole."""
+    def _wait_for_slower_writer(self, log: str, step: int) -> None:
+        """Take back the steps from `step` on, which were returned too early."""
         self._lag[log] = max(self._lag.get(log, 0), self._last[log] - step)
         self._take_back(step)
 
     def _take_back(self, step: int) -> None:
-        """Hold the steps from this one on back once more, to be given again with more in them."""
-        for late in [each for each in self._recent if each >= step]:
+        """Hold back the steps from `step` on, to return them again with more values."""
+        for late in [recent for recent in self._recent if recent >= step]:
             self._pending[late] = self._recent.pop(late)
             heapq.heappush(self._order, late)
-        self._given = min(self._given, step - 1)
+        self._returned = min(self._returned, step - 1)
 
     def _go_back(self, log: str, step: int) -> list[StepRecord]:
         self.rewind_count += 1
-        self.rewinds = [*self.rewinds[-_MOST_TOLD:], step]
-        alone = len(self._border) <= 1
-        whole = self.flush() if alone else []
+        self.rewinds = [*self.rewinds[-_MAX_KEPT:], step]
+        alone = len(self._passed) <= 1
+        complete = self.flush() if alone else []
         if alone:
             self._recent.clear()
         self._take_back(step)
-        for late in [each for each in self._pending if each >= step]:
+        for late in [pending for pending in self._pending if pending >= step]:
             self._pending[late].forget(log)
         self._last.pop(log)
-        self._border = {each: min(last, step - 1) for each, last in self._border.items()}
-        return whole
+        self._passed = {name: min(last, step - 1) for name, last in self._passed.items()}
+        return complete
 
     def _join(
         self, log: str, pending: _Pending, step: int, values: Mapping[str, Reading], time: float
     ) -> None:
-        again = [name for name in values if pending.origins.get(name) == log]
-        if again and log in self.of_several_rows:
-            values = {
-                **values,
-                **{name: merge(pending.values[name], values[name]) for name in again},
-            }
-        elif 2 * len(again) > len(values):
+        repeated = [name for name in values if pending.origins.get(name) == log]
+        if repeated and log in self.several_rows_per_step:
+            merged = {name: merge(pending.values[name], values[name]) for name in repeated}
+            values = {**values, **merged}
+        elif 2 * len(repeated) > len(values):
             self.rewritten += 1
             pending.forget(log)
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, log)
             if before is not None and origin != log:
                 if readings_differ(before, reading):
-                    self._note(step, name, before, reading, (origin, log))
+                    self._note_conflict(step, name, before, reading, (origin, log))
                 continue
             pending.values[name], pending.origins[name] = reading, log
         pending.time = max(pending.time, time)
 
-    def _note(
+    def _note_conflict(
         self, step: int, name: str, kept: Reading, other: Reading, logs: tuple[str, str]
     ) -> None:
         self.conflict_count += 1
-        numbers = scalar(kept), scalar(other)
-        if numbers[0] is not None and numbers[1] is not None and len(self.conflicts) < _MOST_TOLD:
-            self.conflicts.append(Conflict(step, name, numbers[0], numbers[1], logs))
+        left, right = scalar(kept), scalar(other)
+        if left is not None and right is not None and len(self.conflicts) < _MAX_KEPT:
+            self.conflicts.append(Conflict(step, name, left, right, logs))
 
-    def _ready(self) -> list[StepRecord]:
-        border = min(self._border.values(), default=-1)
-        if len(self._pending) > MOST_PENDING:
+    def _complete(self) -> list[StepRecord]:
+        border = min(self._passed.values(), default=-1)
+        if len(self._pending) > MAX_PENDING:
             return self.flush()
-        ready = []
+        complete = []
         while self._order and self._order[0] < border:
-            ready.append(heapq.heappop(self._order))
-        return self._give(ready)
+            complete.append(heapq.heappop(self._order))
+        return self._pop(complete)
 
     def flush(self) -> list[StepRecord]:
-        """Everything that is held back: there is no more, or nobody wrote for a while."""
+        """Return all pending steps: the logs ended, or were silent for a while."""
         self._order.clear()
-        return self._give(list(self._pending))
+        return self._pop(list(self._pending))
 
-    def _give(self, steps: list[int]) -> list[StepRecord]:
+    def _pop(self, steps: list[int]) -> list[StepRecord]:
         records = []
         for step in sorted(set(steps)):
             pending = self._pending.pop(step)
             records.append(StepRecord(step, pending.values, time=pending.time))
-            self._given = max(self._given, step)
+            self._returned = max(self._returned, step)
             self._recent[step] = pending
-        kept = MOST_LAG if len(self._border) <= 1 else _MOST_GIVEN_AGAIN
+        kept = MAX_LAG if len(self._passed) <= 1 else _MAX_REVISED
         while len(self._recent) > kept:
             del self._recent[next(iter(self._recent))]
         return records
 
 
 def readings_differ(left: Reading, right: Reading) -> bool:
-    """Whether two logs give one number differently, beyond the digits that they print."""
+    """Whether two readings of one value differ by more than the digits that logs print."""
     if isinstance(left, NotApplicable) or isinstance(right, NotApplicable):
         return False
-    one, other = scalar(left), scalar(right)
-    if one is None or other is None:
+    first, second = scalar(left), scalar(right)
+    if first is None or second is None:
         return False
-    apart = abs(one - other)
-    if apart <= _PRINTED / 2 and any(round(each, 3) == each for each in (one, other)):
+    difference = abs(first - second)
+    if difference <= _PRINTED / 2 and any(round(value, 3) == value for value in (first, second)):
         return False
-    return not apart <= _TOLERANCE * max(abs(one), abs(other)) + 1e-9
+    return not difference <= _TOLERANCE * max(abs(first), abs(second)) + 1e-9

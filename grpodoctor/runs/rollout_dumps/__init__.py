@@ -1,1 +1,1 @@
-"""Rollout dumps: what frameworks write of the responses themselves, one file per format."""
+"""Rollout dumps: dividing them into shards, measuring the responses, merging them into steps."""

@@ -1,4 +1,4 @@
-"""Reading the rollout dumps of a run, whole."""
+"""Reading all rollout dumps of a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
 from grpodoctor.runs.rollout_dumps.runners import Runner, ShardResult, runner_for
-from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, ShardPlan, plan
+from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, plan_shards
 from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.damage import Damage
+from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.vocabulary.values import Reading
 
-_NAMED = 5
-"""Shards that a note names one by one."""
+_MAX_NAMED = 5
+"""Failed shards that get a note each."""
+_MAX_DAMAGE = 100
 
 
 @dataclass
@@ -25,74 +27,81 @@ class DumpReader:
 
     Args:
         files: the dumps with their formats.
-        runner: where the shards are summarised; chosen by size if None.
-        ray: a Ray cluster instead: `local`, `auto` or its address.
+        runner: where the shards are summarized; chosen by size if None.
+        ray: Ray cluster to use instead: `local`, `auto` or an address.
         shard_bytes: size of a shard on disk.
+        progress: receives the bytes of the shards that were read.
     """
 
     files: Sequence[tuple[DumpFormat, Path | DumpFile]]
     runner: Runner | None = None
     ray: str | None = None
     shard_bytes: int = SHARD_BYTES
+    progress: Progress = field(default_factory=NoProgress)
     failed: list[str] = field(default_factory=list)
-    """Shards that could not be read, with the reason: the answer is incomplete without them."""
+    """Shards that could not be read, with the reason; the result is incomplete without them."""
     damage: list[Damage] = field(default_factory=list)
     damaged: int = 0
     responses: int = 0
+    """Number of responses."""
     pass_rates: list[PromptRate] = field(default_factory=list)
     late: int = 0
-    texts: DumpedResponses = field(default_factory=DumpedResponses)
-    """Where the responses stand, for whoever wants to read some of them."""
+    """Responses in files of later steps."""
+    dumped_responses: DumpedResponses = field(default_factory=DumpedResponses)
+    """Locations of the responses, to read some of them again."""
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether something is missing of what the dumps hold."""
+        """Whether some responses of the dumps are missing in the steps."""
         return bool(self.failed or self.late)
 
     def steps(self) -> Iterator[tuple[int, dict[str, Reading]]]:
-        """The readings of every step, ascending where the files' names tell the steps."""
-        made: ShardPlan = plan(self.files, self.shard_bytes)
-        self.failed += made.refused
-        fold = StepMerger(made.shards)
-        size = sum(_size_of(given) for _, given in self.files)
+        """Yield the readings of every step, ascending if the file names contain the steps."""
+        plan = plan_shards(self.files, self.shard_bytes)
+        self.failed += plan.failed
+        merger = StepMerger(plan.shards)
+        size = sum(_size_of(file) for _, file in self.files)
         runner = self.runner or runner_for(size, self.ray)
-        for index, outcomes in enumerate(runner(made.shards)):
-            for outcome in outcomes:
-                self._note(outcome)
-                if outcome.summary is not None:
-                    fold.add(outcome.summary)
-            yield from fold.whole_after(index)
-        yield from fold.rest()
-        self.pass_rates, self.late = fold.pass_rates(), fold.late
+        total, completed = sum(shard.size for shard in plan.shards), 0
+        for index, results in enumerate(runner(plan.shards)):
+            for result in results:
+                self._note(result)
+                if result.summary is not None:
+                    merger.add(result.summary)
+            completed += plan.shards[index].size
+            self.progress.update(completed, total=total, detail="rollout dumps")
+            yield from merger.complete_after(index)
+        yield from merger.rest()
+        self.pass_rates, self.late = merger.pass_rates(), merger.late
 
-    def _note(self, outcome: ShardResult) -> None:
-        if outcome.summary is None:
-            self.failed.append(f"{outcome.shard.name}: {outcome.why}")
+    def _note(self, result: ShardResult) -> None:
+        if result.summary is None:
+            self.failed.append(f"{result.shard.name}: {result.why}")
             return
-        self.texts.note(outcome.shard, outcome.summary.digest)
-        self.responses += len(outcome.summary.digest)
-        self.damaged += outcome.summary.notes.damaged
-        self.damage += outcome.summary.notes.damage[: max(0, 100 - len(self.damage))]
+        self.dumped_responses.note(result.shard, result.summary.digest)
+        self.responses += len(result.summary.digest)
+        self.damaged += result.summary.notes.damaged
+        self.damage += result.summary.notes.damage[: max(0, _MAX_DAMAGE - len(self.damage))]
 
     def notes(self) -> list[str]:
-        """What was read and what was not, a line each; once the steps were read."""
+        """Notes on what was read and what was not, once the steps were read."""
         kinds = sorted({form.name for form, _ in self.files})
-        lines = [f"rollout dumps: {', '.join(kinds)}, {self.responses} responses"]
-        if rates := [each.correct / each.responses for each in self.pass_rates]:
-            lines.append(
-                f"of {len(rates)} prompts of the dumps {rates.count(0.0)} were never solved and"
-                f" {rates.count(1.0)} always"
+        notes = [f"rollout dumps: {', '.join(kinds)}, {self.responses} responses"]
+        if rates := [rate.correct / rate.responses for rate in self.pass_rates]:
+            notes.append(
+                f"of {len(rates)} prompts in the dumps, {rates.count(0.0)} were never solved and "
+                f"{rates.count(1.0)} always"
             )
-        lines += [f"incomplete: not read: {each}" for each in self.failed[:_NAMED]]
-        if len(self.failed) > _NAMED:
-            lines.append(f"incomplete: {len(self.failed) - _NAMED} more shards were not read")
+        notes += [f"incomplete: not read: {failure}" for failure in self.failed[:_MAX_NAMED]]
+        if len(self.failed) > _MAX_NAMED:
+            notes.append(f"incomplete: {len(self.failed) - _MAX_NAMED} more shards were not read")
         if self.late:
-            lines.append(f"incomplete: {self.late} responses stand in files of later steps")
-        return lines
+            notes.append(f"incomplete: {self.late} responses are in files of later steps")
+        return notes
 
 
-def _size_of(given: Path | DumpFile) -> int:
+def _size_of(file: Path | DumpFile) -> int:
     try:
-        return DumpFile.of(given).size()
+        return DumpFile.of(file).size()
     except OSError:
         return 0

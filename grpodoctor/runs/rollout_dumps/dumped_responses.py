@@ -1,4 +1,4 @@
-"""What single responses of a dump say, for those who want to read them."""
+"""Reading single responses of a dump again, to show them."""
 
 from __future__ import annotations
 
@@ -17,99 +17,99 @@ from grpodoctor.measure.response_table import Digest
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.vocabulary.values import Max
 
-MOST_SHARDS = 16
-"""Of a step that are read again for its texts: a quarter of a gigabyte."""
-LONGEST_TEXT = 100_000
-"""Characters of a prompt or of a text that are given."""
+MAX_SHARDS = 16
+"""Shards of a step that are read again: a quarter of a gigabyte."""
+MAX_TEXT = 100_000
+"""Characters of a prompt or of a response that are returned."""
 
 ResponseRecord = dict[str, Any]
 
 
-class _Place(NamedTuple):
-    """A shard with responses of a step, and those of them that are the largest in something."""
+class _Location(NamedTuple):
+    """A shard with responses of a step, and the ids of its most extreme responses."""
 
     shard: Shard
     extremes: frozenset[str]
 
 
 class DumpedResponses:
-    """Where the responses of each step stand, and what they say; read again when asked for."""
+    """Remembers where the responses of each step are, and reads them again on request."""
 
     def __init__(self) -> None:
-        self._places: defaultdict[int, list[_Place]] = defaultdict(list)
+        self._locations: defaultdict[int, list[_Location]] = defaultdict(list)
 
     def note(self, shard: Shard, digest: Digest) -> None:
-        """Remember which steps a shard holds responses of."""
+        """Remember the steps whose responses a shard holds."""
         for step in np.unique(digest.columns["step"]).tolist() if len(digest) else ():
-            largest = digest.extremes.get(step, {}).values()
-            names = frozenset(str(each.where) for each in largest if isinstance(each, Max))
-            own = tuple(piece for piece in shard.pieces if piece.step in (None, step))
-            self._places[step].append(_Place(shard._replace(pieces=own), names))
+            extremes = digest.extremes.get(step, {}).values()
+            ids = frozenset(str(value.where) for value in extremes if isinstance(value, Max))
+            pieces = tuple(piece for piece in shard.pieces if piece.step in (None, step))
+            self._locations[step].append(_Location(shard._replace(pieces=pieces), ids))
 
     @property
     def steps(self) -> Collection[int]:
-        """Those that have any."""
-        return self._places.keys()
+        """Steps with responses."""
+        return self._locations.keys()
 
     def rows(self, step: int, wanted: Collection[str] = ()) -> Iterator[ResponseRecord]:
-        """The responses of a step that have a text, in bounded memory and time.
+        """Yield the responses of a step that have a text, in bounded memory and time.
 
         Args:
-            step: of the run.
-            wanted: ids that matter most: where not all shards are read, theirs come first.
+            step: step of the run.
+            wanted: ids of the most important responses; if not all shards are read, theirs are.
 
-        Returns:
+        Yields:
             `sequence_id`, `prompt`, `text`, `reward`, `correct`, `truncated`, `length` and
-            `logprob_diff_max`; what is not known is None. Empty where a file is gone by now.
+            `logprob_diff_max`; unknown values are None. Nothing if a file is gone.
         """
-        names = frozenset(wanted)
-        places = sorted(self._places.get(step, []), key=lambda each: not each.extremes & names)
-        for place in places[:MOST_SHARDS]:
+        ids = frozenset(wanted)
+        locations = sorted(self._locations.get(step, []), key=lambda each: not each.extremes & ids)
+        for location in locations[:MAX_SHARDS]:
             try:
-                yield from _rows_of(place.shard, step)
+                yield from _records_of(location.shard, step)
             except (GrpodoctorError, OSError, ValueError, ArithmeticError, LookupError):
-                continue  # it was read once, and is gone or another file by now
+                continue  # the file was removed or replaced since it was read
 
 
-def _rows_of(shard: Shard, step: int) -> Iterator[ResponseRecord]:
+def _records_of(shard: Shard, step: int) -> Iterator[ResponseRecord]:
     read = dump_format_named(shard.format).read
     for piece in shard.pieces:
         for responses in read(piece, DamageLog()):
-            yield from _rows_in(responses, step)
+            yield from _records_in(responses, step)
 
 
-def _rows_in(responses: Responses, step: int) -> Iterator[ResponseRecord]:
+def _records_in(responses: Responses, step: int) -> Iterator[ResponseRecord]:
     texts, prompts = responses.texts, responses.prompts
     if texts is None:
         return
-    columns = _figures(responses)
+    columns = _columns(responses)
     for row in np.flatnonzero(responses.steps_B == step).tolist():
         if not texts[row]:
             continue
         yield {
             "sequence_id": responses.names[row],
-            "prompt": clean(prompts[row][:LONGEST_TEXT]) if prompts else "",
-            "text": clean(texts[row][:LONGEST_TEXT]),
-            **{name: _known(values, row) for name, values in columns.items()},
+            "prompt": clean(prompts[row][:MAX_TEXT]) if prompts else "",
+            "text": clean(texts[row][:MAX_TEXT]),
+            **{name: _known(values_B, row) for name, values_B in columns.items()},
         }
 
 
-def _figures(responses: Responses) -> dict[str, Column | None]:
-    lengths = responses.lengths_B
+def _columns(responses: Responses) -> dict[str, Column | None]:
+    lengths_B = responses.lengths_B
     if responses.tokens is not None:
-        lengths = responses.tokens.lengths_B.astype(np.float64)
-    gaps = None
+        lengths_B = responses.tokens.lengths_B.astype(np.float64)
+    diffs_B = None
     if responses.learner is not None and responses.sampler is not None:
-        found = gap_figures(responses.learner, responses.sampler)
-        gaps = np.where(found["gap/tokens"] > 0, found["gap/logprob_diff_max"], np.nan)
+        gaps = gap_figures(responses.learner, responses.sampler)
+        diffs_B = np.where(gaps["gap/tokens"] > 0, gaps["gap/logprob_diff_max"], np.nan)
     return {
         "reward": responses.rewards_B,
         "correct": responses.correct_B,
         "truncated": responses.truncated_B,
-        "length": lengths,
-        "logprob_diff_max": gaps,
+        "length": lengths_B,
+        "logprob_diff_max": diffs_B,
     }
 
 
-def _known(values: Column | None, row: int) -> float | None:
-    return None if values is None or np.isnan(values[row]) else float(values[row])
+def _known(values_B: Column | None, row: int) -> float | None:
+    return None if values_B is None or np.isnan(values_B[row]) else float(values_B[row])

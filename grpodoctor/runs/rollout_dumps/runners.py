@@ -1,7 +1,7 @@
-"""Where shards are summarised: in this process, in a pool of them, or on a Ray cluster.
+"""Summarizing shards in this process, in a process pool or on a Ray cluster.
 
-All three give the summaries in the order of the plan, so that what is made of them is the same. A
-shard that fails is tried once more, its files apart; what fails again is named and left out.
+All runners return the results in shard order, so the result does not depend on the runner. A shard
+that fails is tried once more, file by file. What fails again is named and left out.
 """
 
 from __future__ import annotations
@@ -19,63 +19,71 @@ from typing import Any, NamedTuple
 import grpodoctor.frameworks.rollout_formats as rollout_formats
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 from grpodoctor.runs.rollout_dumps.shards import Shard
-from grpodoctor.runs.rollout_dumps.summarize import Summary, summarize_shard
+from grpodoctor.runs.rollout_dumps.summarize import ShardSummary, summarize_shard
 from grpodoctor.support.discovery import module_paths
 
 _FOLDER = Path(__file__).parent
 POOL_FROM = 64 * 1024 * 1024
-"""Bytes of a dump from which on a pool of processes is worth its start."""
+"""Bytes of dumps from which a process pool is worth its start."""
 _AHEAD = 3
-"""Shards per worker that are under way before their turn: bounded, since results wait in memory."""
-_MOST_WORKERS = 16
-_KNOCK_SECONDS = 5.0
-_OF_READERS = [
+"""Shards in progress per worker; bounded, since results wait in memory for their turn."""
+_MAX_WORKERS = 16
+_CONNECT_SECONDS = 5.0
+_PRELOADED = [
     *module_paths("grpodoctor.runs.rollout_dumps", _FOLDER).values(),
     *module_paths(
         "grpodoctor.frameworks.rollout_formats", Path(rollout_formats.__path__[0])
     ).values(),
 ]
-"""What a process needs to read any format: loaded once, before it divides."""
-_EXPECTED = (GrpodoctorError, OSError, ValueError, ArithmeticError, LookupError, MemoryError)
+"""Modules that are loaded once, before the pool's server forks its workers."""
+_EXPECTED_ERRORS = (
+    GrpodoctorError,
+    OSError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+)
 
 
 class ShardResult(NamedTuple):
-    """What became of a shard."""
+    """The summary of a shard, or the reason why there is none."""
 
     shard: Shard
-    summary: Summary | None
+    summary: ShardSummary | None
     why: str = ""
-    """Why there is no summary."""
 
 
 Runner = Callable[[Sequence[Shard]], Iterator[list[ShardResult]]]
-"""For each shard in order: one outcome, or one for each of its files where they were tried apart.
-"""
+"""Yields for each shard, in order, one result, or one per file if the shard failed as a whole."""
 
 
-def attempt(shard: Shard, *, ahead: bool = False) -> ShardResult:
-    """Summarise a shard; what a file may do to its reader becomes words."""
+def try_shard(shard: Shard, *, ahead: bool = False) -> ShardResult:
+    """Summarize a shard; errors that a file can cause become the result's reason."""
     try:
         return ShardResult(shard, summarize_shard(shard, ahead=ahead))
-    except _EXPECTED as error:
+    except _EXPECTED_ERRORS as error:
         return ShardResult(shard, None, f"{type(error).__name__}: {error}"[:300])
 
 
-def apart(shard: Shard) -> list[Shard]:
-    """A shard for each of its files."""
+def one_per_file(shard: Shard) -> list[Shard]:
+    """Split a shard into one for each of its files."""
     return [shard._replace(pieces=(piece,)) for piece in shard.pieces]
 
 
-def here(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
-    """In this process, one after another."""
+def in_process(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
+    """Summarize shards in this process, one after another."""
     for shard in shards:
-        outcome = attempt(shard, ahead=True)
-        yield [outcome] if outcome.summary is not None else [attempt(each) for each in apart(shard)]
+        result = try_shard(shard, ahead=True)
+        if result.summary is not None:
+            yield [result]
+        else:
+            yield [try_shard(part) for part in one_per_file(shard)]
 
 
-def pooled(workers: int | None = None) -> Runner:
-    """In as many processes as there are processors, or as many as given."""
-    count = max(1, min(workers or len(os.sched_getaffinity(0)), _MOST_WORKERS))
+def in_process_pool(workers: int | None = None) -> Runner:
+    """Summarize shards in a process pool, by default with one worker per processor."""
+    count = max(1, min(workers or len(os.sched_getaffinity(0)), _MAX_WORKERS))
 
     def run(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
         pool = _Pool(count)
@@ -93,31 +101,31 @@ def _in_order(
     submit: Callable[[Shard], Any],
     result: Callable[[Any, Shard], ShardResult],
 ) -> Iterator[list[ShardResult]]:
-    """Keep some shards under way; their outcomes in order, second tries at their turn."""
-    waiting: deque[tuple[Shard, Any]] = deque()
+    """Keep up to `ahead` shards in progress; yield their results in order."""
+    submitted: deque[tuple[Shard, Any]] = deque()
     queue = iter(shards)
     while True:
-        while len(waiting) < ahead and (shard := next(queue, None)) is not None:
-            waiting.append((shard, submit(shard)))
-        if not waiting:
+        while len(submitted) < ahead and (shard := next(queue, None)) is not None:
+            submitted.append((shard, submit(shard)))
+        if not submitted:
             return
-        shard, ticket = waiting.popleft()
-        outcome = result(ticket, shard)
-        if outcome.summary is not None:
-            yield [outcome]
+        shard, ticket = submitted.popleft()
+        shard_result = result(ticket, shard)
+        if shard_result.summary is not None:
+            yield [shard_result]
         else:
-            yield [result(submit(each), each) for each in apart(shard)]
+            yield [result(submit(part), part) for part in one_per_file(shard)]
 
 
-def _take_environment(environment: Mapping[str, str]) -> None:
+def _set_environment(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
 
 
 class _Pool:
-    """A pool of processes that is made anew when one of them dies.
+    """A process pool that is replaced when a worker dies.
 
-    A death takes all that was under way with it. Those shards are tried alone at their turn, so
-    that only the one that kills its process is blamed.
+    The death of a worker fails all shards in progress. They are tried alone at their turn, so that
+    only the shard that kills its worker is reported.
     """
 
     def __init__(self, workers: int) -> None:
@@ -129,62 +137,60 @@ class _Pool:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else None
         context = multiprocessing.get_context(method)
         if method is not None:
-            context.set_forkserver_preload([*_OF_READERS, "pyarrow.parquet", "pyarrow.compute"])
-        # The server that forks them began with the environment of its day: credentials of a store
-        # may have been set since.
+            context.set_forkserver_preload([*_PRELOADED, "pyarrow.parquet", "pyarrow.compute"])
+        # The fork server keeps the environment of its start; credentials of a store may be newer.
         return ProcessPoolExecutor(
-            workers, context, initializer=_take_environment, initargs=(dict(os.environ),)
+            workers, context, initializer=_set_environment, initargs=(dict(os.environ),)
         )
 
     def submit(self, shard: Shard) -> Future[ShardResult] | None:
-        """Put a shard under way; None if the pool has just died, which its turn will show."""
+        """Submit a shard; None if the pool has just died, in which case `result` tries it alone."""
         try:
-            return self._pool.submit(attempt, shard)
+            return self._pool.submit(try_shard, shard)
         except BrokenProcessPool:
             return None
 
     def result(self, ticket: Future[ShardResult] | None, shard: Shard) -> ShardResult:
-        """The outcome of a shard, alone in a pool of one if the pool died under it."""
+        """Return the result of a shard; try it in a pool of one if its pool died."""
         if ticket is not None:
             try:
                 return ticket.result()
             except (BrokenProcessPool, CancelledError):
-                pass  # this shard's process died, or another one's and the pool was given up
+                pass  # this shard's worker died, or another one's
         self._pool.shutdown(wait=False, cancel_futures=True)
-        alone = self._make(1)
+        single = self._make(1)
         try:
-            return alone.submit(attempt, shard).result()
+            return single.submit(try_shard, shard).result()
         except BrokenProcessPool:
-            return ShardResult(
-                shard, None, "the process that read it died: memory, or a broken file"
-            )
+            reason = "the process that read it died: out of memory, or a broken file"
+            return ShardResult(shard, None, reason)
         finally:
-            alone.shutdown()
+            single.shutdown()
             self._pool = self._make(self._workers)
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the workers."""
         self._pool.shutdown(cancel_futures=True)
 
 
 def on_ray(address: str) -> Runner:
-    """On a Ray cluster: `local` starts one here, `auto` or an address joins one.
+    """Summarize shards on a Ray cluster: `local` starts one, `auto` or an address joins one.
 
-    Every node must see the dump under the same path.
+    Every node must have the dumps at the same path.
     """
 
     def run(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
-        ray = _ray()
+        ray = _import_ray()
         started = _join_cluster(ray, address)
         try:
             cpus = int(ray.cluster_resources().get("CPU", 1))
-            # Ray's own retries are for machines that vanish; a shard that fails is ours to retry.
-            remote = ray.remote(max_retries=1)(attempt)
+            # Ray retries when a machine disappears; shards that fail are retried here.
+            remote = ray.remote(max_retries=1)(try_shard)
             yield from _in_order(
                 shards,
                 max(1, cpus) * _AHEAD,
                 remote.remote,
-                lambda ticket, shard: _ray_outcome(ray, ticket, shard),
+                lambda ticket, shard: _ray_result(ray, ticket, shard),
             )
         finally:
             if started:
@@ -193,7 +199,7 @@ def on_ray(address: str) -> Runner:
     return run
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         import ray
     except ImportError:
@@ -202,10 +208,10 @@ def _ray() -> Any:
 
 
 def _join_cluster(ray: Any, address: str) -> bool:
-    """Connect if this process is not yet; whether it was us."""
+    """Connect to the cluster unless this process already is; return whether it did."""
     if ray.is_initialized():
         return False
-    _knock(address)
+    _check_address(address)
     package = Path(__file__).parents[3]
     quiet: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
@@ -214,48 +220,48 @@ def _join_cluster(ray: Any, address: str) -> bool:
             log_to_driver=False,
             logging_level="ERROR",
             configure_logging=False,
-            # The nodes may have another version of us, or none.
+            # The nodes may have another version of this package, or none.
             runtime_env={"py_modules": [str(package)]},
             **quiet,
         )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise _no_cluster(address, str(error)) from error
+        raise _no_cluster_error(address, str(error)) from error
     return True
 
 
-def _knock(address: str) -> None:
-    """Whether anybody is there at all: Ray itself waits for minutes.
+def _check_address(address: str) -> None:
+    """Check that the host accepts connections; Ray itself would wait for minutes.
 
     Raises:
-        ConfigError: if nobody answers at that host and port.
+        ConfigError: if there is no connection to the host and port.
     """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from error
+        raise _no_cluster_error(address, str(error)) from error
 
 
-def _no_cluster(address: str, why: str) -> ConfigError:
+def _no_cluster_error(address: str, reason: str) -> ConfigError:
     return ConfigError(
-        f"no Ray cluster: {(why.splitlines() or [''])[0][:120]}",
+        f"no Ray cluster: {(reason.splitlines() or [''])[0][:120]}",
         where=f"--ray {address[:80]}",
         remedy="give local, auto or the address of a running cluster",
     )
 
 
-def _ray_outcome(ray: Any, ticket: Any, shard: Shard) -> ShardResult:
+def _ray_result(ray: Any, ticket: Any, shard: Shard) -> ShardResult:
     try:
-        outcome: ShardResult = ray.get(ticket)
+        result: ShardResult = ray.get(ticket)
     except ray.exceptions.RayError as error:
         return ShardResult(shard, None, f"on the cluster: {str(error).splitlines()[-1][:200]}")
-    return outcome
+    return result
 
 
 def runner_for(size: int, ray: str | None = None, workers: int | None = None) -> Runner:
-    """The runner that suits a dump of `size` bytes, or that the user wants."""
+    """Choose the runner for dumps of `size` bytes; `ray` overrides the choice."""
     if ray is not None:
         return on_ray(ray)
-    return pooled(workers) if size >= POOL_FROM and workers != 1 else here
+    return in_process_pool(workers) if size >= POOL_FROM and workers != 1 else in_process

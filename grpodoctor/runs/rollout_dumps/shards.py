@@ -1,4 +1,4 @@
-"""Cutting a dump into shards."""
+"""Dividing dumps into shards."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from grpodoctor.frameworks.rollout_formats.base import DumpFormat, FilePart
 from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, DumpFile
 
 SHARD_BYTES = 16 * 1024 * 1024
-"""On disk; parsed, a shard is held a few megabytes at a time."""
+"""On disk; when parsed, only a few megabytes of a shard are in memory at a time."""
 _NUMBERS = re.compile(r"(\d+)")
 
 
 class Shard(NamedTuple):
-    """What one call of `summarize_shard` reads: plain data, which any process can be sent."""
+    """The input of one call of `summarize_shard`: plain data that can be sent to any process."""
 
     format: str
     pieces: tuple[FilePart, ...]
+    size: int = 0
+    """Approximate size in bytes."""
 
     @property
     def name(self) -> str:
-        """For a person."""
+        """For messages."""
         first = self.pieces[0]
         part = f" from {first.start} to {first.stop}" if first.stop < ENDLESS else ""
         others = f" and {len(self.pieces) - 1} more" if len(self.pieces) > 1 else ""
@@ -32,34 +34,36 @@ class Shard(NamedTuple):
 
 
 class ShardPlan(NamedTuple):
-    """All shards in order, and what could not be cut."""
+    """All shards in order, and the files that could not be divided."""
 
     shards: list[Shard]
-    refused: list[str]
+    failed: list[str]
 
 
-def plan(files: Sequence[tuple[DumpFormat, Path | DumpFile]], size: int = SHARD_BYTES) -> ShardPlan:
-    """Cut dumps into shards of about `size` bytes, by step and name.
+def plan_shards(
+    files: Sequence[tuple[DumpFormat, Path | DumpFile]], size: int = SHARD_BYTES
+) -> ShardPlan:
+    """Divide dumps into shards of about `size` bytes, ordered by step and name.
 
-    Small files share a shard; the responses of a step may be spread over several.
+    Small files share a shard. The responses of a step may be in several shards.
     """
     pieces: list[tuple[str, FilePart, int]] = []
-    refused = []
-    for form, given in sorted(files, key=_order):
-        source = DumpFile.of(given)
+    failed = []
+    for form, file in sorted(files, key=_order):
+        source = DumpFile.of(file)
         try:
-            whole = source.size()
-            cuts = form.cut(source, size) if whole else []
+            file_size = source.size()
+            cuts = form.cut(source, size) if file_size else []
         except (OSError, GrpodoctorError) as error:
-            refused.append(f"{source.path.name}: {error}")
+            failed.append(f"{source.path.name}: {error}")
             continue
-        share = whole // max(len(cuts), 1)
-        pieces += [(form.name, piece_of(source, cut, form), share) for cut in cuts]
-    return ShardPlan(_bundled(pieces, size), refused)
+        piece_size = file_size // max(len(cuts), 1)
+        pieces += [(form.name, piece_of(source, cut, form), piece_size) for cut in cuts]
+    return ShardPlan(_bundled(pieces, size), failed)
 
 
 def piece_of(source: DumpFile, cut: tuple[int, int], form: DumpFormat) -> FilePart:
-    """A part of a file."""
+    """Make the description of a part of a file."""
     step = form.step_of(source.path)
     return FilePart(str(source.path), *cut, step, source.origin, source.length)
 
@@ -71,14 +75,14 @@ def _order(file: tuple[DumpFormat, Path | DumpFile]) -> tuple[object, ...]:
     return (step is not None, step or 0, natural, form.name)
 
 
-def _bundled(pieces: Sequence[tuple[str, FilePart, int]], size: int) -> list[Shard]:
+def _bundled(pieces: Sequence[tuple[str, FilePart, int]], limit: int) -> list[Shard]:
     shards: list[Shard] = []
-    held: list[FilePart] = []
+    bundle: list[FilePart] = []
     name, total = "", 0
-    for form, piece, share in pieces:
-        if held and (form != name or total + share > size):
-            shards.append(Shard(name, tuple(held)))
-            held, total = [], 0
-        held.append(piece)
-        name, total = form, total + share
-    return [*shards, Shard(name, tuple(held))] if held else shards
+    for form, piece, size in pieces:
+        if bundle and (form != name or total + size > limit):
+            shards.append(Shard(name, tuple(bundle), total))
+            bundle, total = [], 0
+        bundle.append(piece)
+        name, total = form, total + size
+    return [*shards, Shard(name, tuple(bundle), total)] if bundle else shards

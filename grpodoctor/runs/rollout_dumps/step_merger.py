@@ -1,4 +1,4 @@
-"""From the rows of all shards to steps: each step once, when no shard is left that has some."""
+"""Merging the measured responses of all shards into steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from grpodoctor.measure.response_table import Digest, correctness, digest_readings, join
 from grpodoctor.runs.rollout_dumps.shards import Shard
-from grpodoctor.runs.rollout_dumps.summarize import MOST_PROMPTS, Summary, smallest
+from grpodoctor.runs.rollout_dumps.summarize import MAX_PROMPTS, ShardSummary, smallest
 from grpodoctor.vocabulary.values import Reading
 
-MOST_ROWS = 2_000_000
-"""Rows held of steps that are not whole yet: half a gigabyte. Beyond, the oldest are given."""
+MAX_ROWS = 2_000_000
+"""Responses of incomplete steps held in memory: half a gigabyte. Beyond it, the oldest steps are
+returned."""
 
 
 class PromptRate(NamedTuple):
@@ -28,74 +29,77 @@ class PromptRate(NamedTuple):
 
 @dataclass
 class StepMerger:
-    """Takes summaries in the order of the plan, gives the readings of steps."""
+    """Takes shard summaries in shard order, and returns the readings of steps."""
 
     shards: list[Shard]
     prompts: dict[int, str] = field(default_factory=dict)
     late: int = 0
-    """Responses of steps that had been given already: their file's name says another step."""
+    """Responses of steps that were already returned: the file's name has another step."""
     _rows: dict[int, list[Digest]] = field(default_factory=lambda: defaultdict(list))
-    _held: int = 0
-    _given: set[int] = field(default_factory=set)
+    _row_count: int = 0
+    _returned: set[int] = field(default_factory=set)
     _solved: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Correct responses and all responses by the prompt's hash."""
 
-    def add(self, summary: Summary) -> None:
-        """Take the summary of a shard."""
+    def add(self, summary: ShardSummary) -> None:
+        """Add the summary of a shard."""
         digest = summary.digest
         self.prompts = smallest({**self.prompts, **summary.prompts})
         for step in np.unique(digest.columns["step"]).tolist() if len(digest) else ():
             rows = digest.of_step(step)
-            if step in self._given:
+            if step in self._returned:
                 self.late += len(rows)
             else:
                 self._rows[step].append(rows)
-                self._held += len(rows)
+                self._row_count += len(rows)
 
-    def whole_after(self, index: int) -> Iterator[tuple[int, dict[str, Reading]]]:
-        """The steps that no shard after this one adds to: known steps come in their order."""
-        following = self.shards[index + 1] if index + 1 < len(self.shards) else None
-        border = following.pieces[0].step if following is not None else None
+    def complete_after(self, index: int) -> Iterator[tuple[int, dict[str, Reading]]]:
+        """Yield the steps to which no later shard adds: shards with known steps are in order."""
+        next_shard = self.shards[index + 1] if index + 1 < len(self.shards) else None
+        border = next_shard.pieces[0].step if next_shard is not None else None
         for step in sorted(self._rows):
-            crowded = self._held > MOST_ROWS and len(self._rows) > 1
-            if crowded or (border is not None and step < border):
-                yield step, self.give(step)
+            is_full = self._row_count > MAX_ROWS and len(self._rows) > 1
+            if is_full or (border is not None and step < border):
+                yield step, self.pop(step)
 
     def rest(self) -> Iterator[tuple[int, dict[str, Reading]]]:
-        """All that is held back: there is no more."""
+        """Yield all remaining steps, after the last shard."""
         for step in sorted(self._rows):
-            yield step, self.give(step)
+            yield step, self.pop(step)
 
     def steps(self) -> list[int]:
-        """The steps that are held back, ascending."""
+        """The steps that were not returned yet, ascending."""
         return sorted(self._rows)
 
-    def give(self, step: int) -> dict[str, Reading]:
-        """The readings of a step that is whole."""
+    def pop(self, step: int) -> dict[str, Reading]:
+        """Return the readings of a step."""
         digest = join(self._rows.pop(step))
-        self._held -= len(digest)
-        self._given.add(step)
+        self._row_count -= len(digest)
+        self._returned.add(step)
         self._count_prompts(digest)
         return digest_readings(digest)
 
     def _count_prompts(self, digest: Digest) -> None:
-        correct = correctness(digest.columns)
-        if correct is None:
+        correct_B = correctness(digest.columns)
+        if correct_B is None:
             return
-        known = ~np.isnan(correct) & (digest.columns["prompt"] != 0)
-        prompts, index = np.unique(digest.columns["prompt"][known], return_inverse=True)
-        right = np.bincount(index, weights=correct[known], minlength=prompts.size)
-        seen = np.bincount(index, minlength=prompts.size)
-        for key, hits, count in zip(prompts.tolist(), right.tolist(), seen.tolist(), strict=True):
+        known_B = ~np.isnan(correct_B) & (digest.columns["prompt"] != 0)
+        prompts, index = np.unique(digest.columns["prompt"][known_B], return_inverse=True)
+        correct = np.bincount(index, weights=correct_B[known_B], minlength=prompts.size)
+        counts = np.bincount(index, minlength=prompts.size)
+        for key, hits, count in zip(
+            prompts.tolist(), correct.tolist(), counts.tolist(), strict=True
+        ):
             before = self._solved.get(key, (0, 0))
             self._solved[key] = (before[0] + int(hits), before[1] + int(count))
-        if len(self._solved) > 2 * MOST_PROMPTS:
-            self._solved = {key: self._solved[key] for key in sorted(self._solved)[:MOST_PROMPTS]}
+        if len(self._solved) > 2 * MAX_PROMPTS:
+            self._solved = {key: self._solved[key] for key in sorted(self._solved)[:MAX_PROMPTS]}
 
     def pass_rates(self) -> list[PromptRate]:
-        """Of the prompts that are kept, the hardest first."""
+        """The pass rates of the kept prompts, lowest first."""
         rates = [
             PromptRate(self.prompts[key], *self._solved[key])
             for key in sorted(self._solved)
             if key in self.prompts
         ]
-        return sorted(rates, key=lambda each: (each.correct / each.responses, each.prompt))
+        return sorted(rates, key=lambda rate: (rate.correct / rate.responses, rate.prompt))

@@ -1,4 +1,4 @@
-"""From responses to rows of figures: the pure function that every runner applies to a shard."""
+"""Summarizing a shard: the pure function that every runner calls, from responses to figures."""
 
 from __future__ import annotations
 
@@ -27,51 +27,52 @@ from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.text_subsample import TextSubsample
 from grpodoctor.support.safe_text import clean_text
 
-MOST_PROMPTS = 1000
-"""Prompts whose pass rate is kept, those of the smallest hash: which ones depends on no order."""
-_SHOWN = 200
+MAX_PROMPTS = 1000
+"""Prompts whose pass rates are kept: those with the smallest hashes, so that the choice does not
+depend on the order of shards."""
+_PROMPT_CHARACTERS = 200
 """Characters of a prompt that are kept."""
 _SPACE, _LINE_END = 32, 10
 _TAIL = 2 * LOOP_COPIES * LONGEST_BLOCK_BYTES
-_GLANCED_AT = LONGEST_BLOCK_BYTES + 16
-"""Bytes of a text in which a loop shows; only then is more looked at."""
+_SHORT_TAIL = LONGEST_BLOCK_BYTES + 16
+"""Bytes at the end of a text that show whether a loop is possible; only then are more checked."""
 
 
 @dataclass(slots=True)
-class Summary:
-    """What a shard comes to."""
+class ShardSummary:
+    """The figures of a shard."""
 
     digest: Digest
     prompts: dict[int, str] = field(default_factory=dict)
-    """The beginning of a prompt by its hash, for the smallest of these."""
+    """The beginnings of the prompts with the smallest hashes, by hash."""
     notes: DamageLog = field(default_factory=DamageLog)
 
 
-def summarize_shard(shard: Shard, *, ahead: bool = False) -> Summary:
-    """Read a shard and keep a row of figures for each response.
+def summarize_shard(shard: Shard, *, ahead: bool = False) -> ShardSummary:
+    """Read a shard and compute a row of figures for each response.
 
     Args:
-        shard: what to read.
-        ahead: whether to decode Parquet in a thread beside, where a processor is free for it.
+        shard: the shard.
+        ahead: whether to decode Parquet in a second thread, if a processor is free for it.
 
     Raises:
         RunError: if a file cannot be used.
-        OSError: if one cannot be read.
+        OSError: if a file cannot be read.
     """
-    notes, looks = DamageLog(), TextSubsample()
+    notes, subsample = DamageLog(), TextSubsample()
     prompts: dict[int, str] = {}
     digests = []
     batches = _responses(shard, notes)
-    # Arrow lets go of the interpreter's lock; for parsing lines two threads would only fight.
+    # Arrow releases the interpreter lock; two threads that parse JSON lines would compete for it.
     if ahead and shard.pieces[0].path.endswith(".parquet"):
-        batches = _ahead(batches)
+        batches = _read_ahead(batches)
     for responses in batches:
-        digests.append(digest_of(responses, looks))
+        digests.append(digest_of(responses, subsample))
         if responses.prompts is not None:
-            prompts = _with(prompts, digests[-1].columns["prompt"], responses.prompts)
+            prompts = _with_new(prompts, digests[-1].columns["prompt"], responses.prompts)
     digest = join(digests)
-    digest.columns |= looks.columns()
-    return Summary(digest, prompts, notes)
+    digest.columns |= subsample.columns()
+    return ShardSummary(digest, prompts, notes)
 
 
 def _responses(shard: Shard, notes: DamageLog) -> Iterator[Responses]:
@@ -80,38 +81,40 @@ def _responses(shard: Shard, notes: DamageLog) -> Iterator[Responses]:
         yield from read(piece, notes)
 
 
-def _ahead(batches: Iterator[Responses]) -> Iterator[Responses]:
-    """The same, each read while the one before is measured."""
+def _read_ahead(batches: Iterator[Responses]) -> Iterator[Responses]:
+    """Read each batch while the previous one is measured."""
     with ThreadPoolExecutor(1) as reader:
-        waiting = reader.submit(next, batches, None)
-        while (found := waiting.result()) is not None:
-            waiting = reader.submit(next, batches, None)
-            yield found
+        future = reader.submit(next, batches, None)
+        while (responses := future.result()) is not None:
+            future = reader.submit(next, batches, None)
+            yield responses
 
 
-def _with(
+def _with_new(
     prompts: dict[int, str], hashes_B: NDArray[np.generic], texts: Sequence[str]
 ) -> dict[int, str]:
-    """The prompts of the smallest hashes, some of which may be new."""
+    """Add the new prompts of a batch."""
     hashes, firsts = np.unique(hashes_B, return_index=True)
-    pairs = list(zip(hashes.tolist(), firsts.tolist(), strict=True))[:MOST_PROMPTS]
-    new = {key: clean_text(texts[row][:_SHOWN]) for key, row in pairs if key not in prompts}
+    pairs = list(zip(hashes.tolist(), firsts.tolist(), strict=True))[:MAX_PROMPTS]
+    new = {
+        key: clean_text(texts[row][:_PROMPT_CHARACTERS]) for key, row in pairs if key not in prompts
+    }
     return smallest(prompts | new) if new else prompts
 
 
 def smallest(prompts: dict[int, str]) -> dict[int, str]:
-    """Those of the smallest hashes."""
-    if len(prompts) <= MOST_PROMPTS:
+    """Keep the `MAX_PROMPTS` prompts with the smallest hashes."""
+    if len(prompts) <= MAX_PROMPTS:
         return prompts
-    return {key: prompts[key] for key in sorted(prompts)[:MOST_PROMPTS]}
+    return {key: prompts[key] for key in sorted(prompts)[:MAX_PROMPTS]}
 
 
-def digest_of(responses: Responses, looks: TextSubsample) -> Digest:
-    """A row of figures per response.
+def digest_of(responses: Responses, subsample: TextSubsample) -> Digest:
+    """Compute a row of figures per response.
 
     Args:
-        responses: as a reader gave them.
-        looks: where those wait that are looked into at length.
+        responses: a batch of a dump.
+        subsample: takes the responses for the costly measurements.
     """
     prompts_B = _hashes(responses.prompts, len(responses))
     columns: dict[str, NDArray[Any]] = {
@@ -123,48 +126,48 @@ def digest_of(responses: Responses, looks: TextSubsample) -> Digest:
     if responses.ranks_B is not None:
         columns["rank"] = responses.ranks_B
     texts, tokens = _encoded(responses.texts), responses.tokens
-    of_texts = text_prints(texts) if texts is not None else np.zeros(len(responses), np.uint64)
-    of_tokens = fingerprints(tokens) if tokens is not None else None
-    columns["lot"] = lots_of(prompts_B, of_texts, of_tokens)
-    looks.offer(columns, texts, tokens)
-    if texts is not None or of_tokens is not None:
-        prints_B = of_texts if of_tokens is None else of_tokens
-        # An empty response is one, too: 0 would say that nobody knows it.
+    text_prints_B = text_prints(texts) if texts is not None else np.zeros(len(responses), np.uint64)
+    token_prints_B = fingerprints(tokens) if tokens is not None else None
+    columns["lot"] = lots_of(prompts_B, text_prints_B, token_prints_B)
+    subsample.add(columns, texts, tokens)
+    if texts is not None or token_prints_B is not None:
+        prints_B = text_prints_B if token_prints_B is None else token_prints_B
+        # 0 means unknown, and an empty response is known.
         columns["text"] = np.maximum(prints_B, np.uint64(1))
     if tokens is not None:
         columns["loop"] = _looping_tokens(tokens, responses.truncated_B)
     elif texts is not None:
-        columns["loop"] = _looping(texts)
+        columns["loop"] = _looping_texts(texts)
     columns.setdefault("text", np.zeros(len(responses), np.uint64))
-    chosen: dict[int, list[Sorted]] = {}
+    by_bucket: dict[int, list[Sorted]] = {}
     if responses.learner is not None and responses.sampler is not None:
         columns |= gap_figures(responses.learner, responses.sampler)
-        chosen = sort_drawn(responses.learner, responses.sampler, columns)
+        by_bucket = sort_drawn(responses.learner, responses.sampler, columns)
     if responses.entropies is not None:
         columns |= _entropies(responses.entropies)
-    return Digest(columns, extremes_of(columns, responses.names.__getitem__), chosen)
+    return Digest(columns, extremes_of(columns, responses.names.__getitem__), by_bucket)
 
 
 def _encoded(texts: Sequence[str] | None) -> list[bytes] | None:
     if texts is None or not any(texts):
         return None
-    return [each.encode("utf-8", "surrogatepass") for each in texts]
+    return [text.encode("utf-8", "surrogatepass") for text in texts]
 
 
 def _figures(responses: Responses) -> dict[str, NDArray[np.generic]]:
-    lengths = responses.lengths_B
+    lengths_B = responses.lengths_B
     if responses.tokens is not None:
-        lengths = responses.tokens.lengths_B.astype(np.float64)
-    of = {
+        lengths_B = responses.tokens.lengths_B.astype(np.float64)
+    figures = {
         "reward": responses.rewards_B,
         "correct": responses.correct_B,
         "truncated": responses.truncated_B,
         "advantage": responses.advantages_B,
-        "length": lengths,
+        "length": lengths_B,
         "staleness": responses.staleness_B,
-        **{f"{COMPONENT}{name}": values for name, values in responses.components.items()},
+        **{f"{COMPONENT}{name}": values_B for name, values_B in responses.components.items()},
     }
-    return {name: values for name, values in of.items() if values is not None}
+    return {name: values_B for name, values_B in figures.items() if values_B is not None}
 
 
 def _hashes(texts: Sequence[str] | None, count: int) -> NDArray[np.uint64]:
@@ -172,29 +175,31 @@ def _hashes(texts: Sequence[str] | None, count: int) -> NDArray[np.uint64]:
 
 
 def _groups(responses: Responses, prompts_B: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A number per response that those of one prompt and step share; 0 where nobody says."""
+    """A number per response, equal within a prompt and step; 0 if groups are unknown."""
     if responses.groups is None:
         return np.zeros(len(responses), np.uint64)
-    same = responses.groups is responses.prompts
-    groups_B = prompts_B if same else name_hashes(responses.groups)
+    is_prompt = responses.groups is responses.prompts
+    groups_B = prompts_B if is_prompt else name_hashes(responses.groups)
     mixed_B = groups_B * np.uint64(0x9E3779B97F4A7C15) + responses.steps_B.astype(np.uint64)
-    found: NDArray[np.uint64] = np.maximum(mixed_B, np.uint64(1))
-    return found
+    numbers_B: NDArray[np.uint64] = np.maximum(mixed_B, np.uint64(1))
+    return numbers_B
 
 
-def _looping(texts: Sequence[bytes]) -> NDArray[np.float64]:
-    """Which texts end in a loop of bytes."""
-    tails = [each[-_GLANCED_AT:] for each in texts]
+def _looping_texts(texts: Sequence[bytes]) -> NDArray[np.float64]:
+    """Which texts end in a repeated block of bytes."""
+    tails = [text[-_SHORT_TAIL:] for text in texts]
     bytes_N = np.frombuffer(b"".join(tails), np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, tails), np.int64, len(tails)))
-    starts = np.concatenate(([0], ends[:-1]))
+    ends_B = np.cumsum(np.fromiter(map(len, tails), np.int64, len(tails)))
+    starts_B = np.concatenate(([0], ends_B[:-1]))
     for _ in range(2):
-        last = bytes_N[np.maximum(ends - 1, 0)] if bytes_N.size else np.zeros(ends.size, np.uint8)
-        ends -= ((last == _SPACE) | (last == _LINE_END)) & (ends > starts)
-    found = np.zeros(ends.size)
-    for row in may_loop(bytes_N, ends).tolist():
-        found[row] = text_loops(texts[row][-_TAIL:])
-    return found
+        last_B = (
+            bytes_N[np.maximum(ends_B - 1, 0)] if bytes_N.size else np.zeros(ends_B.size, np.uint8)
+        )
+        ends_B -= ((last_B == _SPACE) | (last_B == _LINE_END)) & (ends_B > starts_B)
+    loops_B = np.zeros(ends_B.size)
+    for row in may_loop(bytes_N, ends_B).tolist():
+        loops_B[row] = text_loops(texts[row][-_TAIL:])
+    return loops_B
 
 
 def _looping_tokens(tokens: Ragged, truncated_B: Column | None) -> NDArray[np.float64]:
@@ -203,10 +208,10 @@ def _looping_tokens(tokens: Ragged, truncated_B: Column | None) -> NDArray[np.fl
 
 
 def _entropies(entropies: Ragged) -> dict[str, NDArray[np.generic]]:
-    sums, counts = np.zeros(len(entropies)), entropies.lengths_B.astype(np.float64)
+    sums_B, counts_B = np.zeros(len(entropies)), entropies.lengths_B.astype(np.float64)
     filled = np.flatnonzero(entropies.lengths_B)
     if filled.size:
         starts = entropies.offsets_B[filled] - entropies.offsets_B[0]
-        values = entropies.values_N[entropies.offsets_B[0] : entropies.offsets_B[-1]]
-        sums[filled] = np.add.reduceat(values.astype(np.float64), starts)
-    return {"entropy": np.where(np.isnan(sums), np.inf, sums), "entropy/tokens": counts}
+        values_N = entropies.values_N[entropies.offsets_B[0] : entropies.offsets_B[-1]]
+        sums_B[filled] = np.add.reduceat(values_N.astype(np.float64), starts)
+    return {"entropy": np.where(np.isnan(sums_B), np.inf, sums_B), "entropy/tokens": counts_B}

@@ -1,7 +1,8 @@
-"""The responses of a shard that are looked into at length, held until it is known which these are.
+"""The text and token measurements that are too costly for every response.
 
-A shard does not know what else its steps hold. Those that are drawn of a whole step are among those
-that are drawn of its part in the shard: these are looked into, and the fold draws again.
+Only a random subsample of each step is measured. A shard does not know the other responses of its
+steps. The subsample of a whole step is contained in the union of the subsamples of its shards, so
+each shard measures its own subsample and the subsample of the step is drawn later.
 """
 
 from __future__ import annotations
@@ -17,121 +18,130 @@ from grpodoctor.measure.ragged import Ragged
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED, Lots, among, drawn
 from grpodoctor.measure.text import GRAM, REFLECTION_RE2, compression, unique_trigrams
 
-MOST_HELD = 64 * 1024 * 1024
-"""Bytes of responses that are held; with more, they are looked into before all are known."""
+MAX_HELD = 64 * 1024 * 1024
+"""Bytes of responses held; beyond it, they are measured before the shard is complete."""
 
 
-class _Held(NamedTuple):
-    """A response that may be drawn."""
+class _Candidate(NamedTuple):
+    """A response that may be in the subsample."""
 
-    lot: int
+    rank: int
+    """Random rank; the lowest ranks are the subsample."""
     row: int
-    """Which of the shard's."""
+    """Row in the shard."""
     content: Any
-    """Its text or its tokens; None once it was looked into."""
+    """Text or tokens; None once measured."""
 
 
-class _Draw:
-    """Those of the lowest lots of each step and rank."""
+class _Candidates:
+    """The responses with the lowest random ranks of each step and training rank."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: dict[tuple[int, int], list[_Held]] = defaultdict(list)
+        self._held: dict[tuple[int, int], list[_Candidate]] = defaultdict(list)
         self.size = 0
-        """Of all contents that were held since they were last taken."""
+        """Total size of the contents added since `take`."""
 
-    def offer(
+    def add(
         self,
         owners: tuple[NDArray[Any], NDArray[Any]],
-        lots_B: Lots,
+        hash_ranks_B: Lots,
         first: int,
         content_of: Callable[[int], Any],
     ) -> None:
-        """Hold what may be drawn of a batch.
+        """Add the responses of a batch that may be in the subsample.
 
         Args:
-            owners: steps and ranks.
-            lots_B: 0 for what takes no part.
-            first: which row of the shard is the batch's first.
-            content_of: gives the content of a row.
+            owners: steps and training ranks.
+            hash_ranks_B: random ranks; 0 for responses that take no part.
+            first: row of the batch's first response in the shard.
+            content_of: returns the content of a row of the batch.
         """
-        for row in np.flatnonzero(drawn(lots_B, self._most, *owners)).tolist():
+        for row in np.flatnonzero(drawn(hash_ranks_B, self._most, *owners)).tolist():
             held = self._held[int(owners[0][row]), int(owners[1][row])]
-            lot = int(lots_B[row])
-            if len(held) < self._most or lot < held[self._most - 1].lot:
-                held.append(_Held(lot, first + row, content_of(row)))
+            rank = int(hash_ranks_B[row])
+            if len(held) < self._most or rank < held[self._most - 1].rank:
+                held.append(_Candidate(rank, first + row, content_of(row)))
                 self.size += len(held[-1].content)
         for held in self._held.values():
-            held.sort(key=lambda each: each[:2])
+            held.sort(key=lambda candidate: candidate[:2])
             del held[self._most :]
 
-    def take(self) -> Iterator[list[_Held]]:
-        """What is held of each step and rank, in the order of the draw; its content is let go."""
+    def take(self) -> Iterator[list[_Candidate]]:
+        """Yield the candidates of each step and rank, lowest first, and drop their contents."""
         for held in self._held.values():
             yield held.copy()
-            held[:] = [each._replace(content=None) for each in held]
+            held[:] = [candidate._replace(content=None) for candidate in held]
         self.size = 0
 
 
 class TextSubsample:
-    """Takes the responses of a shard batch by batch, and gives the figures of those drawn."""
+    """Takes the responses of a shard in batches, and measures its subsample."""
 
     def __init__(self) -> None:
-        self._texts, self._tokens = _Draw(SEARCHED), _Draw(LOOKED_INTO)
+        self._texts, self._tokens = _Candidates(SEARCHED), _Candidates(LOOKED_INTO)
         self._rows = 0
-        self._found: dict[str, dict[int, float]] = defaultdict(dict)
+        self._figures: dict[str, dict[int, float]] = defaultdict(dict)
 
-    def offer(
+    def add(
         self,
         columns: Mapping[str, NDArray[Any]],
         texts: Sequence[bytes] | None,
         tokens: Ragged | None,
     ) -> None:
-        """Take a batch of responses.
+        """Add a batch of responses.
 
         Args:
-            columns: `step`, `lot` and, where several ranks sampled, `rank`.
+            columns: `step`, `lot` (the random rank) and, if several ranks sampled, `rank`.
             texts: in UTF-8.
-            tokens: the generated ones.
+            tokens: the generated tokens.
         """
-        lots_B, first = columns["lot"], self._rows
-        owners = columns["step"], columns.get("rank", np.zeros(lots_B.size, np.int64))
+        hash_ranks_B, first = columns["lot"], self._rows
+        owners = columns["step"], columns.get("rank", np.zeros(hash_ranks_B.size, np.int64))
         if texts is not None:
-            lots = among(lots_B, np.fromiter(map(bool, texts), bool, len(texts)))
-            self._texts.offer(owners, lots, first, texts.__getitem__)
+            has_text_B = np.fromiter(map(bool, texts), bool, len(texts))
+            self._texts.add(owners, among(hash_ranks_B, has_text_B), first, texts.__getitem__)
         if tokens is not None:
-            lots = among(lots_B, tokens.lengths_B >= GRAM)
-            self._tokens.offer(owners, lots, first, lambda row: tokens.row(row).copy())
-        self._rows += lots_B.size
-        if self._texts.size + 8 * self._tokens.size > MOST_HELD:
-            self._look()
+            is_long_B = tokens.lengths_B >= GRAM
+            self._tokens.add(
+                owners,
+                among(hash_ranks_B, is_long_B),
+                first,
+                lambda row: tokens.row(row).copy(),
+            )
+        self._rows += hash_ranks_B.size
+        if self._texts.size + 8 * self._tokens.size > MAX_HELD:
+            self._measure()
 
-    def _look(self) -> None:
-        """Look into what is held."""
-        texts: list[_Held] = []
+    def _measure(self) -> None:
+        """Measure the candidates."""
+        texts: list[_Candidate] = []
         for held in self._texts.take():
-            for each in held[:LOOKED_INTO]:
-                if each.content is not None:
-                    self._found["compression"][each.row] = compression(each.content)
-            texts += [each for each in held if each.content is not None]
+            for candidate in held[:LOOKED_INTO]:
+                if candidate.content is not None:
+                    figure = compression(candidate.content)
+                    self._figures["compression"][candidate.row] = figure
+            texts += [candidate for candidate in held if candidate.content is not None]
         if texts:
-            hits = _reflects([each.content for each in texts])
-            self._found["reflects"].update(zip((each.row for each in texts), hits, strict=True))
+            hits = _reflects([candidate.content for candidate in texts])
+            rows = (candidate.row for candidate in texts)
+            self._figures["reflects"].update(zip(rows, hits, strict=True))
         for held in self._tokens.take():
-            for each in held:
-                if each.content is not None:
-                    self._found["trigrams"][each.row] = unique_trigrams(each.content)
+            for candidate in held:
+                if candidate.content is not None:
+                    figure = unique_trigrams(candidate.content)
+                    self._figures["trigrams"][candidate.row] = figure
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
-        """The figures of every response of the shard; NaN of those that were not looked into."""
-        self._look()
-        found: dict[str, NDArray[np.generic]] = {}
-        for name, values in self._found.items():
-            if values:
+        """The figures of all responses of the shard; NaN outside the subsample."""
+        self._measure()
+        columns: dict[str, NDArray[np.generic]] = {}
+        for name, figures in self._figures.items():
+            if figures:
                 column = np.full(self._rows, np.nan)
-                column[list(values)] = list(values.values())
-                found[name] = column
-        return found
+                column[list(figures)] = list(figures.values())
+                columns[name] = column
+        return columns
 
 
 def _reflects(texts: Sequence[bytes]) -> list[float]:
@@ -140,9 +150,9 @@ def _reflects(texts: Sequence[bytes]) -> list[float]:
 
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     parts = np.concatenate(([0], ends)), b"".join(texts)
-    # From a list, pyarrow would load pandas where that is installed: a quarter of a second.
+    # Converting a list would load pandas if it is installed, which takes a quarter of a second.
     column = pa.Array.from_buffers(
-        pa.large_binary(), len(texts), [None, *(pa.py_buffer(each) for each in parts)]
+        pa.large_binary(), len(texts), [None, *(pa.py_buffer(part) for part in parts)]
     )
     hits = pc.match_substring_regex(column, REFLECTION_RE2)
-    return [float(each) for each in hits.to_pylist()]
+    return [float(hit) for hit in hits.to_pylist()]

@@ -10,8 +10,8 @@ import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import log_format_of
 from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 

@@ -10,8 +10,8 @@ from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.csv import CommaSeparated
-from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.vocabulary.values import scalar
 
 
@@ -112,5 +112,5 @@ def test_names_of_nobody_are_read_by_the_users_map_alone(tmp_path: Path) -> None
     run = open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"my_reward": "reward/mean"}))
     assert [scalar(step.values["reward/mean"]) for step in run.steps] == [0.5, 0.25]
     assert run.manifest.framework == "generic"
-    with pytest.raises(RunError, match="no framework is known that logs these keys: my_reward, n"):
+    with pytest.raises(RunError, match="no known framework logs these keys: my_reward, n"):
         open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"another": "reward/mean"}))

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.catalogue import LogFormat, all_log_formats, log_format_named
 from grpodoctor.runs.log_formats.crc32c import masked_crcs
-from grpodoctor.runs.reading.framework_follower import ReadOptions
+from grpodoctor.runs.log_formats.registry import LogFormat, all_log_formats, log_format_named
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 
 ROW = {"step": 1, "loss": 0.01, "reward": 0.5, "reward_std": 0.2, "kl": 0.001,
        "completion_length": 9.0, "learning_rate": 1e-6}  # fmt: skip

@@ -14,8 +14,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import log_format_of
 from grpodoctor.runs.log_formats.crc32c import masked_crcs, sound_frames
+from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run

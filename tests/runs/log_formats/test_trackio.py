@@ -15,7 +15,7 @@ import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.catalogue import log_format_of
+from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.trackio import Trackio
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run

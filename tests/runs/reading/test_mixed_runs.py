@@ -50,7 +50,7 @@ def test_two_runs_are_refused_by_name_and_the_latest_is_offered(tmp_path: Path) 
     assert "\n" not in text
     assert "2 runs" in text
     assert str(Path("seed1", "metrics.jsonl")) in text
-    assert f"the latest written is {Path('seed2', 'metrics.jsonl')}" in text
+    assert f"{Path('seed2', 'metrics.jsonl')} was written last" in text
 
 
 def test_two_copies_of_a_log_are_one_run(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_logs_in_different_formats_are_reported_and_not_refused(tmp_path: Path) 
     rows = "\n".join(f"{step},{other(step)},0.2,100" for step in range(1, 31))
     header = "step,reward,reward_std,completions/mean_length\n"
     (tmp_path / "metrics.csv").write_text(f"{header}{rows}\n")
-    assert any("if they are of different runs" in note for note in notes_of(tmp_path))
+    assert any("if the logs belong to different runs" in note for note in notes_of(tmp_path))
 
 
 def test_the_rows_of_a_step_are_put_together(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_rows_of_a_step_are_put_together(tmp_path: Path) -> None:
     steps = list(run.steps)
     assert [each.step for each in steps] == list(range(1, 31))
     assert scalar(steps[0].values["length/mean"]) == pytest.approx(100.07 + 1.5)
-    assert any("4 rows for each step" in note for note in notes_of(path))
+    assert any("4 rows per step" in note for note in notes_of(path))
     assert not any("restarted" in note for note in notes_of(path))
 
 

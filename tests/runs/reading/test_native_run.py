@@ -13,18 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.reading.native_run import (
-    MOST_DAMAGE,
-    POLL_RECORDS,
-    NativeFollower,
-    Poll,
-    read_run,
-)
+from grpodoctor.runs.reading.native_run import POLL_RECORDS, NativeFollower, read_run
+from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.reading.poll import MAX_DAMAGE, Poll
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import LONGEST_LINE
 from grpodoctor.vocabulary.values import Mean
+from tests.runs.progress_log import ProgressLog
 
 
 def record(step: int) -> StepRecord:
@@ -201,7 +199,7 @@ def test_damage_is_counted_in_full_and_remembered_in_part(tmp_path: Path) -> Non
     run = read_run(tmp_path)
     assert [each.step for each in run.steps] == [7]
     assert run.damaged_lines == 5000
-    assert len(run.damage) == MOST_DAMAGE
+    assert len(run.damage) == MAX_DAMAGE
 
 
 def test_reading_steps_takes_no_more_memory_for_more_steps(tmp_path: Path) -> None:
@@ -316,7 +314,9 @@ def test_an_empty_directory_is_no_run(tmp_path: Path) -> None:
 def test_a_directory_of_something_else_is_no_run(tmp_path: Path) -> None:
     for name in ("d", "c", "b", "a"):
         (tmp_path / name).touch()
-    with pytest.raises(RunError, match=r"no run\.json and no steps\.jsonl; found: a, b, c, …"):
+    with pytest.raises(
+        RunError, match=r"no run\.json and no steps\.jsonl; it contains: a, b, c, …"
+    ):
         read_run(tmp_path)
 
 
@@ -380,3 +380,15 @@ def test_damaged_events_do_not_cost_the_good_ones(tmp_path: Path) -> None:
     run = read_run(tmp_path)
     assert run.events == [good]
     assert [(each.file, each.line) for each in run.damage] == [(EVENTS, 1)]
+
+
+def test_reading_reports_the_bytes_of_the_steps(tmp_path: Path) -> None:
+    lines = b"".join(StepRecord(step, {}).to_line() for step in range(20_000))
+    (tmp_path / STEPS).write_bytes(lines)
+    progress = ProgressLog()
+    run = open_run(tmp_path, ReadOptions(progress=progress))
+    assert len(list(run.steps)) == 20_000
+    sizes = [completed for completed, _ in progress.updates]
+    assert sizes == sorted(sizes)
+    assert len(sizes) > 2
+    assert progress.updates[-1] == (len(lines), len(lines))

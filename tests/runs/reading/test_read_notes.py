@@ -17,5 +17,5 @@ def test_a_short_log_is_called_so(readings: int, steps: int, said: str) -> None:
 def test_a_long_log_without_a_reward_is_not_called_short() -> None:
     """A supervised run beside the others, or names that nobody knows."""
     said = short_run_note(0, 400)
-    assert "no reward was read in 400 steps" in said
+    assert "no reward was found in 400 steps" in said
     assert "short" not in said

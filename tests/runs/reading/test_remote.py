@@ -27,14 +27,15 @@ from grpodoctor.errors import MissingExtraError, RunError
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import all_dump_formats
 from grpodoctor.runs.reading import remote as places
-from grpodoctor.runs.reading.framework_follower import ReadOptions
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
-from grpodoctor.runs.reading.remote import _name_below, brought, fetch_run
+from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.remote import _name_below, fetch_run, local_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.runs.rollout_dumps.shards import plan
+from grpodoctor.runs.rollout_dumps.shards import plan_shards
 from grpodoctor.support import remote_stores as stores
 from grpodoctor.support.remote_stores import is_remote
+from tests.runs.progress_log import ProgressLog
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS
 
 boto3 = pytest.importorskip("boto3")
@@ -128,12 +129,12 @@ def test_a_single_log_of_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("credentials")
 def test_weights_are_never_brought_and_large_files_are_named() -> None:
-    seen = list[tuple[int, int]]()
-    with fetch_run("s3://runs/one/", most=100_000, told=lambda *each: seen.append(each)) as found:
+    progress = ProgressLog()
+    with fetch_run("s3://runs/one/", max_bytes=100_000, progress=progress) as found:
         names = {path.name for path in found.path.rglob("*") if path.is_file()}
     assert names == {"metrics.jsonl", "config.json"}
-    assert found.notes == ["not brought here, larger than 100000 bytes in all: big.bin2"]
-    assert max(seen)[0] == max(seen)[1]
+    assert found.notes == ["not downloaded, larger than 100000 bytes in total: big.bin2"]
+    assert progress.updates[-1][0] == progress.updates[-1][1]
 
 
 @pytest.mark.usefixtures("credentials")
@@ -227,7 +228,7 @@ def test_a_local_path_is_left_where_it_is(tmp_path: Path) -> None:
     assert not is_remote(str(tmp_path))
     assert not is_remote("C:/runs")
     assert not is_remote("simplecache::s3://runs/one")
-    with brought(str(tmp_path)) as found:
+    with local_run(str(tmp_path)) as found:
         assert found.path == tmp_path
 
 
@@ -256,7 +257,7 @@ def test_a_file_that_grows_while_it_is_read_cannot_fill_the_disk(tmp_path: Path)
     memory = fsspec.filesystem("memory")
     memory.pipe("/run/log.jsonl", LOG.encode() * 10)
     small = [places.RemoteFile("/run/log.jsonl", PurePosixPath("log.jsonl"), 500)]
-    places._bring(memory, small, tmp_path, 1000, None)
+    places._download(memory, small, tmp_path, 1000, ProgressLog())
     assert (tmp_path / "log.jsonl").stat().st_size == 500
 
 
@@ -293,10 +294,10 @@ def test_dumps_of_a_store_are_read_where_they_lie(
     for other in {"verl", "grpodoctor", "slime"} - {kind}:
         shutil.rmtree(dumped / other)
     local = {step.step: step.values for step in open_run(dumped / kind).steps}
-    with fetch_run(f"s3://runs/dumped/{kind}", most=1000) as found:
+    with fetch_run(f"s3://runs/dumped/{kind}", max_bytes=1000) as found:
         assert list(found.path.rglob("*.*")) == [], "nothing of them is copied"
-        assert found.notes[0].startswith("read where they lie, a part at a time:")
-        run = open_run(found.path, ReadOptions(elsewhere=found.elsewhere))
+        assert found.notes[0].startswith("read from the store, not downloaded:")
+        run = open_run(found.path, ReadOptions(remote_dumps=found.remote_dumps))
         assert {step.step: step.values for step in run.steps} == local
         assert len(local) == 3
         if kind == "verl":
@@ -325,13 +326,13 @@ def test_a_worker_opens_its_own_part_of_a_file(
     """In processes of their own, each of which asks the store for its range."""
     monkeypatch.setattr(places, "COPIED", 1000)
     with fetch_run("s3://runs/dumped/verl") as found:
-        kept = [(form, source) for form, source in found.elsewhere]
-        for runner, size in ((runners.pooled(2), 100_000), (runners.here, 1 << 30)):
+        kept = [(form, source) for form, source in found.remote_dumps]
+        for runner, size in ((runners.in_process_pool(2), 100_000), (runners.in_process, 1 << 30)):
             reader = DumpReader(kept, runner=runner, shard_bytes=size)
             steps = dict(reader.steps())
             assert not reader.failed
             assert reader.responses == 3 * 1600
-            assert len(plan(kept, 100_000).shards) > 10
+            assert len(plan_shards(kept, 100_000).shards) > 10
             assert sorted(steps) == list(STEPS)
     assert dumped.exists()
 
@@ -342,8 +343,8 @@ def test_a_dump_that_goes_from_the_store_is_named(
     monkeypatch.setattr(places, "COPIED", 1000)
     with fetch_run("s3://runs/dumped/verl") as found:
         gone = [(form, replace(source, origin=source.origin + ".gone"))
-                for form, source in found.elsewhere]  # fmt: skip
-        reader = DumpReader(gone, runner=runners.here)
+                for form, source in found.remote_dumps]  # fmt: skip
+        reader = DumpReader(gone, runner=runners.in_process)
         assert dict(reader.steps()) == {}
     assert len(reader.failed) == 3
     assert "no such bucket" in reader.failed[0]
@@ -370,7 +371,7 @@ def test_a_store_that_fails_while_it_is_read_is_one_line(monkeypatch: pytest.Mon
     for name in ("1.jsonl", "1.jsonl.gz"):
         path = Path("/nowhere") / name.removesuffix(".gz")
         source = DumpFile(path, f"s3://bucket/{name}", 100)
-        reader = DumpReader([(form, source)], runner=runners.here)
+        reader = DumpReader([(form, source)], runner=runners.in_process)
         assert dict(reader.steps()) == {}
         (why,) = reader.failed or [each.why for each in reader.damage]
         assert "Read timeout" in why

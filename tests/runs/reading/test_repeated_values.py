@@ -22,7 +22,7 @@ def counts(
     for number, row in enumerate(readings):
         if number >= 50:
             held.learn(row)
-        for name in held.thinned(row):
+        for name in held.without_repeats(row):
             kept[name] = kept.get(name, 0) + 1
     return kept, held
 

@@ -52,7 +52,7 @@ def test_a_step_that_is_written_again_replaces_all_of_the_first() -> None:
     assembly.add("a", 0, given(reward_mean=0.0, entropy_mean=1.0, length_mean=5))
     assembly.add("a", 0, given(reward_mean=0.1, length_mean=6))
     assert plain(assembly.flush()) == [(0, {"reward/mean": 0.1, "length/mean": 6})]
-    assert "writes a step again once" in rewind_note(assembly)
+    assert "repeats a step once" in rewind_note(assembly)
 
 
 def test_logs_of_one_run_are_joined_and_conflicts_are_told() -> None:

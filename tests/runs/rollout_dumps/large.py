@@ -43,7 +43,7 @@ def main() -> None:
     root, megabytes, files = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     write(root, megabytes, files)
     # A worker of a pool does just what this process does.
-    reader = DumpReader(dumps_among(files_below(root)), runner=runners.here)
+    reader = DumpReader(dumps_among(files_below(root)), runner=runners.in_process)
     steps = sum(1 for _ in reader.steps())
     print(steps, reader.responses, peak())
 

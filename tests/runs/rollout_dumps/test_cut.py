@@ -11,16 +11,15 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.rollout_formats import jsonlines
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
-from grpodoctor.runs.rollout_dumps import runners
-from grpodoctor.runs.rollout_dumps import text_subsample as looks
+from grpodoctor.runs.rollout_dumps import runners, text_subsample
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Runner
-from grpodoctor.runs.rollout_dumps.shards import Shard, plan
+from grpodoctor.runs.rollout_dumps.shards import Shard, plan_shards
 from grpodoctor.support.directory_walk import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
 
 
-def steps_of(root: Path, size: int, runner: Runner = runners.here) -> dict[int, object]:
+def steps_of(root: Path, size: int, runner: Runner = runners.in_process) -> dict[int, object]:
     reader = DumpReader(dumps_among(files_below(root)), runner=runner, shard_bytes=size)
     steps = dict(reader.steps())
     assert not reader.failed
@@ -76,21 +75,21 @@ def test_a_pool_of_processes_gives_the_same(tmp_path: Path) -> None:
     several_steps_in_a_file(tmp_path)
     for name in ("verl rollouts", "NeMo RL train data", "grpodoctor rollouts"):
         WRITERS[name](tmp_path / name)
-    assert steps_of(tmp_path, 5000, runners.pooled(2)) == steps_of(tmp_path, 1 << 30)
+    assert steps_of(tmp_path, 5000, runners.in_process_pool(2)) == steps_of(tmp_path, 1 << 30)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such host:x"])
 def test_a_cluster_that_is_not_there_is_said_at_once(address: str) -> None:
     with pytest.raises(ConfigError, match="no Ray cluster"):
-        runners._knock(address)
+        runners._check_address(address)
 
 
 def test_small_files_share_a_shard_and_large_ones_are_cut(tmp_path: Path) -> None:
     WRITERS["AReaL rollouts"](tmp_path)
     files = dumps_among(files_below(tmp_path))
-    assert len(plan(files, 1 << 20).shards) == 1
-    assert len(plan(files, 100).shards) > len(files)
-    steps = [shard.pieces[0].step for shard in plan(files, 100).shards]
+    assert len(plan_shards(files, 1 << 20).shards) == 1
+    assert len(plan_shards(files, 100).shards) > len(files)
+    steps = [shard.pieces[0].step for shard in plan_shards(files, 100).shards]
     assert steps == sorted(steps, key=lambda step: step or 0)
 
 
@@ -98,10 +97,10 @@ def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Pat
     WRITERS["TRL completions"](tmp_path)
     files = dumps_among(files_below(tmp_path))
     middle = tmp_path / "completions/completions_00002.parquet"
-    reader = DumpReader(files, runner=runners.here)
-    shards = plan(files).shards
+    reader = DumpReader(files, runner=runners.in_process)
+    shards = plan_shards(files).shards
     middle.unlink()
-    (outcomes,) = runners.here(shards)
+    (outcomes,) = runners.in_process(shards)
     assert [each.summary is None for each in outcomes] == [False, True, False]
     assert list(dict(reader.steps())) == [1, 3]
     assert len(reader.failed) == 1
@@ -111,14 +110,14 @@ def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Pat
 
 def test_a_shard_that_fails_once_is_read_the_second_time(tmp_path: Path) -> None:
     WRITERS["verl rollouts"](tmp_path)
-    shards = plan(dumps_among(files_below(tmp_path)), 1).shards[:3]
+    shards = plan_shards(dumps_among(files_below(tmp_path)), 1).shards[:3]
     tries: dict[str, int] = {}
 
     def flaky(ticket: Shard, shard: Shard) -> runners.ShardResult:
         tries[shard.name] = tries.get(shard.name, 0) + 1
         if tries[shard.name] == 1:
             return runners.ShardResult(shard, None, "a passing failure")
-        return runners.attempt(shard)
+        return runners.try_shard(shard)
 
     found = list(runners._in_order(shards, 2, lambda shard: shard, flaky))
     assert all(each.summary is not None for outcomes in found for each in outcomes)
@@ -140,7 +139,7 @@ def is_deadly(shard: Shard) -> bool:
 
 def test_a_process_that_dies_takes_nothing_else_with_it(tmp_path: Path) -> None:
     WRITERS["verl rollouts"](tmp_path)
-    shards = plan(dumps_among(files_below(tmp_path)), 1000).shards
+    shards = plan_shards(dumps_among(files_below(tmp_path)), 1000).shards
     pool = Deadly(2)
     try:
         found = list(runners._in_order(shards, 4, pool.submit, pool.result))
@@ -177,7 +176,7 @@ def test_responses_that_are_let_go_before_all_are_known_count_alike(
 ) -> None:
     long_step(tmp_path, 1)
     whole = steps_of(tmp_path, 1 << 30)
-    monkeypatch.setattr(looks, "MOST_HELD", 1000)
+    monkeypatch.setattr(text_subsample, "MAX_HELD", 1000)
     monkeypatch.setattr(jsonlines, "BATCH_BYTES", 3000)
     monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 2000)
     assert steps_of(tmp_path, 1 << 30) == whole

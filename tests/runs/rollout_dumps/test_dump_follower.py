@@ -12,12 +12,14 @@ from grpodoctor.report import html
 from grpodoctor.report.run.view import view_of
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import dump_follower as beside
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import scalar
+from tests.runs.progress_log import ProgressLog
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, responses, verl
 
 
@@ -174,7 +176,7 @@ def test_a_backlog_is_joined_whole_however_long_its_dumps_take(
     for step in STEPS:
         line(tmp_path, step)
     monkeypatch.setattr(beside, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(beside, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(beside, "_POLL_SECONDS", 0.0)
     given = drained(FrameworkFollower(tmp_path), 3)
     assert zero_variance(given) == list(STEPS)
 
@@ -244,7 +246,7 @@ def test_a_report_of_a_foreign_run_shows_what_its_findings_rest_on(tmp_path: Pat
             for row in responses(step)
         ]  # fmt: skip
         lines(tmp_path / "rollouts" / f"{step}.jsonl", rows)
-    page = html.render(replay(tmp_path))
+    page = html.render(view_of(replay(tmp_path)))
     best = next(row for row in responses(3) if row["reward"] == 1.0)
     assert best["text"] in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -257,12 +259,14 @@ def test_the_worst_response_is_found_in_the_dump(tmp_path: Path) -> None:
     """The evidence names a response by its id; the page shows what it says."""
     slime = WRITERS["slime details"]
     slime(tmp_path)
-    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here, shard_bytes=1)
+    reader = DumpReader(
+        dumps_among(files_below(tmp_path)), runner=runners.in_process, shard_bytes=1
+    )
     worst = {
         step: values["length/max"].where  # type: ignore[union-attr]
         for step, values in reader.steps()
     }
-    texts = reader.texts
+    texts = reader.dumped_responses
     for step, name in worst.items():
         assert name is not None
         found = [row for row in texts.rows(step, [name]) if row["sequence_id"] == name]
@@ -277,3 +281,15 @@ def test_a_dump_that_is_gone_when_it_is_to_be_shown_costs_nothing_else(tmp_path:
     for path in (tmp_path / "rollouts").iterdir():
         path.unlink()
     assert "<h2>" in html.render(view_of(data))
+
+
+def test_reading_reports_the_bytes_of_dumps_and_logs(tmp_path: Path) -> None:
+    WRITERS["verl rollouts"](tmp_path)
+    log(tmp_path)
+    progress = ProgressLog()
+    run = open_run(tmp_path, ReadOptions(progress=progress))
+    assert list(run.steps)
+    assert len(progress.updates) > 1
+    assert all(completed <= (total or 0) for completed, total in progress.updates)
+    completed, total = progress.updates[-1]
+    assert completed == total

@@ -33,7 +33,7 @@ def found_in(root: Path) -> list[tuple[DumpFormat, Path]]:
 
 
 def read(root: Path, **options: object) -> tuple[Steps, DumpReader]:
-    reader = DumpReader(found_in(root), **{"runner": runners.here, **options})  # type: ignore[arg-type]
+    reader = DumpReader(found_in(root), **{"runner": runners.in_process, **options})  # type: ignore[arg-type]
     return dict(reader.steps()), reader
 
 

@@ -29,7 +29,7 @@ from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, trl, verl
 
 
 def read(files: list[tuple[DumpFormat, Path]]) -> tuple[dict[int, object], DumpReader]:
-    reader = DumpReader(files, runner=runners.here)
+    reader = DumpReader(files, runner=runners.in_process)
     return dict(reader.steps()), reader
 
 
@@ -262,3 +262,55 @@ def test_a_metrics_log_is_no_dump(tmp_path: Path) -> None:
     lines(tmp_path / "logging.jsonl", [{"loss": 1, "completions/mean_length": 3, "step": 1}])
     (tmp_path / "trainer_state.json").write_text('{"log_history": [{"step": 1}]}')
     assert dumps_among(files_below(tmp_path)) == []
+
+
+SIGNALING_NAN = np.array([0x7FA00000], np.uint32).view(np.float32)
+"""What a bit error makes of a log-probability: converting it raises a floating-point error."""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("step", 1e300),
+        ("step", -5.0),
+        ("rank", 1e300),
+        ("reward", SIGNALING_NAN[0]),
+        ("token_ids", [1e300, 2.0]),
+        ("token_ids", [float("nan"), 2.0]),
+        ("learner_logprobs", SIGNALING_NAN.repeat(2)),
+        ("entropy_mean", float("inf")),
+        ("length", 1e300),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_numbers_of_a_damaged_parquet_file_are_handled(
+    tmp_path: Path, column: str, value: object
+) -> None:
+    path = tmp_path / "step-000001.rank-0.parquet"
+    rows: dict[str, object] = {
+        "step": [1.0] * 2,
+        "rank": [0.0] * 2,
+        "group_id": ["g"] * 2,
+        "text": ["a", "b"],
+        "length": [2.0] * 2,
+        "reward": pa.array([0.0, 1.0], pa.float32()),
+        "token_ids": [[1, 2]] * 2,
+        "learner_logprobs": pa.array([np.float32([-1, -2])] * 2, pa.list_(pa.float32())),
+        "sampler_logprobs": pa.array([np.float32([-1, -2])] * 2, pa.list_(pa.float32())),
+        "entropy_mean": [0.5] * 2,
+    }
+    if isinstance(value, np.ndarray):
+        offsets = pa.array([0, 2, 4], pa.int32())
+        buffer = pa.py_buffer(np.concatenate([np.float32([-1, -2]), value]).tobytes())
+        values = pa.Array.from_buffers(pa.float32(), 4, [None, buffer])
+        rows[column] = pa.ListArray.from_arrays(offsets, values)
+    elif isinstance(value, np.float32):
+        buffer = pa.py_buffer(np.append(np.float32([1]), value).tobytes())
+        rows[column] = pa.Array.from_buffers(pa.float32(), 2, [None, buffer])
+    else:
+        rows[column] = [value] * 2
+    pq.write_table(pa.table(rows), path)
+    steps, reader = read(dumps_among([path]))
+    assert reader.failed or reader.responses == 2 or reader.damaged
+    if column != "step":
+        assert list(steps) == [1]

@@ -53,7 +53,7 @@ from grpodoctor.support.directory_walk import files_below
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-reader = DumpReader(dumps_among(files_below(Path(sys.argv[1]))), runner=runners.here)
+reader = DumpReader(dumps_among(files_below(Path(sys.argv[1]))), runner=runners.in_process)
 assert list(reader.steps()) and not reader.failed
 print("pandas" in sys.modules)
 """

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     from ray.cluster_utils import Cluster
 
     root = Path(sys.argv[1])
-    here = read(root, runners.here)
+    here = read(root, runners.in_process)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         cluster.add_node(num_cpus=1)

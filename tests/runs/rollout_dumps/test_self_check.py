@@ -134,7 +134,7 @@ def test_the_newest_step_waits_for_its_rollouts_and_no_longer_than_a_moment(
     follower = NativeFollower(tmp_path)
     poll = follower.poll()
     assert [each.step for each in poll.steps] == [0, 1]
-    assert (poll.held, poll.events) == (True, [])
+    assert (poll.pending, poll.events) == (True, [])
     assert follower.poll().steps == []
     aside.rename(late)
     poll = follower.poll()

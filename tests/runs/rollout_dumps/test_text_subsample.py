@@ -46,7 +46,9 @@ def test_live_and_offline_look_into_the_same(
     (tmp_path / "rollouts").mkdir()
     for rank, batch in enumerate(batches):
         write_rollouts(tmp_path, batch, depth=depth, rank=rank)
-    reader = DumpReader(dumps_among(files_below(tmp_path)), runner=runners.here, shard_bytes=1)
+    reader = DumpReader(
+        dumps_among(files_below(tmp_path)), runner=runners.in_process, shard_bytes=1
+    )
     ((_, offline),) = reader.steps()
     live = reduce(merge_all, map(text_readings, batches))
     names = (*OF_TEXTS, "text/unique_ngram_rate") if depth == "full" else OF_TEXTS

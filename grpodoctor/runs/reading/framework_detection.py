@@ -1,0 +1,183 @@
+"""Detecting which framework wrote a log, with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grpodoctor.errors import RunError, name_some
+from grpodoctor.frameworks.detection import guess_frameworks
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.registry import (
+    find_framework,
+    framework_named,
+    generic_framework,
+    logging_frameworks,
+)
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.frameworks.run_config import read_settings
+from grpodoctor.frameworks.translation import Translator
+from grpodoctor.runs.log_formats.base import LogReader, LogRow
+from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
+from grpodoctor.runs.reading.read_notes import guess_notes, named_framework_note, settings_notes
+from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.records import Manifest
+from grpodoctor.vocabulary.knobs import Setting
+
+DETECTION_ROWS = 50
+"""Rows that are read before the framework is decided, unless the log ends earlier."""
+
+_MAX_DETECTION_ROWS = 5000
+"""Rows that are read if none of them has a key that only one framework uses."""
+
+
+class Detection(NamedTuple):
+    """The result of the detection."""
+
+    translator: Translator
+    manifest: Manifest
+    notes: list[str]
+
+
+class FrameworkDetector:
+    """Detects the framework of a run's logs.
+
+    Args:
+        path: the log, or the directory of logs.
+        options: the user's options; they may name the framework or the file format.
+
+    Raises:
+        ConfigError: if the options name an unknown format.
+    """
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self._path, self._options = path, options
+        self._named: Framework | None = None
+        self.format_name: str | None = None
+        """File format that the user named."""
+        if options.format is None:
+            return
+        if log_format_named(options.format) is not None:
+            self.format_name = options.format
+        else:
+            formats = [log_format.name for log_format in all_log_formats()]
+            self._named = framework_named(options.format, other_names=formats)
+
+    @property
+    def row_keys(self) -> RowKeys:
+        """Keys of the step and the time in a row."""
+        return self._named.row_keys if self._named else RowKeys()
+
+    def detect(
+        self,
+        rows: Sequence[LogRow],
+        readers: Sequence[LogReader],
+        formats: Sequence[str],
+        *,
+        ended: bool,
+        quiet: bool,
+    ) -> Detection | None:
+        """Detect the framework; None if more rows are needed.
+
+        Args:
+            rows: all rows so far.
+            readers: readers of the logs, which may contain the run's config.
+            formats: file formats of the rows' logs.
+            ended: whether there are no more rows.
+            quiet: whether no row was written recently.
+
+        Raises:
+            RunError: if no framework uses these keys, or there are no numbers.
+        """
+        if self._named is not None:
+            framework, notes = self._named, [named_framework_note(self._named, formats)]
+        else:
+            keys = {key for row in rows for key in row.values}
+            decided = ended or len(rows) >= _MAX_DETECTION_ROWS
+            guess = self._guess(keys, formats, decided=decided, quiet=quiet)
+            if guess is None:
+                return None
+            framework, notes = guess
+        settings = {**_hints(framework, rows), **self._settings(framework, readers)}
+        translator = Translator(
+            framework,
+            settings,
+            str(settings.get(framework.version_key, "")),
+            own=self._options.mapping,
+            generic=generic_framework(),
+        )
+        manifest = _manifest(framework, settings)
+        notes += settings_notes(translator, manifest.knobs)
+        return Detection(translator, manifest, notes)
+
+    def _guess(
+        self, keys: set[str], formats: Sequence[str], *, decided: bool, quiet: bool
+    ) -> tuple[Framework, list[str]] | None:
+        """The framework by its keys; None to wait for more rows.
+
+        A job may print much else before the first row of a training step.
+        """
+        candidates = guess_frameworks(keys)
+        decided = decided or bool(candidates and quiet)
+        if not decided and not (candidates and candidates[0].signature):
+            return None
+        if candidates:
+            return candidates[0].framework, guess_notes(candidates, formats)
+        if not keys.isdisjoint(self._options.mapping):
+            return generic_framework(), [
+                f"read by --map only: none of the other {len(keys)} keys is known"
+            ]
+        raise self._unknown_keys_error(keys)
+
+    def _unknown_keys_error(self, keys: set[str]) -> RunError:
+        where = str(self._path)
+        if keys:
+            return RunError(
+                f"no known framework logs these keys: {name_some(sorted(keys))}",
+                where=where,
+                remedy="name the framework with --format, or map keys with --map key=metric",
+            )
+        if self.format_name:
+            return RunError(
+                f"read as {self.format_name}, the log has no numbers of a training",
+                where=where,
+                remedy="remove --format",
+            )
+        return RunError(
+            "the log has no numbers of a training",
+            where=where,
+            remedy="give the file or directory that has the log",
+        )
+
+    def manifest_of_dumps(self, writer: str, readers: Sequence[LogReader]) -> Manifest:
+        """The manifest of a run that has only rollout dumps.
+
+        Args:
+            writer: name of the framework that wrote the dumps.
+            readers: readers of the logs, if there are any.
+        """
+        framework = find_framework(writer, logging_frameworks())
+        if framework is None:
+            return Manifest(framework=writer)
+        return _manifest(framework, self._settings(framework, readers))
+
+    def _settings(self, framework: Framework, readers: Sequence[LogReader]) -> dict[str, Any]:
+        configs = [reader.config for reader in readers if reader.config]
+        paths = [reader.path for reader in readers]
+        return read_settings(self._path, framework, configs, self._options.run_config, paths)
+
+
+def _manifest(framework: Framework, settings: Mapping[str, Any]) -> Manifest:
+    knobs = framework.knobs.read(settings)
+    return Manifest(framework=framework.name, knobs=knobs, config=dict(settings))
+
+
+def _hints(framework: Framework, rows: Sequence[LogRow]) -> Mapping[str, Setting]:
+    """Settings that follow from the logged numbers."""
+    if framework.infer_settings is None:
+        return {}
+    first = rows[:DETECTION_ROWS]
+    return framework.infer_settings(
+        [{framework.bare_key(key): value for key, value in row.values.items()} for row in first]
+    )
