@@ -127,7 +127,7 @@ class Session:
         for event in poll.events:
             self.examination.note(event)
             self._journaled.add(_journal_key(event))
-        self.doctor.hear(poll.events)
+        self.doctor.read_events(poll.events)
         if poll.steps and not poll.more and not self.examination.finished:
             self._treat()
         return Tick(

@@ -1,1 +1,1 @@
-"""Applying remedies to a live run: one at a time, wait, keep or undo."""
+"""Applies remedies to a live run: one at a time, then wait, then keep or undo."""

@@ -1,8 +1,8 @@
 """Whether a treatment helped: levels before and after, and whether the difference is noise.
 
-A metric has moved when the one-sided Mann-Whitney test between the readings before the treatment
-and the later half of those since says so. It looks at ranks alone, so that neither outliers nor the
-unit matter, and it needs no estimate of a spread from six readings.
+A metric has moved if the one-sided Mann-Whitney test finds a difference between the readings before
+the treatment and the later half of those since. The test uses ranks, so outliers and the unit do
+not matter, and it needs no estimate of a spread from six readings.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.runs.chart import Chart
 
 BEFORE = 6
-"""Readings that make the level before: enough for the test, few enough to be the present state."""
+"""Readings that make the level before: enough for the test, few enough to be the current state."""
 
 FEWEST = 3
-"""Readings on either side below which nothing is said; 3 against 6 can still reach the level."""
+"""Minimum readings before and after; 3 against 6 can still be significant."""
 
 LEVEL = 0.05
-"""Chance of calling noise a movement: of a guard, and of all targets of a remedy together."""
+"""Probability of taking noise for a movement: per guard, and for all targets of a remedy."""
 
 Role = Literal["target", "guard"]
 _VERBS = {"down": ("fell", "fall"), "up": ("rose", "rise")}
@@ -36,16 +36,16 @@ class Comparison:
     metric: str
     role: Role
     direction: str
-    """The movement that was looked for: wanted of a target, unwanted of a guard."""
+    """The tested movement: desired for a target, undesired for a guard."""
     before: float
     after: float
     p: float
-    """Chance of so much movement in that direction if nothing had changed."""
+    """Probability of so much movement in that direction if nothing had changed."""
     moved: bool
-    """It moved in that direction: by more than noise, and for a guard by more than is tolerated."""
+    """Whether it moved in that direction: beyond noise, and for a guard beyond its tolerance."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the journal."""
+        """The comparison as the journal stores it."""
         return {
             "metric": self.metric,
             "role": self.role,
@@ -57,28 +57,28 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        numbers = f"{self.before:.3g} to {self.after:.3g}, p {self.p:.2g}"
+        numbers = f"{self.before:.3g} to {self.after:.3g}, p = {self.p:.2g}"
         if self.direction == "toward-baseline":
-            did = "returned" if self.moved else "did not return"
-            return f"{self.metric} {did} toward where the run began ({numbers})"
+            verb = "returned" if self.moved else "did not return"
+            return f"{self.metric} {verb} toward its starting value ({numbers})"
         past, infinitive = _VERBS[self.direction]
-        did = past if self.moved else f"did not {infinitive}"
-        measure = " by more than is tolerated" if self.role == "guard" else ""
-        return f"{self.metric} {did}{measure} ({numbers})"
+        verb = past if self.moved else f"did not {infinitive}"
+        amount = " by more than its tolerance" if self.role == "guard" else ""
+        return f"{self.metric} {verb}{amount} ({numbers})"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """Keep or undo, with the arithmetic."""
+class Assessment:
+    """The decision to keep or undo a treatment, with its comparisons."""
 
     keep: bool
     comparisons: tuple[Comparison, ...]
     verdict: str
-    """One sentence with the numbers in it."""
+    """One sentence with the numbers that decided it."""
 
 
 def readings_since(chart: Chart, metric: str, step: int) -> list[float]:
-    """The readings at `step` and later that the chart still holds, oldest first."""
+    """The readings at `step` and later in the chart's window, oldest first."""
     return [value for at, value in chart.series(metric) if at >= step]
 
 
@@ -87,88 +87,84 @@ def readings_before(chart: Chart, metric: str, step: int) -> list[float]:
     return [value for at, value in chart.series(metric) if at < step][-BEFORE:]
 
 
-def judge(chart: Chart, remedy: Remedy, applied_step: int, *, resolved: bool) -> Judgement:
-    """Judge a treatment that began at `applied_step`.
+def assess(chart: Chart, remedy: Remedy, applied_step: int, *, is_resolved: bool) -> Assessment:
+    """Assess a treatment that began at `applied_step`.
 
-    A guard that was breached undoes it. Otherwise it is kept if a target moved or the finding
-    is over, and undone if neither did: what does not help is not left in place.
+    It is undone if a guard moved. Otherwise it is kept if a target moved or the finding is
+    resolved, and undone if not: a treatment that does not help does not stay in force.
 
     Args:
         chart: the run so far.
-        remedy: what was applied.
+        remedy: the remedy that was applied.
         applied_step: the first step under it.
-        resolved: whether the finding that it was given for is over.
+        is_resolved: whether the finding that it treats is resolved.
     """
     targets = _compare_all(chart, remedy.targets, "target", applied_step)
     guards = _compare_all(chart, remedy.guards, "guard", applied_step)
-    breached = [each for each in guards if each.moved]
-    helped = [each for each in targets if each.moved]
+    breached = [str(comparison) for comparison in guards if comparison.moved]
+    helped = [str(comparison) for comparison in targets if comparison.moved]
     if breached:
-        keep, reasons = False, [str(each) for each in breached]
+        keep, reasons = False, breached
     elif helped:
-        keep, reasons = True, [str(each) for each in helped]
-    elif resolved:
-        keep, reasons = True, ["the finding is over"]
+        keep, reasons = True, helped
+    elif is_resolved:
+        keep, reasons = True, ["the finding is resolved"]
     elif targets:
-        keep, reasons = False, [str(each) for each in targets]
+        keep, reasons = False, [str(comparison) for comparison in targets]
     else:
-        names = " or ".join(each.metric for each in remedy.targets)
-        keep, reasons = False, [f"there are too few readings of {names} to judge it"]
-    return Judgement(keep, (*targets, *guards), "; ".join(reasons))
+        names = " or ".join(target.metric for target in remedy.targets)
+        keep, reasons = False, [f"too few readings of {names} to assess it"]
+    return Assessment(keep, (*targets, *guards), "; ".join(reasons))
 
 
 def _compare_all(
-    chart: Chart, watches: Sequence[Criterion], role: Role, step: int
+    chart: Chart, criteria: Sequence[Criterion], role: Role, step: int
 ) -> list[Comparison]:
-    level = LEVEL / max(1, len(watches)) if role == "target" else LEVEL
-    made = (compare(chart, each, role, step, level) for each in watches)
-    return [each for each in made if each is not None]
+    level = LEVEL / max(1, len(criteria)) if role == "target" else LEVEL
+    comparisons = (compare(chart, criterion, role, step, level) for criterion in criteria)
+    return [comparison for comparison in comparisons if comparison is not None]
 
 
 def compare(
-    chart: Chart, watch: Criterion, role: Role, applied_step: int, level: float = LEVEL
+    chart: Chart, criterion: Criterion, role: Role, applied_step: int, level: float = LEVEL
 ) -> Comparison | None:
-    """Compare a metric before and after; None where there are too few readings for it.
+    """Compare a metric before and after; None if there are too few readings.
 
     Args:
         chart: the run so far.
-        watch: the metric and the movement to look for.
-        role: a guard has moved only if it went further than is tolerated, too.
+        criterion: the metric and the movement to test.
+        role: a guard has moved only if it also exceeds its tolerance.
         applied_step: the first step under the treatment.
         level: p-value below which a movement is not noise.
     """
-    since = readings_since(chart, watch.metric, applied_step)
-    before, after = readings_before(chart, watch.metric, applied_step), since[len(since) // 2 :]
+    since = readings_since(chart, criterion.metric, applied_step)
+    before, after = readings_before(chart, criterion.metric, applied_step), since[len(since) // 2 :]
     if min(len(before), len(after)) < FEWEST:
         return None
     was, now = statistics.median(before), statistics.median(after)
-    p = _chance(chart, watch, before, after)
+    p = _p_value(chart, criterion, before, after)
     if p is None:
         return None
-    beyond = role == "target" or abs(now - was) > _tolerated(watch, was)
-    moved = p < level and beyond
-    return Comparison(watch.metric, role, watch.direction, was, now, p, moved)
+    tolerance = max(criterion.slack, criterion.tolerance * abs(was))
+    moved = p < level and (role == "target" or abs(now - was) > tolerance)
+    return Comparison(criterion.metric, role, criterion.direction, was, now, p, moved)
 
 
-def _tolerated(watch: Criterion, level: float) -> float:
-    return max(watch.slack, watch.tolerance * abs(level))
-
-
-def _chance(
-    chart: Chart, watch: Criterion, before: list[float], after: list[float]
+def _p_value(
+    chart: Chart, criterion: Criterion, before: list[float], after: list[float]
 ) -> float | None:
-    if watch.direction == "toward-baseline":
-        baseline = chart.baseline(watch.metric)
+    if criterion.direction == "toward-baseline":
+        baseline = chart.baseline(criterion.metric)
         if baseline is None:
             return None
         before = [abs(value - baseline.level) for value in before]
         after = [abs(value - baseline.level) for value in after]
-    up = watch.direction == "up"
-    return chance_of_rise(before, after) if up else chance_of_rise(after, before)
+    is_up = criterion.direction == "up"
+    return p_value_of_rise(before, after) if is_up else p_value_of_rise(after, before)
 
 
-def chance_of_rise(low: Sequence[float], high: Sequence[float]) -> float:
-    """One-sided p-value of `high` lying above `low`; 1 where all values are equal.
+def p_value_of_rise(low: Sequence[float], high: Sequence[float]) -> float:
+    """One-sided p-value of `high` being above `low`; 1 if all values are equal.
 
     Source: Mann and Whitney 1947, The Annals of Mathematical Statistics 18.
     """

@@ -1,15 +1,15 @@
-"""Decides which remedy a live run is given, waits, and keeps it or takes it back.
+"""Chooses a remedy for a live run, waits, and keeps it or undoes it.
 
 One treatment at a time:
 
     idle → proposed → applied → kept
                 │        └────→ undoing → undone
                 ├→ refused                          then a cool-down, then idle
-                └→ forgotten (no answer; the run went back, restarted or ended)
+                └→ forgotten (no answer; the run rewound, restarted or ended)
 
-The doctor reads no clock and no disk. What it knows it has from the chart, the findings and the
-journal, and whoever drives it sends its requests. The journal alone is enough to go on: a doctor
-that hears the lines of an earlier one continues its treatment.
+The doctor reads no clock and no disk. It receives the chart, the findings and the journal, and its
+caller sends its requests. The journal alone holds the whole state: a doctor that reads the journal
+of an earlier doctor continues its treatment.
 """
 
 from __future__ import annotations
@@ -25,46 +25,45 @@ from grpodoctor.remedies.base import Remedy, Slot
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
-from grpodoctor.treatment.assessment import BEFORE, compare, judge, readings_since
+from grpodoctor.treatment.assessment import BEFORE, assess, compare, readings_since
 from grpodoctor.treatment.requests import Request, note_request
-from grpodoctor.treatment.treatments import State, Treatment, from_event
+from grpodoctor.treatment.treatments import State, Treatment, treatment_from_event
 from grpodoctor.vocabulary.knobs import Setting
 
 Apply = Literal["none", "safe", "unsafe"]
-"""Which remedies may be applied: none, the safe ones, or the unsafe ones as well."""
+"""Remedies that may be applied: none, the safe ones, or the unsafe ones as well."""
 
 HISTORY = 200
-"""Closed treatments remembered; older ones stand in the journal."""
+"""Closed treatments kept in memory; older ones remain in the journal."""
 
 
 class DoctorSettings(BaseModel):
-    """How patient the doctor is, in steps of the run."""
+    """Waiting times of the doctor, in steps of the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     wait_steps: int = Field(12, ge=6, le=10_000)
-    """Steps under a treatment before it is judged: the later half of them is compared."""
+    """Steps from applying a treatment to assessing it; the later half of them is compared."""
     fewest_readings: int = Field(6, ge=6, le=10_000)
-    """Readings of a target that are waited for, at most for twice `wait_steps`."""
+    """Target readings required for the assessment, which waits at most twice `wait_steps`."""
     answer_steps: int = Field(20, ge=1, le=10_000)
     """Steps within which the run must answer. An observer reads several steps at a time, and the
-    run takes requests between two."""
+    run takes requests between two steps."""
     cool_down_steps: int = Field(12, ge=0, le=10_000)
-    """Steps between the end of a treatment and the next: its effects must not be mistaken for
-    those of the next one."""
+    """Steps between the end of a treatment and the next one, so that their effects do not mix."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the treatment in progress is, for a screen."""
+class TreatmentProgress:
+    """State of the treatment in progress, for a screen."""
 
     treatment: Treatment
     waited: int
-    """Steps under it so far."""
+    """Steps since it was applied."""
     patience: int
-    """Steps until it is judged."""
+    """Steps after which it is assessed."""
     metric: str
-    """The target that tells most."""
+    """The first target."""
     before: float | None
     now: float | None
 
@@ -74,8 +73,8 @@ class Doctor:
 
     Args:
         remedies: the remedies to choose from.
-        apply: which of them may be applied; with `none` the doctor only listens.
-        settings: how patient it is.
+        apply: which of them may be applied; with `none` the doctor only reads the journal.
+        settings: waiting times.
     """
 
     def __init__(
@@ -91,131 +90,132 @@ class Doctor:
         """The treatment in progress."""
         self.history: deque[Treatment] = deque(maxlen=HISTORY)
         """Closed treatments, oldest first."""
-        self._barred: set[str] = set()
-        """Remedies that did not help, were refused or were not answered in this run."""
+        self._excluded: set[str] = set()
+        """Remedies that did not help, were refused or got no answer in this run."""
         self._step = -1
-        self._rest_until = -1
+        self._idle_until = -1
         self._count = 0
-        self._stray: Treatment | None = None
-        """Another observer's treatment, applied while the run still owes an answer to ours."""
+        self._competing: Treatment | None = None
+        """Another observer's treatment, applied before the run answered the request for ours."""
         self._outbox: dict[str, Request] = {}
-        """Requests not sent yet, by id; a note that is already in the journal is taken out."""
+        """Unsent requests by id; a note that is already in the journal is removed."""
 
     def observe(
         self, chart: Chart, findings: Sequence[Finding], events: Iterable[Event] = ()
     ) -> list[Request]:
-        """Take the state of the run after its latest step, and say what to ask of it.
+        """Take the state of the run after its latest step, and return the requests to send.
 
         Args:
             chart: the run so far.
-            findings: what the rules have found, active or not.
-            events: journal lines since the last call, in order; at the first call all there are.
+            findings: the findings of the rules, active or not.
+            events: journal lines since the last call, in order; at the first call all of them.
 
         Returns:
             Requests to send, in order.
         """
-        self.hear(events)
+        self.read_events(events)
         if self.apply == "none":
             self._outbox.clear()
             return []
         if chart.step < self._step:
-            self._forget(f"the run went back to step {chart.step}", chart.step)
-            self._rest_until = min(self._rest_until, chart.step + self.settings.cool_down_steps)
+            self._abandon(f"the run rewound to step {chart.step}", chart.step)
+            self._idle_until = min(self._idle_until, chart.step + self.settings.cool_down_steps)
         self._step = chart.step
         if self.current is not None:
-            self._go_on(self.current, chart, findings)
-        elif chart.step >= self._rest_until and chart.steps_seen >= BEFORE:
-            # Earlier there would be no level before the treatment to judge it by.
-            self._begin(chart, findings)
+            self._continue(self.current, chart, findings)
+        elif chart.step >= self._idle_until and chart.steps_seen >= BEFORE:
+            # Earlier there is no level before the treatment to compare with.
+            self._propose(chart, findings)
         requests = list(self._outbox.values())
         self._outbox.clear()
         return requests
 
-    def progress(self, chart: Chart) -> Progress | None:
-        """How far the treatment in progress is; None if there is none."""
+    def progress(self, chart: Chart) -> TreatmentProgress | None:
+        """The progress of the current treatment; None if there is none."""
         treatment = self.current
         if treatment is None:
             return None
         target = self._remedies[treatment.remedy].target
         applied = treatment.applied_step
-        since = [] if applied is None else readings_since(chart, target.metric, applied)
-        found = None if applied is None else compare(chart, target, "target", applied)
-        return Progress(
+        readings = [] if applied is None else readings_since(chart, target.metric, applied)
+        comparison = None if applied is None else compare(chart, target, "target", applied)
+        return TreatmentProgress(
             treatment=treatment,
             waited=0 if applied is None else max(0, chart.step - applied + 1),
             patience=self.settings.wait_steps,
             metric=target.metric,
-            before=found.before if found else None,
-            now=since[-1] if since else None,
+            before=comparison.before if comparison else None,
+            now=readings[-1] if readings else None,
         )
 
-    # What the run and other observers have written
+    # Events written by the run and by other observers
 
-    def hear(self, events: Iterable[Event]) -> None:
-        """Take journal lines, old or new; what they say of a treatment counts as it stands."""
+    def read_events(self, events: Iterable[Event]) -> None:
+        """Take journal lines, old or new, and update the treatments that they concern."""
         for event in events:
             if event.kind in {"started", "resumed", "finished"}:
-                self._hear_run(event)
+                self._on_run_event(event)
             elif event.kind == "treatment-proposed":
-                self._adopt(event)
+                self._on_proposed(event)
             elif event.kind == "treatment-applied":
-                self._hear_applied(event)
+                self._on_applied(event)
             elif event.kind == "treatment-refused":
-                self._hear_refused(event)
+                self._on_refused(event)
             elif event.kind in {"treatment-kept", "treatment-undone", "treatment-forgotten"}:
-                self._hear_closed(event)
+                self._on_closed(event)
 
-    def _hear_run(self, event: Event) -> None:
-        self._forget(f"the run {event.kind} at step {event.step}", event.step)
-        self._step = self._rest_until = -1
+    def _on_run_event(self, event: Event) -> None:
+        self._abandon(f"the run {event.kind} at step {event.step}", event.step)
+        self._step = self._idle_until = -1
         if event.kind == "started":
-            self._barred.clear()
+            self._excluded.clear()
 
-    def _adopt(self, event: Event) -> None:
-        """Go on with the treatment of an earlier doctor, or of another one."""
-        treatment = from_event(event)
+    def _on_proposed(self, event: Event) -> None:
+        """Continue the treatment of an earlier doctor, or of another observer."""
+        treatment = treatment_from_event(event)
         if treatment is None or treatment.remedy not in self._remedies:
             return
         if self.current is None and self._closed(treatment.id) is None:
             self._count += 1
             self.current = treatment
 
-    def _hear_applied(self, event: Event) -> None:
+    def _on_applied(self, event: Event) -> None:
         if event.body.get("request") == "undo":
-            self._hear_undone(event)
+            self._on_undone(event)
             return
-        heard = from_event(event)
-        if heard is None or heard.remedy not in self._remedies:
+        proposed = treatment_from_event(event)
+        if proposed is None or proposed.remedy not in self._remedies:
             return
-        applied = replace(heard, state="applied", applied_step=event.step)
-        closed = self._closed(heard.id)
-        if self._speaks_of_current(event):
-            self._take_effect(applied)
+        applied = replace(proposed, state="applied", applied_step=event.step)
+        closed = self._closed(proposed.id)
+        if self._concerns_current(event):
+            self._mark_applied(applied)
         elif closed is not None:
             if closed.state == "forgotten":
-                self._ask("undo", applied)
+                self._request("undo", applied)
         elif self.current is None:
             self._count += 1
             self.current = applied
-        elif self.current.state == "proposed" and self._stray is None:
-            self._stray = applied
+        elif self.current.state == "proposed" and self._competing is None:
+            self._competing = applied
         else:
-            self._turn_away(applied)
+            self._undo_competing(applied)
 
-    def _hear_undone(self, event: Event) -> None:
+    def _on_undone(self, event: Event) -> None:
         treatment_id = str(event.body.get("treatment_id"))
         self._outbox.pop(f"{treatment_id}/undo", None)
         closed = self._closed(treatment_id)
-        if self._speaks_of_current(event):
-            self._close("undone", event.step, bar=True)
+        if self._concerns_current(event):
+            self._close("undone", event.step, exclude=True)
         elif closed is not None and closed.state == "kept":
-            # Somebody else asked for it, and is not to be fought.
-            self._barred.add(closed.remedy)
-            undone = replace(closed, state="undone", verdict="taken back at another's request")
+            # Another observer requested it; this doctor does not apply the remedy again.
+            self._excluded.add(closed.remedy)
+            verdict = "undone at the request of another observer"
+            undone = replace(closed, state="undone", verdict=verdict)
             self.history[self.history.index(closed)] = undone
             self._note(undone.closing(event.step), undone)
 
-    def _take_effect(self, applied: Treatment) -> None:
+    def _mark_applied(self, applied: Treatment) -> None:
         if self.current is None or self.current.state != "proposed":
             return
         self.current = replace(
@@ -224,49 +224,52 @@ class Doctor:
             applied_step=applied.applied_step,
             before=applied.before,
         )
-        if self._stray is not None:
-            self._turn_away(self._stray)
-            self._stray = None
+        if self._competing is not None:
+            self._undo_competing(self._competing)
+            self._competing = None
 
-    def _turn_away(self, stray: Treatment) -> None:
-        """Take back what another observer had applied: the effects of two cannot be told apart."""
-        step = stray.applied_step or 0
-        why = "another treatment was in progress, and it is taken back"
-        closed = replace(stray, state="forgotten", closed_step=step, verdict=why)
+    def _undo_competing(self, competing: Treatment) -> None:
+        """Undo another observer's treatment, since the effects of two cannot be separated."""
+        step = competing.applied_step or 0
+        verdict = "another treatment was in progress, so this one is undone"
+        closed = replace(competing, state="forgotten", closed_step=step, verdict=verdict)
         self.history.append(closed)
         self._note(closed.closing(step), closed)
-        self._ask("undo", closed)
+        self._request("undo", closed)
 
-    def _hear_refused(self, event: Event) -> None:
+    def _on_refused(self, event: Event) -> None:
         treatment = self.current
-        if treatment is None or not self._speaks_of_current(event):
+        if treatment is None or not self._concerns_current(event):
             return
         reason = str(event.body.get("reason", "no reason given"))[:300]
         if treatment.state == "proposed":
-            self._close("refused", event.step, f"the run refused it: {reason}", bar=True)
-            self._rest_until = -1
+            self._close(
+                "refused", event.step, f"the run refused the change: {reason}", exclude=True
+            )
+            self._idle_until = -1
         elif treatment.state == "undoing":
             verdict = f"{treatment.verdict}; the run refused to undo it: {reason}"
-            self._close("forgotten", event.step, verdict, bar=True)
+            self._close("forgotten", event.step, verdict, exclude=True)
 
-    def _hear_closed(self, event: Event) -> None:
+    def _on_closed(self, event: Event) -> None:
         kind = event.kind.removeprefix("treatment-")
         self._outbox.pop(f"{event.body.get('treatment_id')}/{kind}", None)
-        if not self._speaks_of_current(event):
+        if not self._concerns_current(event):
             return
         states: dict[str, State] = {"kept": "kept", "undone": "undone", "forgotten": "forgotten"}
         verdict = str(event.body.get("verdict", ""))[:1000]
-        self._close(states[kind], event.step, verdict, bar=kind == "undone", note=False)
+        self._close(states[kind], event.step, verdict, exclude=kind == "undone", note=False)
 
-    def _speaks_of_current(self, event: Event) -> bool:
+    def _concerns_current(self, event: Event) -> bool:
         return self.current is not None and event.body.get("treatment_id") == self.current.id
 
     def _closed(self, treatment_id: str) -> Treatment | None:
-        return next((each for each in self.history if each.id == treatment_id), None)
+        matches = (treatment for treatment in self.history if treatment.id == treatment_id)
+        return next(matches, None)
 
-    # What the doctor does
+    # Decisions of this doctor
 
-    def _begin(self, chart: Chart, findings: Sequence[Finding]) -> None:
+    def _propose(self, chart: Chart, findings: Sequence[Finding]) -> None:
         choice = self._choose(chart, findings)
         if choice is None:
             return
@@ -279,21 +282,21 @@ class Doctor:
             changes=changes,
             before={name: chart.knobs[name] for name in changes},
             proposed_step=chart.step,
-            asked_step=chart.step,
+            requested_step=chart.step,
         )
         self.current = treatment
         self._note(treatment.proposal(finding), treatment)
-        self._ask("apply", treatment)
+        self._request("apply", treatment)
 
     def _choose(
         self, chart: Chart, findings: Sequence[Finding]
     ) -> tuple[Finding, Remedy, dict[str, Setting]] | None:
-        occupied = self._occupied(chart)
+        occupied = self._occupied_slots(chart)
         for finding in _by_urgency(findings):
             for remedy in self._allowed(finding.remedies):
                 changes = remedy.change(chart.knobs)
-                known = changes.keys() <= chart.knobs.keys()
-                if changes and known and not occupied & set(remedy.slots):
+                is_known = changes.keys() <= chart.knobs.keys()
+                if changes and is_known and not occupied & set(remedy.slots):
                     return finding, remedy, changes
         return None
 
@@ -301,53 +304,54 @@ class Doctor:
         allowed = {"safe"} if self.apply == "safe" else {"safe", "unsafe"}
         for remedy_id in remedy_ids:
             remedy = self._remedies.get(remedy_id)
-            if remedy is None or remedy_id in self._barred or not remedy.in_flight:
+            if remedy is None or remedy_id in self._excluded or not remedy.in_flight:
                 continue
             if remedy.applicability in allowed:
                 yield remedy
 
-    def _occupied(self, chart: Chart) -> set[Slot]:
+    def _occupied_slots(self, chart: Chart) -> set[Slot]:
         """The slots of treatments that were kept and are still in force."""
         slots: set[Slot] = set()
-        for each in self.history:
-            if each.state == "kept" and _in_force(each.changes, chart.knobs):
-                slots.update(self._remedies[each.remedy].slots)
+        for treatment in self.history:
+            if treatment.state == "kept" and _is_in_force(treatment.changes, chart.knobs):
+                slots.update(self._remedies[treatment.remedy].slots)
         return slots
 
-    def _go_on(self, treatment: Treatment, chart: Chart, findings: Sequence[Finding]) -> None:
-        unanswered = chart.step - treatment.asked_step > self.settings.answer_steps
-        if treatment.state == "proposed" and unanswered:
-            self._close("forgotten", chart.step, "the run did not answer", bar=True)
-        elif treatment.state == "undoing" and unanswered:
+    def _continue(self, treatment: Treatment, chart: Chart, findings: Sequence[Finding]) -> None:
+        is_unanswered = chart.step - treatment.requested_step > self.settings.answer_steps
+        if treatment.state == "proposed" and is_unanswered:
+            self._close("forgotten", chart.step, "the run did not answer", exclude=True)
+        elif treatment.state == "undoing" and is_unanswered:
             verdict = f"{treatment.verdict}; the run did not answer the request to undo it"
-            self._close("forgotten", chart.step, verdict, bar=True)
+            self._close("forgotten", chart.step, verdict, exclude=True)
         elif treatment.state == "applied" and self._is_due(treatment, chart):
-            self._judge(treatment, chart, findings)
+            self._assess(treatment, chart, findings)
 
     def _is_due(self, treatment: Treatment, chart: Chart) -> bool:
         applied = treatment.applied_step or 0
-        waited, patience = chart.step - applied + 1, self.settings.wait_steps
+        waited, wait_steps = chart.step - applied + 1, self.settings.wait_steps
         targets = self._remedies[treatment.remedy].targets
-        read = max(len(readings_since(chart, each.metric, applied)) for each in targets)
-        return waited >= patience and (
-            read >= self.settings.fewest_readings or waited >= 2 * patience
-        )
+        readings = max(len(readings_since(chart, target.metric, applied)) for target in targets)
+        is_enough = readings >= self.settings.fewest_readings or waited >= 2 * wait_steps
+        return waited >= wait_steps and is_enough
 
-    def _judge(self, treatment: Treatment, chart: Chart, findings: Sequence[Finding]) -> None:
+    def _assess(self, treatment: Treatment, chart: Chart, findings: Sequence[Finding]) -> None:
         active = {finding.code for finding in findings if finding.active}
-        resolved = bool(treatment.finding) and treatment.finding not in active
+        is_resolved = bool(treatment.finding) and treatment.finding not in active
         remedy = self._remedies[treatment.remedy]
-        judgement = judge(chart, remedy, treatment.applied_step or 0, resolved=resolved)
-        judged = replace(treatment, comparisons=judgement.comparisons, verdict=judgement.verdict)
-        self.current = judged
-        if judgement.keep:
-            self._close("kept", chart.step, judgement.verdict)
+        assessment = assess(chart, remedy, treatment.applied_step or 0, is_resolved=is_resolved)
+        assessed = replace(
+            treatment, comparisons=assessment.comparisons, verdict=assessment.verdict
+        )
+        self.current = assessed
+        if assessment.keep:
+            self._close("kept", chart.step, assessment.verdict)
         else:
-            self.current = replace(judged, state="undoing", asked_step=chart.step)
-            self._ask("undo", judged)
+            self.current = replace(assessed, state="undoing", requested_step=chart.step)
+            self._request("undo", assessed)
 
-    def _forget(self, why: str, step: int) -> None:
-        """What is in progress ends without a verdict; its remedy may be tried again."""
+    def _abandon(self, why: str, step: int) -> None:
+        """Close the current treatment without an assessment; its remedy may be tried again."""
         while self.current is not None:
             self._close("forgotten", step, why)
 
@@ -357,7 +361,7 @@ class Doctor:
         step: int,
         verdict: str | None = None,
         *,
-        bar: bool = False,
+        exclude: bool = False,
         note: bool = True,
     ) -> None:
         if self.current is None:
@@ -369,19 +373,19 @@ class Doctor:
             verdict=self.current.verdict if verdict is None else verdict,
         )
         self.history.append(closed)
-        self.current, self._stray = self._stray, None
-        self._rest_until = step + self.settings.cool_down_steps
-        if bar:
-            self._barred.add(closed.remedy)
+        self.current, self._competing = self._competing, None
+        self._idle_until = step + self.settings.cool_down_steps
+        if exclude:
+            self._excluded.add(closed.remedy)
         if note and state != "refused":
-            # The refusal itself is in the journal already, in the run's own words.
+            # The run itself has already written the refusal to the journal.
             self._note(closed.closing(step), closed)
 
     def _note(self, event: Event, treatment: Treatment) -> None:
         request_id = f"{treatment.id}/{event.kind.removeprefix('treatment-')}"
         self._outbox[request_id] = note_request(event, request_id)
 
-    def _ask(self, kind: Literal["apply", "undo"], treatment: Treatment) -> None:
+    def _request(self, kind: Literal["apply", "undo"], treatment: Treatment) -> None:
         request_id = f"{treatment.id}/{kind}"
         changes = treatment.changes if kind == "apply" else treatment.before
         self._outbox[request_id] = Request(
@@ -390,13 +394,15 @@ class Doctor:
 
 
 def _by_urgency(findings: Iterable[Finding]) -> list[Finding]:
-    """Active findings, the gravest and then the earliest first; `info` asks for no treatment.
+    """Active findings, the most severe and then the earliest first, without `info`.
 
-    Between equals the order is the engine's, which puts causes before symptoms.
+    Findings that tie keep the engine's order, which puts causes before symptoms.
     """
-    active = (each for each in findings if each.active and each.severity != "info")
-    return sorted(active, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step))
+    active = (finding for finding in findings if finding.active and finding.severity != "info")
+    return sorted(
+        active, key=lambda finding: (-SEVERITIES.index(finding.severity), finding.onset_step)
+    )
 
 
-def _in_force(changes: Mapping[str, Setting], knobs: Mapping[str, Setting]) -> bool:
+def _is_in_force(changes: Mapping[str, Setting], knobs: Mapping[str, Setting]) -> bool:
     return all(knobs.get(name) == setting for name, setting in changes.items())

@@ -1,8 +1,8 @@
-"""The mailbox of a live run: requests as files, written whole, read with suspicion.
+"""The mailbox of a live run: one file per request, written atomically, validated on reading.
 
-Anybody who can write into the run directory can write into its mailbox, so the run's side takes a
-bounded number of small regular files per call, follows no link, and believes nothing that it has
-not checked. Requests are taken in the order of their names, which begin with the time.
+Every process that can write to the run directory can write to its mailbox. The run therefore reads
+a limited number of small regular files per call, follows no links and validates every request.
+Requests are taken in the order of their names, which begin with the time.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import MAILBOX
+from grpodoctor.support.atomic_files import write_bytes
 from grpodoctor.support.safe_text import printable
 from grpodoctor.treatment.requests import MOST_BYTES, Refused, Request
 
 __all__ = ["Inbox", "Mailbox", "Refused", "Request"]
 
 MOST_PER_CALL = 32
-"""Requests taken in one step: a treatment needs two, and a step must not wait for a flood."""
+"""Requests taken per step; a treatment needs two, and a step must not wait for a flood."""
 
 MOST_LISTED = 10_000
-"""Directory entries looked at in one step; in a larger flood the order of names is not kept."""
+"""Directory entries read per step; beyond that, requests may be taken out of order."""
 
 MOST_STUCK = 1_000
-"""Entries that could not be removed, after which the mailbox is left alone."""
+"""Number of entries that could not be removed after which the mailbox is no longer read."""
 
 MOST_PENDING = 1_000
-"""Requests that wait to be taken, after which a sender stops: nobody reads them."""
+"""Pending requests after which a sender stops, since no run reads them."""
 
 _SUFFIX = ".json"
+_NOT_REMOVED = "the file cannot be removed and would be applied again at every step"
 
 
 class Mailbox:
-    """The sender's side.
+    """The sender's side of a mailbox.
 
     Args:
-        run_dir: the directory of the run, which must exist when the first request is sent.
+        run_dir: the run directory, which must exist when the first request is sent.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -50,26 +52,27 @@ class Mailbox:
         self._latest = 0
 
     def send(self, request: Request) -> None:
-        """Put a request into the mailbox, whole or not at all.
+        """Put a request into the mailbox atomically.
 
         Raises:
-            RunError: if it cannot be written, or nobody has taken the last thousand.
+            RunError: if it cannot be written, or if a thousand requests are pending.
         """
         data = request.to_bytes()
         if len(data) > MOST_BYTES:
             raise RunError(
-                f"a request of {len(data)} bytes is too large for the mailbox",
+                f"the request of {len(data)} bytes is too large for the mailbox",
                 where=str(self._path),
                 remedy=f"send at most {MOST_BYTES} bytes",
             )
         try:
             self._make_room()
-            self._write(self._next_name(), data)
+            write_bytes(self._path / self._next_name(), data, sync=True)
+            _flush_directory(self._path)
         except OSError as error:
             raise RunError(
-                f"the mailbox cannot be written: {error.strerror or error}",
+                f"cannot write to the mailbox: {error.strerror or error}",
                 where=str(self._path),
-                remedy="check that the run directory exists and that you may write into it",
+                remedy="check that the run directory exists and is writable",
             ) from None
 
     def _make_room(self) -> None:
@@ -80,39 +83,31 @@ class Mailbox:
             pending = sum(1 for _ in islice(entries, MOST_PENDING))
         if pending >= MOST_PENDING:
             raise RunError(
-                f"{MOST_PENDING} requests wait in the mailbox and nobody takes them",
+                f"{MOST_PENDING} requests are pending in the mailbox, and no run reads them",
                 where=str(self._path),
-                remedy="is the run alive? Remove the directory if it is not",
+                remedy="check that the run is alive; if it is not, remove this directory",
             )
 
     def _next_name(self) -> str:
-        # Two requests may fall into one tick of the clock, and clocks go back.
+        # Two requests may get the same clock reading, and clocks can go back.
         self._latest = max(self._latest + 1, time.time_ns())
         return f"{self._latest:020d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
 
-    def _write(self, name: str, data: bytes) -> None:
-        aside = self._path / f".{name}.tmp"
-        try:
-            with aside.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self._path / name)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
-        directory = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+
+def _flush_directory(path: Path) -> None:
+    """Flush a directory to disk, so that new entries survive a power failure."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 class Inbox:
-    """The run's side. Nothing in it raises: a mailbox must not be able to end a training.
+    """The run's side of a mailbox. It never raises, so that a mailbox cannot end a training run.
 
     Args:
-        run_dir: the directory of the run; it and its mailbox need not exist.
+        run_dir: the run directory; it and its mailbox need not exist.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -122,8 +117,8 @@ class Inbox:
     def take(self) -> list[Request | Refused]:
         """Take the next requests out of the mailbox, in the order of their names.
 
-        Each file is removed before it is obeyed: one that cannot be removed would be obeyed again
-        at every step, and is refused once instead.
+        Each file is removed before its request is applied. A file that cannot be removed would be
+        applied again at every step, so it is refused once instead.
         """
         if len(self._stuck) >= MOST_STUCK:
             return []
@@ -158,7 +153,7 @@ class Inbox:
         else:
             reason = ""
         if not self._remove(directory, name):
-            return Refused(shown, "it cannot be removed, and would be obeyed again at every step")
+            return Refused(shown, _NOT_REMOVED)
         if reason:
             return Refused(shown, reason)
         try:
@@ -182,10 +177,10 @@ def _read(directory: int, name: str) -> bytes:
     """The content of a small regular file.
 
     Raises:
-        OSError: if it is anything else; `strerror` says what.
+        OSError: if it is anything else; `strerror` contains the reason.
     """
     _check_entry(os.stat(name, dir_fd=directory, follow_symlinks=False))
-    # It may have become a link or a pipe since: neither is followed, neither may block.
+    # It may have become a link or a pipe since: do not follow a link or block on a pipe.
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     try:
         _check_entry(os.fstat(file))

@@ -1,4 +1,4 @@
-"""What is asked of a live run, as it lies in the mailbox: one JSON object, strictly checked."""
+"""Requests to a live run: one JSON object per file in the mailbox, strictly validated."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from grpodoctor.support.safe_text import printable
 from grpodoctor.vocabulary.knobs import Setting, check_change
 
 MOST_BYTES = 64 * 1024
-"""Largest request: a note with its evidence takes a few kilobytes."""
+"""Maximum size of a request; a note with its evidence takes a few kilobytes."""
 
 MOST_NESTED = 8
-"""Levels of a note: what can be read as JSON may be too deep to be written as JSON."""
+"""Maximum nesting of a note: JSON that can be parsed may be too deep to serialize."""
 
 NOTE_KINDS = frozenset(
     {
@@ -40,7 +40,7 @@ NOTE_KINDS = frozenset(
         "treatment-forgotten",
     }
 )
-"""Journal lines that an observer may have written. What the run itself did, it says itself."""
+"""Journal lines that an observer may request. The run itself writes what it did."""
 
 Kind = Literal["apply", "undo", "note"]
 
@@ -48,7 +48,7 @@ _Name = Annotated[StrictStr, Field(max_length=100)]
 _Setting = StrictBool | StrictInt | StrictFloat | Annotated[StrictStr, Field(max_length=100)]
 
 
-class _Letter(BaseModel):
+class _RequestData(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: _Name
@@ -61,17 +61,17 @@ class _Letter(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something asked of a live run."""
+    """A request to a live run."""
 
     id: str
     kind: Kind
-    """`apply` and `undo` set knobs; `note` has a line written into the journal."""
+    """`apply` and `undo` set knobs; `note` adds a line to the journal."""
     treatment_id: str = ""
     remedy: str = ""
     changes: Mapping[str, Setting] = field(default_factory=dict)
-    """Canonical knobs and what to set them to."""
+    """Canonical knobs and their new settings."""
     event: Mapping[str, Any] | None = None
-    """The line of a note, with `kind` and `step`."""
+    """The journal line of a note, with `kind` and `step`."""
 
     def to_bytes(self) -> bytes:
         """The request as JSON."""
@@ -87,27 +87,27 @@ class Request:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Request:
-        """Inverse of `to_bytes`, for bytes that anybody may have written.
+        """Inverse of `to_bytes`, for untrusted bytes.
 
         Raises:
-            ValueError: if it is not a request; the message says why and quotes nothing.
+            ValueError: if it is not a valid request; the message does not quote the content.
         """
         try:
-            letter = _Letter.model_validate(orjson.loads(data))
+            parsed = _RequestData.model_validate(orjson.loads(data))
         except orjson.JSONDecodeError:
             raise ValueError("not JSON") from None
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
             place = ".".join(map(str, first["loc"]))[:60] or "the request"
             raise ValueError(f"{place} is not valid: {first['type'].replace('_', ' ')}") from None
-        if letter.kind == "note":
-            _check_note(letter)
-        elif letter.event is not None or not letter.changes:
-            raise ValueError(f"a request to {letter.kind} has changes and no event")
-        return cls(**dict(letter))
+        if parsed.kind == "note":
+            _check_note(parsed)
+        elif parsed.event is not None or not parsed.changes:
+            raise ValueError(f"a request of kind {parsed.kind} must have changes and no event")
+        return cls(**dict(parsed))
 
     def body(self) -> dict[str, Any]:
-        """What the answer to this request says of it; the run adds `before`, `after`, `reason`."""
+        """Fields of the journal line that answers it; the run adds `before`, `after`, `reason`."""
         return {
             "request_id": self.id,
             "request": self.kind,
@@ -117,13 +117,13 @@ class Request:
         }
 
     def as_event(self) -> Event:
-        """The journal line that a note asks for.
+        """The journal line of a note.
 
         Raises:
             ValueError: if this is not a note.
         """
         if self.event is None:
-            raise ValueError(f"a request to {self.kind} is not a note")
+            raise ValueError(f"a request of kind {self.kind} is not a note")
         body = {key: value for key, value in self.event.items() if key not in _HEAD}
         return Event(kind=str(self.event["kind"]), step=int(self.event["step"]), body=body)
 
@@ -133,51 +133,51 @@ _MOST_ITEMS = 20
 _HEAD = frozenset({"kind", "step", "time"})
 
 
-def _check_note(letter: _Letter) -> None:
-    event = letter.event or {}
+def _check_note(data: _RequestData) -> None:
+    event = data.event or {}
     kind, step = event.get("kind"), event.get("step")
-    if letter.changes:
-        raise ValueError("a note has no changes")
+    if data.changes:
+        raise ValueError("a note must not have changes")
     if not isinstance(kind, str) or kind not in NOTE_KINDS:
-        raise ValueError("a note of a kind that only the run itself may write")
+        raise ValueError("only the run itself may write events of this kind")
     if isinstance(step, bool) or not isinstance(step, int) or step < -1:
-        raise ValueError("a note without a step")
-    if _deeper(event, MOST_NESTED):
-        raise ValueError("a note that is nested too deeply")
+        raise ValueError("the note has no valid step")
+    if _is_deeper(event, MOST_NESTED):
+        raise ValueError("the note is nested too deeply")
 
 
-def _deeper(value: object, levels: int) -> bool:
-    """Whether `value` is nested more than `levels` deep."""
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether `value` has more than `levels` levels."""
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in inner)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Something in the mailbox, or asked, that is not obeyed."""
+    """A file or a request in the mailbox that is refused."""
 
     name: str
-    """The file, made printable."""
+    """Name of the file, made printable."""
     reason: str
     request: Request | None = None
-    """The request, where it could be read."""
+    """The request, if it could be parsed."""
 
     def body(self) -> dict[str, Any]:
-        """What the journal says of it."""
-        asked = self.request.body() if self.request is not None else {}
-        return {**asked, "file": self.name, "reason": self.reason}
+        """The fields of its journal line."""
+        request = self.request.body() if self.request is not None else {}
+        return {**request, "file": self.name, "reason": self.reason}
 
 
 def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, Setting] | Refused:
-    """The change that a request asks for, checked against the allow-list and its bounds.
+    """Check the changes of a request against the allow-list and its bounds.
 
-    It is all or nothing: half a remedy is another remedy.
+    All changes must be valid, since half a remedy is a different remedy.
 
     Args:
-        request: to apply or to undo.
-        live_knobs: the knobs that this run can change, with their present settings.
+        request: a request of kind `apply` or `undo`.
+        live_knobs: the knobs that this run can change, with their current settings.
 
     Returns:
         The settings in the knobs' own types, or the refusal.
@@ -185,21 +185,20 @@ def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, S
     checked: dict[str, Setting] = {}
     for name, setting in request.changes.items():
         if name not in live_knobs:
-            return Refused("", f"this run has no knob {printable(name)} to change", request)
+            return Refused("", f"this run cannot change the knob {printable(name)}", request)
         try:
             checked[name] = check_change(name, setting)
         except ConfigError as error:
             return Refused("", printable(str(error), 300), request)
     if request.kind == "apply" and all(live_knobs[name] == new for name, new in checked.items()):
-        return Refused("", "it is in force already", request)
+        return Refused("", "the change is already in force", request)
     return checked
 
 
 def note_request(event: Event, request_id: str) -> Request:
-    """A request to have `event` written into the run's journal.
+    """A request to write `event` to the run's journal.
 
-    Long texts are cut, so that evidence which quotes a model's output cannot make the note too
-    large to be taken.
+    Long texts are cut, so that evidence with model output does not make the note too large.
     """
     body = {key: _cut(value) for key, value in event.body.items() if key not in _HEAD}
     return Request(
@@ -219,6 +218,6 @@ def _cut(value: Any, levels: int = MOST_NESTED - 2) -> Any:
     if not levels:
         return str(value)[:_LONGEST_TEXT]
     if isinstance(value, Mapping):
-        some = list(value)[:_MOST_ITEMS]
-        return {str(key)[:100]: _cut(value[key], levels - 1) for key in some}
-    return [_cut(each, levels - 1) for each in value[:_MOST_ITEMS]]
+        keys = list(value)[:_MOST_ITEMS]
+        return {str(key)[:100]: _cut(value[key], levels - 1) for key in keys}
+    return [_cut(item, levels - 1) for item in value[:_MOST_ITEMS]]

@@ -1,4 +1,4 @@
-"""A treatment, and how it stands in the journal."""
+"""A treatment, and its lines in the journal."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from grpodoctor.treatment.assessment import Comparison
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
 
 State = Literal["proposed", "applied", "undoing", "kept", "undone", "refused", "forgotten"]
-"""`undoing` waits for the run to take it back. The last four are final."""
+"""`undoing` waits for the run to undo it. The last four are final."""
 
 ACTIVE: frozenset[State] = frozenset({"proposed", "applied", "undoing"})
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """A remedy at work on a live run."""
+    """A remedy applied to a live run."""
 
     id: str
     remedy: str
     finding: str
-    """Code of the finding that it was given for; empty if it came from elsewhere."""
+    """Code of the finding that it treats; empty if another observer applied it without one."""
     changes: Mapping[str, Setting]
     before: Mapping[str, Setting]
-    """The changed knobs as they were."""
+    """Previous settings of the changed knobs."""
     proposed_step: int
     state: State = "proposed"
-    asked_step: int = -1
-    """The step at which the run was last asked for something."""
+    requested_step: int = -1
+    """The step of the last request to the run."""
     applied_step: int | None = None
     """The first step under it."""
     closed_step: int | None = None
     comparisons: tuple[Comparison, ...] = ()
     verdict: str = ""
-    """Why it ended as it did."""
+    """Why it was closed."""
 
     @property
     def active(self) -> bool:
-        """Whether it still waits for something."""
+        """Whether it is not closed yet."""
         return self.state in ACTIVE
 
     def body(self) -> dict[str, Any]:
-        """What every journal line of it says."""
+        """The fields that every journal line of a treatment has."""
         return {
             "treatment_id": self.id,
             "remedy": self.remedy,
@@ -55,7 +55,7 @@ class Treatment:
         }
 
     def proposal(self, finding: Finding) -> Event:
-        """The journal line of its proposal, with what it rests on."""
+        """The journal line of its proposal, with the finding's evidence."""
         evidence = [
             {"metric": e.metric, "step": e.step, "value": e.value, "baseline": e.baseline}
             for e in finding.evidence
@@ -65,21 +65,21 @@ class Treatment:
 
     def closing(self, step: int) -> Event:
         """The journal line of its end."""
-        metrics = [each.to_json() for each in self.comparisons]
+        metrics = [comparison.to_json() for comparison in self.comparisons]
         body = {**self.body(), "verdict": self.verdict, "metrics": metrics}
         return Event(f"treatment-{self.state}", step, body)
 
 
-def from_event(event: Event) -> Treatment | None:
-    """The treatment that a `treatment-proposed` or `treatment-applied` line speaks of.
+def treatment_from_event(event: Event) -> Treatment | None:
+    """The treatment of a `treatment-proposed` or `treatment-applied` line.
 
-    Anybody may have written the journal: what is not a treatment of known knobs gives None.
+    The journal is untrusted: a line that is not a treatment of known knobs gives None.
     """
     body = event.body
     treatment_id, remedy = body.get("treatment_id"), body.get("remedy")
     changes, before = _knobs(body.get("changes")), _knobs(body.get("before"))
-    named = isinstance(treatment_id, str) and isinstance(remedy, str) and treatment_id
-    if not named or not changes or not changes.keys() <= before.keys():
+    is_named = isinstance(treatment_id, str) and isinstance(remedy, str) and treatment_id
+    if not is_named or not changes or not changes.keys() <= before.keys():
         return None
     finding = body.get("finding", "")
     return Treatment(
@@ -89,7 +89,7 @@ def from_event(event: Event) -> Treatment | None:
         changes=changes,
         before={name: before[name] for name in changes},
         proposed_step=event.step,
-        asked_step=event.step,
+        requested_step=event.step,
     )
 
 

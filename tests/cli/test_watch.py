@@ -314,5 +314,5 @@ def test_a_mailbox_that_cannot_be_written_is_told_and_the_watch_goes_on(tmp_path
     session.read_all()
     assert "mailbox" in session.send_error
     shown = "\n".join(line.plain for line in compose(session.snapshot(), 120, 40))
-    assert "mailbox cannot be written" in shown
+    assert "cannot write to the mailbox" in shown
     assert session.examination.report().findings

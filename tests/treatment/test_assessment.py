@@ -8,7 +8,7 @@ from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.treatment.assessment import chance_of_rise, compare, judge
+from grpodoctor.treatment.assessment import assess, compare, p_value_of_rise
 from grpodoctor.vocabulary.values import Max, Mean
 
 APPLIED = 20
@@ -116,7 +116,7 @@ def test_noise_alone_rarely_keeps_a_remedy() -> None:
 def judge_noise(remedy: Remedy, seed: int) -> bool:
     draw = random.Random(seed)
     chart = chart_of(lambda _: {each.metric: draw.gauss(1, 0.1) for each in remedy.targets})
-    return judge(chart, remedy, APPLIED, resolved=False).keep
+    return assess(chart, remedy, APPLIED, is_resolved=False).keep
 
 
 def test_the_level_is_shared_among_targets() -> None:
@@ -128,7 +128,7 @@ def test_the_level_is_shared_among_targets() -> None:
     assert alone is not None
     assert 0.05 / 3 < alone.p < 0.05
     assert alone.moved
-    assert not judge(chart, remedy_of("fewer-updates"), APPLIED, resolved=False).keep
+    assert not assess(chart, remedy_of("fewer-updates"), APPLIED, is_resolved=False).keep
 
 
 def test_a_breached_guard_counts_more_than_a_target_and_the_end_of_a_finding() -> None:
@@ -136,16 +136,16 @@ def test_a_breached_guard_counts_more_than_a_target_and_the_end_of_a_finding() -
         treated = step >= APPLIED
         return {"mismatch/first_ratio_off": 0.4 - 0.4 * treated, "reward/mean": 0.5 - 0.3 * treated}
 
-    found = judge(chart_of(level), remedy_of("recompute-old-logprobs"), APPLIED, resolved=True)
+    found = assess(chart_of(level), remedy_of("recompute-old-logprobs"), APPLIED, is_resolved=True)
     assert not found.keep
-    assert found.verdict.startswith("reward/mean fell by more than is tolerated (0.5 to 0.2")
+    assert found.verdict.startswith("reward/mean fell by more than its tolerance (0.5 to 0.2")
 
 
 def test_without_readings_there_is_no_verdict_in_favour() -> None:
-    judgement = judge(chart_of(lambda _: {}), remedy_of("tis"), APPLIED, resolved=False)
-    assert not judgement.keep
-    assert judgement.comparisons == ()
-    assert "too few readings of mismatch/first_ratio_off or reward/mean" in judgement.verdict
+    assessment = assess(chart_of(lambda _: {}), remedy_of("tis"), APPLIED, is_resolved=False)
+    assert not assessment.keep
+    assert assessment.comparisons == ()
+    assert "too few readings of mismatch/first_ratio_off or reward/mean" in assessment.verdict
 
 
 def test_an_infinite_level_may_fall() -> None:
@@ -158,8 +158,8 @@ def test_an_infinite_level_may_fall() -> None:
 
 
 def test_chances() -> None:
-    assert chance_of_rise([1, 2, 3], [4, 5, 6, 7, 8, 9]) == pytest.approx(1 / 84)
-    assert chance_of_rise([0, 0, 0], [0, 0, 0]) == 1.0
-    assert chance_of_rise([1.0] * 6, [0.0] * 6) > 0.99
-    assert chance_of_rise([1.0, math.nan, 2.0], [3.0, 4.0, 5.0]) == 1.0
-    assert chance_of_rise([0.4] * 6, [0.5] * 6) < 0.01
+    assert p_value_of_rise([1, 2, 3], [4, 5, 6, 7, 8, 9]) == pytest.approx(1 / 84)
+    assert p_value_of_rise([0, 0, 0], [0, 0, 0]) == 1.0
+    assert p_value_of_rise([1.0] * 6, [0.0] * 6) > 0.99
+    assert p_value_of_rise([1.0, math.nan, 2.0], [3.0, 4.0, 5.0]) == 1.0
+    assert p_value_of_rise([0.4] * 6, [0.5] * 6) < 0.01

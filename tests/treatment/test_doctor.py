@@ -96,7 +96,7 @@ def test_a_breached_guard_undoes_what_moved_its_target(patient: Admit, finding: 
     assert run.states() == [("recompute-old-logprobs", "undone")]
     assert run.knobs == run.start
     verdict = run.doctor.history[0].verdict
-    assert verdict.startswith("reward/mean fell by more than is tolerated (0.493 to 0.204")
+    assert verdict.startswith("reward/mean fell by more than its tolerance (0.493 to 0.204")
 
 
 def test_a_finding_that_ends_keeps_the_treatment(patient: Admit, finding: Admit) -> None:
@@ -104,7 +104,7 @@ def test_a_finding_that_ends_keeps_the_treatment(patient: Admit, finding: Admit)
     run.findings = lambda chart: [finding(active=chart.knobs["old_logprobs"] == "sampler")]
     run.train(40)
     assert run.states() == [("recompute-old-logprobs", "kept")]
-    assert run.doctor.history[0].verdict == "the finding is over"
+    assert run.doctor.history[0].verdict == "the finding is resolved"
 
 
 def test_a_target_that_is_not_read_is_undone(patient: Admit, finding: Admit) -> None:
@@ -188,7 +188,7 @@ def test_what_the_run_refuses_is_passed_over(patient: Admit) -> None:
     run.train(30)
     refused, *_ = run.doctor.history
     assert (refused.remedy, refused.state) == ("recompute-old-logprobs", "refused")
-    assert "this run has no knob old_logprobs" in refused.verdict
+    assert "this run cannot change the knob old_logprobs" in refused.verdict
     assert run.kinds()[:2] == ["proposed", "refused"]
     assert "tis" in {each.remedy for each in run.sent}
 
@@ -220,7 +220,7 @@ def test_an_undo_that_is_refused_is_said_to_be(patient: Admit, finding: Admit) -
     run.train(20)
     (lost,) = run.doctor.history
     assert lost.state == "forgotten"
-    assert "the run refused to undo it: this run has no knob" in lost.verdict
+    assert "the run refused to undo it: this run cannot change the knob" in lost.verdict
     assert run.kinds()[-1] == "forgotten"
 
 
@@ -276,7 +276,7 @@ def test_steps_that_go_back_are_noticed_without_an_event(patient: Admit, finding
     run.step = 3
     run.train(1)
     (forgotten,) = run.doctor.history
-    assert "went back to step 4" in forgotten.verdict
+    assert "rewound to step 4" in forgotten.verdict
 
 
 def test_a_treatment_of_another_observer_is_respected(patient: Admit, finding: Admit) -> None:

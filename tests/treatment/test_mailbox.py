@@ -79,9 +79,9 @@ def test_a_half_written_request_is_not_seen(tmp_path: Path) -> None:
         (b'{"id": "r", "kind": "format-disk", "changes": {"a": 1}}', "kind is not valid"),
         (b'{"id": "r", "kind": "apply", "changes": {"a": 1}, "sudo": true}', "extra forbidden"),
         (b'{"id": "r", "kind": "apply", "changes": {"a": [1]}}', "changes.a"),
-        (b'{"id": "r", "kind": "apply", "changes": {}}', "has changes and no event"),
+        (b'{"id": "r", "kind": "apply", "changes": {}}', "must have changes and no event"),
         (b'{"id": 7, "kind": "apply", "changes": {"a": 1}}', "id is not valid"),
-        (b'{"id": "r", "kind": "note", "event": {"kind": "finding-raised"}}', "without a step"),
+        (b'{"id": "r", "kind": "note", "event": {"kind": "finding-raised"}}', "no valid step"),
         (
             b'{"id": "r", "kind": "note", "event": {"kind": "treatment-applied", "step": 1}}',
             "only the run itself",
@@ -221,14 +221,14 @@ def test_a_sender_stops_when_nobody_takes(tmp_path: Path, monkeypatch: pytest.Mo
     outbox = Mailbox(tmp_path)
     for number in range(5):
         outbox.send(request(number))
-    with pytest.raises(RunError, match="nobody takes them"):
+    with pytest.raises(RunError, match="no run reads them"):
         outbox.send(request())
     Inbox(tmp_path).take()
     outbox.send(request())
 
 
 def test_a_sender_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="cannot be written: No such file"):
+    with pytest.raises(RunError, match="cannot write to the mailbox: No such file"):
         Mailbox(tmp_path / "gone").send(request())
     (tmp_path / "mailbox").write_text("a file")
     with pytest.raises(RunError, match="cannot be written"):
