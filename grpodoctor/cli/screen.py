@@ -151,7 +151,7 @@ def _stacked(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     rest = room - len(treatment) - len(skipped)
     findings = _findings(snapshot, width, max(3, min(rest // 2, _wanted(snapshot, rest))))
     vitals = _vitals(snapshot.vitals, width, max(2, rest - len(findings)))
-    return [*vitals, *findings, *treatment, *skipped]
+    return [*findings, *vitals, *treatment, *skipped]
 
 
 def _wanted(snapshot: Snapshot, rest: int) -> int:
@@ -171,8 +171,8 @@ def _side_by_side(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     left += [Text()] * (height - len(left))
     right += [Text()] * (height - len(right))
     return [
-        Text.assemble(_fit(one, left_width, pad=True), _GAP, _fit(other, right_width))
-        for one, other in zip(left[:height], right[:height], strict=True)
+        Text.assemble(_fit(left_line, left_width, pad=True), _GAP, _fit(right_line, right_width))
+        for left_line, right_line in zip(left[:height], right[:height], strict=True)
     ]
 
 
@@ -229,7 +229,8 @@ def _findings(snapshot: Snapshot, width: int, room: int) -> list[Text]:
     lines = [_title("Findings", width, counts)]
     ordered = [*active, *resolved]
     if not ordered:
-        return [*lines, Text(f"none; {snapshot.quiet} rules found nothing", style="dim")]
+        rules = count_of(snapshot.quiet, "rule")
+        return [*lines, Text(f"no findings; {rules} found nothing", style="dim")]
     summaries = [_summary(finding, width) for finding in ordered]
     fits = _summary_lines(room - 1, [len(summary) for summary in summaries])
     for finding, summary, shown in zip(ordered, summaries, fits, strict=False):
@@ -248,11 +249,11 @@ def _summary_lines(room: int, wanted: list[int]) -> list[int]:
     first = min(wanted[0], max(0, room - 2))
     heads = len(wanted) if len(wanted) + first <= room else max(1, room - first - 1)
     left = room - heads - first - (heads < len(wanted))
-    dealt = [first]
+    shown = [first]
     for lines in wanted[1:heads]:
-        dealt.append(lines if lines <= left else 0)
-        left -= dealt[-1]
-    return dealt
+        shown.append(lines if lines <= left else 0)
+        left -= shown[-1]
+    return shown
 
 
 def _summary(finding: Finding, width: int) -> list[Text]:

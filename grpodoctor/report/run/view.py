@@ -10,6 +10,7 @@ from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.sample_responses import SampleResponse
 from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.phrases import (
     TREND_ARROWS,
     damage_line,
@@ -64,6 +65,8 @@ def _blocks(data: ReportData) -> Iterator[Block]:
         yield Detail(lambda: _comparison(data))
     yield Detail(lambda: _overview(report))
     yield from (_finding(index, finding, report) for index, finding in enumerate(report.findings))
+    if report.skipped and not report.findings:
+        yield Paragraph(_not_proof_of_health(report))
     yield Detail(lambda: _charts(data))
     if data.vitals:
         brief = _vitals(data.vitals, with_metric=False)
@@ -96,6 +99,11 @@ def _overview(report: Report) -> Iterator[Block]:
             ),
             "overview",
         )
+
+
+def _not_proof_of_health(report: Report) -> str:
+    skipped = len(report.skipped)
+    return f"No findings does not mean healthy: {count_of(skipped, 'rule')} could not run."
 
 
 def _anchor(index: int) -> str:
