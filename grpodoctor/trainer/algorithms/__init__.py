@@ -1,1 +1,1 @@
-"""Losses, advantages, corrections and the other published variants of GRPO."""
+"""Losses, advantages, corrections and other published variants of GRPO."""

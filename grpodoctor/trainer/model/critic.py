@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from grpodoctor.errors import ModelError
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs
 from grpodoctor.trainer.algorithms.advantages.gae import (
-    generalised_advantages,
+    generalized_advantages,
     policy_lambda,
     token_rewards,
 )
@@ -231,7 +231,7 @@ def value_batch(
 
     def returns(lambda_: float) -> Tensor:
         lambda_B = torch.full_like(rewards_BT[:, 0], lambda_)
-        advantages_BT = generalised_advantages(
+        advantages_BT = generalized_advantages(
             rewards_BT, values_BT, mask_BT, lambda_B, config.advantage.discount
         )
         return (advantages_BT + values_BT).float()

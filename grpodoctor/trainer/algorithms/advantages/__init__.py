@@ -1,1 +1,1 @@
-"""Advantages: one pure function a file, found by its name; the file's docstring is its page."""
+"""Advantages: one pure function per file, found by name; the docstring is the page."""

@@ -1,4 +1,4 @@
-"""What an advantage is given, and the statistics of groups."""
+"""Inputs of an advantage, and statistics of groups."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from grpodoctor.trainer.algorithms.prompt_history import Visits
 
 @dataclass(frozen=True, slots=True)
 class TokenInputs:
-    """What an advantage of single tokens is made of. Outside the masks nothing is looked at."""
+    """Inputs of a token-level advantage. Values outside the masks are ignored."""
 
     values_BT: Tensor
-    """The critic's, before each token."""
+    """The critic's value before each token."""
     mask_BT: Tensor
     """The generated tokens, from the first column on, bool."""
     loss_mask_BT: Tensor
-    """Tokens that bear loss, bool."""
+    """Tokens in the loss, bool."""
     rewards_BT: Tensor | None = None
-    """What tokens earn beside the reward of their response; None where they earn nothing."""
+    """Rewards of single tokens, in addition to the response's reward; None without any."""
 
     def rows(self, kept_B: Tensor) -> TokenInputs:
-        """Of some responses alone."""
+        """The inputs of some responses."""
         return TokenInputs(
             self.values_BT[kept_B],
             self.mask_BT[kept_B],
@@ -47,12 +47,12 @@ class AdvantageInputs:
     components: Mapping[str, Tensor] = field(default_factory=dict)
     """The parts of the reward by name, unweighted, shape (B,) each, float64."""
     tokens: TokenInputs | None = None
-    """None where there is no critic."""
+    """None without a critic."""
     visits: Visits | None = None
-    """What earlier batches gave the groups' prompts; None where the advantage remembers nothing."""
+    """Earlier rewards of the groups' prompts; None if the advantage does not need them."""
 
     def rows(self, kept_B: Tensor) -> AdvantageInputs:
-        """Some responses alone, whole groups of them."""
+        """The inputs of some responses, in whole groups."""
         groups, group_ids_B = torch.unique(self.group_ids_B[kept_B], return_inverse=True)
         return AdvantageInputs(
             self.rewards_B[kept_B],
@@ -65,16 +65,16 @@ class AdvantageInputs:
 
 
 Advantage = Callable[[AdvantageInputs], Tensor]
-"""Returns advantages of shape (B,), or (B, T) where tokens of a response differ."""
+"""Returns advantages of shape (B,), or (B, T) if the tokens of a response differ."""
 
 
 def of_kept(advantage: Advantage, inputs: AdvantageInputs, kept_B: Tensor) -> Tensor:
-    """The advantages where the kept responses are the whole batch; the others have zero.
+    """The advantages as if the kept responses were the whole batch; zero for the others.
 
     Args:
-        advantage: a registered one.
+        advantage: a registered advantage.
         inputs: of all responses.
-        kept_B: which are learnt from, bool: whole groups.
+        kept_B: responses to learn from, bool, in whole groups.
     """
     if bool(kept_B.all()):
         return advantage(inputs)
@@ -94,17 +94,17 @@ def group_mean(values_B: Tensor, group_ids_B: Tensor) -> Tensor:
 
 
 def centre(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:
-    """Rewards minus the mean of their group; exactly zero where a group's rewards are all equal.
+    """Rewards minus the mean of their group; exactly zero if a group's rewards are all equal.
 
-    A mean rounds: three rewards of 0.1 have one that is not 0.1, and dividing the rest by a
-    standard deviation of the same rounding would make an advantage of size one out of nothing.
+    The mean is rounded: the mean of three rewards of 0.1 is not 0.1. Dividing this rounding error
+    by a standard deviation of the same size would give an advantage of about 1.
     """
     top_G, low_G = _extremes(rewards_B, group_ids_B)
     flat_B = (top_G == low_G)[group_ids_B]
     return (rewards_B - group_mean(rewards_B, group_ids_B)).masked_fill(flat_B, 0.0)
 
 
-def standardise(rewards_B: Tensor, group_ids_B: Tensor, settings: AdvantageConfig) -> Tensor:
+def standardize(rewards_B: Tensor, group_ids_B: Tensor, settings: AdvantageConfig) -> Tensor:
     """(reward - group mean) / (group standard deviation + epsilon), shape (B,)."""
     deviations_B = centre(rewards_B, group_ids_B)
     variance_B = group_mean(deviations_B.square(), group_ids_B)
@@ -122,7 +122,7 @@ def batch_deviation(values_B: Tensor, settings: AdvantageConfig) -> Tensor:
 def divide(deviations_B: Tensor, deviation: Tensor, settings: AdvantageConfig) -> Tensor:
     """Deviations over (standard deviation + epsilon).
 
-    Equal rewards have 0 / 0 where epsilon is 0: they teach nothing, so 0.
+    Equal rewards give 0, even if epsilon is 0.
     """
     return (deviations_B / (deviation + settings.epsilon)).masked_fill(deviations_B == 0, 0)
 

@@ -7,11 +7,11 @@ Settings
     std population, epsilon 1e-6.
 
 Effect on metrics
-    advantage/abs_max: groups of rare success are no longer weighed up against even ones.
+    advantage/abs_max: groups with rare success no longer weigh more than balanced groups.
 
 Other implementations
-    TRL's scale_rewards="batch" with the unbiased deviation and 1e-4. verl's nearest,
-    reinforce_plus_plus_baseline, weighs the statistics by tokens and centres once more.
+    TRL's scale_rewards="batch", with the unbiased deviation and 1e-4. verl's closest,
+    reinforce_plus_plus_baseline, weights the statistics by tokens and centers once more.
 
 Source
     arXiv 2508.08221.
@@ -30,6 +30,6 @@ from grpodoctor.trainer.algorithms.advantages.base import (
 
 
 def batch_std(inputs: AdvantageInputs) -> Tensor:
-    """Centred within the group, divided by the deviation of the batch's rewards, shape (B,)."""
+    """Centered within the group, divided by the deviation of the batch's rewards, shape (B,)."""
     deviation = batch_deviation(inputs.rewards_B, inputs.settings)
     return divide(centre(inputs.rewards_B, inputs.group_ids_B), deviation, inputs.settings)

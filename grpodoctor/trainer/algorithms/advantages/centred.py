@@ -7,12 +7,12 @@ Settings
     None.
 
 Effect on metrics
-    advantage/abs_max down against `group`; groups of rare success weigh less. The gradient has
-    another scale: tune the learning rate.
+    advantage/abs_max is lower than with `group`. Groups with rare success weigh less. The gradient
+    has another scale; tune the learning rate.
 
 Other implementations
-    TRL's loss_type="dr_grpo" keeps the standard deviation unless scale_rewards is off as well.
-    Olmo 3 and MiniRL use it too.
+    TRL's loss_type="dr_grpo" keeps the standard deviation unless scale_rewards is also off. Olmo 3
+    and MiniRL use this advantage too.
 
 Source
     arXiv 2503.20783.

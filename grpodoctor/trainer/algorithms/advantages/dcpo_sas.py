@@ -1,26 +1,27 @@
-"""DCPO's advantage: a prompt's group is seen beside all its earlier ones.
+"""DCPO's advantage: compares a prompt's rewards with those of its earlier groups.
 
 Formula
-    At the i-th visit of a prompt, A_new is the reward standardised within the group and A_total the
-    reward standardised by mean and standard deviation of all rewards the prompt has had, these
-    included. Of (i - 1)/i A_new + 1/i A_total and 1/i A_new + (i - 1)/i A_total that of smaller
-    magnitude. At the first visit all of them are the group's own.
+    At the i-th visit of a prompt, A_new is the reward standardized within the group, and A_total
+    the reward standardized by mean and standard deviation of all rewards of the prompt so far,
+    these included. The advantage is (i - 1)/i A_new + 1/i A_total or 1/i A_new + (i - 1)/i A_total,
+    whichever has the smaller magnitude. At the first visit all of them equal A_new.
 
 Settings
-    std and epsilon serve both divisions; prompts_remembered bounds the memory, which is part of
-    every checkpoint. Prompts that hardly ever return gain nothing: this wants data in several
-    passes.
+    std and epsilon apply to both divisions. prompts_remembered limits the memory, which is part of
+    every checkpoint. The advantage needs data in several epochs: a prompt that rarely returns gains
+    nothing.
 
 Effect on metrics
-    advantage/zero_rate falls: a group that is all right or all wrong still teaches where the
-    prompt's earlier groups were not.
+    advantage/zero_rate falls: an all-correct or all-incorrect group still contributes if the
+    prompt's earlier groups were different.
 
 Other implementations
-    The authors' code has the unbiased deviation; its pooled formula is exact in the population form
-    alone.
+    The authors' code uses the unbiased deviation; its pooled formula is exact only in the
+    population form.
 
 Do not combine with
-    Dynamic sampling or filtering of groups, which throw away what this learns from.
+    Dynamic sampling or filtering of groups, which discard the groups that this advantage learns
+    from.
 
 Source
     arXiv 2509.02333, section 3.2.
@@ -31,16 +32,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, divide, standardise
+from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, divide, standardize
 from grpodoctor.trainer.algorithms.prompt_history import pooled
 
 REMEMBERS_PROMPTS = True
 
 
 def dcpo_sas(inputs: AdvantageInputs) -> Tensor:
-    """Group and history averaged by the number of visits, the smaller of two ways, shape (B,)."""
+    """The smaller of two averages of group and history, shape (B,)."""
     ids_B, rewards_B = inputs.group_ids_B, inputs.rewards_B
-    new_B = standardise(rewards_B, ids_B, inputs.settings)
+    new_B = standardize(rewards_B, ids_B, inputs.settings)
     if inputs.visits is None:
         return new_B
     groups_G = torch.arange(len(inputs.visits.count_G), device=ids_B.device)

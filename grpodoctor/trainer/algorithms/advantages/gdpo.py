@@ -1,21 +1,21 @@
-"""GDPO's advantage: each component of the reward is standardised by itself.
+"""GDPO's advantage: each reward component is standardized separately.
 
 Formula
-    s = sum over components of weight x (component standardised within its group), then
+    s = sum over components of weight x (component standardized within its group), then
     s / (standard deviation of s over the batch + epsilon). The mean of s over the batch is zero by
-    construction and not subtracted, so that a group without variance gives exactly 0.
+    construction and is not subtracted, so a group without variance gives exactly 0.
 
 Settings
-    component_weights, 1 where none is given; std and epsilon serve both divisions. A task without
-    components has its reward for the only one. Weights that the task itself gives its components
-    have no part in it.
+    component_weights, 1 by default; std and epsilon apply to both divisions. A task without
+    components has its reward as the only component. The task's own component weights have no
+    effect.
 
 Effect on metrics
-    reward/component/<name>/mean of every component rises, also of those whose scale is small.
+    reward/component/<name>/mean rises for every component, including those with a small scale.
 
 Other implementations
-    TRL's normalize_then_sum, with the unbiased deviation and 1e-4. verl weighs the statistics of
-    the batch by tokens.
+    TRL's normalize_then_sum, with the unbiased deviation and 1e-4. verl weights the batch
+    statistics by tokens.
 
 Source
     arXiv 2601.05242.
@@ -31,15 +31,15 @@ from grpodoctor.trainer.algorithms.advantages.base import (
     AdvantageInputs,
     batch_deviation,
     divide,
-    standardise,
+    standardize,
 )
 
 
 def gdpo(inputs: AdvantageInputs) -> Tensor:
-    """The weighted sum of standardised components, scaled over the batch, shape (B,).
+    """The weighted sum of standardized components, scaled over the batch, shape (B,).
 
     Raises:
-        ConfigError: if a weight is given for a component that the reward does not have.
+        ConfigError: if a weight names a component that the reward does not have.
     """
     settings, components = inputs.settings, inputs.components or {"reward": inputs.rewards_B}
     for name in settings.component_weights:
@@ -47,10 +47,10 @@ def gdpo(inputs: AdvantageInputs) -> Tensor:
             raise ConfigError(
                 f"the reward has no component {name[:60]!r}",
                 where="advantage.component_weights",
-                remedy=f"it has {', '.join(components)}",
+                remedy=f"use one of {', '.join(components)}",
             )
     sum_B = torch.zeros_like(inputs.rewards_B)
     for name, values_B in components.items():
         weight = settings.component_weights.get(name, 1.0)
-        sum_B = sum_B + weight * standardise(values_B, inputs.group_ids_B, settings)
+        sum_B = sum_B + weight * standardize(values_B, inputs.group_ids_B, settings)
     return divide(sum_B, batch_deviation(sum_B, settings), settings)

@@ -1,19 +1,18 @@
-"""GOPO's advantage: only the order of the rewards within the group counts.
+"""GOPO's advantage: only the order of the rewards within a group matters.
 
 Formula
     2 - 4 (rank - 1) / (G - 1): the best of G responses, rank 1, has 2 and the worst -2.
 
 Settings
-    ties average: equal rewards share the mean of their ranks, so that a group without variance
-    gives exactly 0. The paper does not speak of ties; ties position is its code's way, by
-    which equal rewards are ranked as they happen to stand, and even a group without any variance
-    is torn apart.
+    With ties average, equal rewards share the mean of their ranks, so a group without variance
+    gives exactly 0. The paper does not mention ties. ties position follows its code, which ranks
+    equal rewards by their position, so even a group without variance gets nonzero advantages.
 
 Effect on metrics
-    advantage/abs_max is 2 in every group; outliers of a reward model have no weight.
+    advantage/abs_max is 2 in every group. Outliers of a reward model have no extra weight.
 
 Other implementations
-    In no library.
+    No library has it.
 
 Source
     arXiv 2602.03876.

@@ -1,4 +1,4 @@
-"""RLOO's advantage: each response against the mean of the others.
+"""RLOO's advantage: each response compared with the mean of the others.
 
 Formula
     reward - mean of the other rewards of its group = G / (G - 1) (reward - group mean).
@@ -7,7 +7,7 @@ Settings
     None.
 
 Effect on metrics
-    A gradient of less variance than without a baseline, by optimizer/grad_norm.
+    The gradient variance (optimizer/grad_norm) is lower than without a baseline.
 
 Other implementations
     verl and ms-swift agree. TRL's RLOOTrainer adds a KL penalty to the reward by default.

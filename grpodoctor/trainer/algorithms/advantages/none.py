@@ -1,4 +1,4 @@
-"""No baseline: the reward itself is the advantage.
+"""No baseline: the advantage is the reward itself.
 
 Formula
     reward.
@@ -7,11 +7,11 @@ Settings
     None.
 
 Effect on metrics
-    optimizer/grad_norm has the largest variance of all; groups without variance in reward push
-    too.
+    optimizer/grad_norm has the highest variance of all advantages. Groups without reward variance
+    contribute too.
 
 Other implementations
-    The textbook's REINFORCE.
+    Textbook REINFORCE.
 
 Source
     Williams 1992, Simple statistical gradient-following algorithms.

@@ -1,16 +1,16 @@
-"""Reinforce-Rej's advantage: the raw reward, of groups that have variance in it.
+"""Reinforce-Rej's advantage: the raw reward in groups with reward variance.
 
 Formula
-    reward where the group's rewards differ, else 0. No mean, no standard deviation.
+    reward if the group's rewards differ, otherwise 0. No mean, no standard deviation.
 
 Settings
-    None. The paper drops the prompts that are all right or all wrong, out of the denominator as
-    well: rollout.filter_groups does, and the preset sets it. Without it they stay in the
-    denominator, with an advantage of 0.
+    None. The paper drops prompts that are all-correct or all-incorrect, from the denominator as
+    well. rollout.filter_groups does this, and the preset sets it. Without it these groups stay in
+    the denominator with an advantage of 0.
 
 Effect on metrics
-    groups/effective_rate says how much is left; with rewards of 0 and 1 wrong answers push nothing
-    down.
+    groups/effective_rate shows how much is left. With rewards of 0 and 1, incorrect answers are
+    not pushed down.
 
 Other implementations
     The authors' code, with PPO's clip and the mean over tokens.
@@ -27,6 +27,6 @@ from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, varie
 
 
 def reinforce_rej(inputs: AdvantageInputs) -> Tensor:
-    """The raw reward in groups with variance, else zero, shape (B,)."""
+    """The raw reward in groups with variance, otherwise zero, shape (B,)."""
     flat_B = ~varied_groups(inputs.rewards_B, inputs.group_ids_B)[inputs.group_ids_B]
     return inputs.rewards_B.masked_fill(flat_B, 0.0)

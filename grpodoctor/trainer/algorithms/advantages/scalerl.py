@@ -1,14 +1,14 @@
-"""ScaleRL's advantage: centred within the group, then scaled over the batch.
+"""ScaleRL's advantage: centered within the group, then scaled over the batch.
 
 Formula
     a / (standard deviation over the batch of a + epsilon), a = reward - group mean.
 
 Settings
-    std population, epsilon 1e-6; the paper does not say which standard deviation.
+    std population, epsilon 1e-6; the paper does not specify the standard deviation.
 
 Effect on metrics
-    advantage/abs_max: its scale no longer depends on how far prompts differ in difficulty, which
-    enters the deviation of batch_std.
+    advantage/abs_max: its scale no longer depends on how much prompts differ in difficulty, which
+    is part of the deviation in batch_std.
 
 Other implementations
     TRL's scale_rewards="batch" is batch_std: it divides by the deviation of the raw rewards.
@@ -30,6 +30,6 @@ from grpodoctor.trainer.algorithms.advantages.base import (
 
 
 def scalerl(inputs: AdvantageInputs) -> Tensor:
-    """Centred within the group, divided by the batch's deviation of just that, shape (B,)."""
-    centred_B = centre(inputs.rewards_B, inputs.group_ids_B)
-    return divide(centred_B, batch_deviation(centred_B, inputs.settings), inputs.settings)
+    """Centered within the group, divided by the batch deviation of the result, shape (B,)."""
+    centered_B = centre(inputs.rewards_B, inputs.group_ids_B)
+    return divide(centered_B, batch_deviation(centered_B, inputs.settings), inputs.settings)

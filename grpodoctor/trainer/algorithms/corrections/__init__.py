@@ -1,4 +1,4 @@
-"""Corrections of the sampler-learner mismatch: one pure function a file, found by its name.
+"""Corrections of the engine mismatch: one pure function per file, found by name.
 
-The file's docstring is its page.
+The docstring of the file is the page.
 """

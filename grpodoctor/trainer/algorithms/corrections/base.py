@@ -1,4 +1,4 @@
-"""What a correction of the sampler-learner mismatch is given and gives back."""
+"""Inputs and outputs of a correction of the engine mismatch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 
 @dataclass(frozen=True, slots=True)
 class CorrectionInputs:
-    """The log-probabilities of one rollout batch. Positions outside the mask hold zeros."""
+    """The log-probabilities of one rollout batch; zero outside the mask."""
 
     learner_logprobs_BT: Tensor
-    """Under the learner when the batch began."""
+    """Under the learner at the start of the batch."""
     sampler_logprobs_BT: Tensor
-    """As the engine that generated the tokens reports them."""
+    """As reported by the engine that generated the tokens."""
     mask_BT: Tensor
-    """Tokens that bear loss, bool."""
+    """Tokens in the loss, bool."""
     settings: CorrectionConfig
 
     def log_weights(self) -> Tensor:
@@ -28,44 +28,41 @@ class CorrectionInputs:
         return torch.where(self.mask_BT, self.learner_logprobs_BT - self.sampler_logprobs_BT, 0.0)
 
     def response_log_weights(self) -> Tensor:
-        """The logarithm of the product over each response's tokens, shape (B, 1).
-
-        Or of their geometric mean, where the settings ask for it.
-        """
+        """Log of the product, or by the settings of the geometric mean, per response, (B, 1)."""
         if self.settings.of_response == "geometric-mean":
             return self.mean_log_weights()
         return self.log_weights().sum(dim=1, keepdim=True)
 
     def mean_log_weights(self) -> Tensor:
-        """The mean over each response's tokens, shape (B, 1); 0 where it has none."""
+        """The mean over each response's tokens, shape (B, 1); 0 without tokens."""
         lengths_B1 = self.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
         return self.log_weights().sum(dim=1, keepdim=True) / lengths_B1
 
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """Weights of the policy loss, without a gradient."""
+    """Weights of the policy loss, without gradient."""
 
     weights_BT: Tensor
     capped_BT: Tensor
-    """Where the weight was capped or set to zero, bool."""
+    """Tokens whose weight was capped or set to zero, bool."""
 
 
 Correction = Callable[[CorrectionInputs], Corrected | None]
-"""None if nothing is corrected."""
+"""Returns None if nothing is corrected."""
 
 
 def truncated(weights_BT: Tensor, inputs: CorrectionInputs) -> Corrected:
-    """Weights cut off at the cap."""
+    """Weights truncated at the cap."""
     cap = inputs.settings.cap
     capped_BT = (weights_BT > cap) & inputs.mask_BT
     return Corrected(torch.clamp(weights_BT, max=cap), capped_BT)
 
 
 def masked(weights_BT: Tensor, judged_BT: Tensor, inputs: CorrectionInputs) -> Corrected:
-    """The weights as they are where what is judged lies within floor and cap, elsewhere zero.
+    """The weights if `judged_BT` is between floor and cap, otherwise zero.
 
-    The tokens stay in the loss's denominator: leaving some out does not raise the others.
+    Masked tokens stay in the loss's denominator, so masking does not raise the other weights.
     """
     floor, cap = inputs.settings.floor, inputs.settings.cap
     within_BT = (judged_BT >= floor) & (judged_BT <= cap)

@@ -1,18 +1,18 @@
-"""IcePop: token-level masking with a band on both sides, made for mixtures of experts.
+"""IcePop: token masking with a lower and an upper bound, designed for mixtures of experts.
 
 Formula
-    As mis_token, with a floor: w where floor <= w <= cap, else 0.
+    As mis_token, with a floor: w if floor <= w <= cap, otherwise 0.
 
 Settings
-    floor 0.5 and cap 5; they must be given, since the section's own defaults leave the floor
-    open, which makes it mis_token.
+    floor 0.5 and cap 5. They must be set: the section's default floor is 0, which makes this
+    mis_token.
 
 Effect on metrics
-    correction/capped_rate; optimizer/grad_norm and the tails of the mismatch stay flat.
+    correction/capped_rate rises. optimizer/grad_norm and the tails of the mismatch stay flat.
 
 Other implementations
-    slime, OpenRLHF and NeMo-RL agree; verl writes it as a threshold "0.5_5.0" of rollout_is, not
-    of rollout_rs. The paper counts dropped tokens in the denominator, as is done here.
+    slime, OpenRLHF and NeMo-RL agree. verl writes it as a threshold "0.5_5.0" of rollout_is, not of
+    rollout_rs. The paper counts masked tokens in the denominator, and so does this code.
 
 Do not combine with
     Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
@@ -28,5 +28,5 @@ from grpodoctor.trainer.algorithms.corrections.mis_token import mis_token
 
 
 def icepop(inputs: CorrectionInputs) -> Corrected:
-    """Learner / sampler per token, zero outside the band."""
+    """Learner / sampler per token, zero outside the bounds."""
     return mis_token(inputs)

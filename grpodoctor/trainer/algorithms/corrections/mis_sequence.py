@@ -1,18 +1,18 @@
-"""Masked importance sampling, a response at a time.
+"""Masked importance sampling per response.
 
 Formula
-    The product over the response's tokens of learner / sampler, for each of its tokens; 0 for all
-    of them where the product lies outside floor and cap.
+    Each token's weight is the product over the response's tokens of learner / sampler, or 0 for all
+    tokens if the product is outside floor and cap.
 
 Settings
     cap 2 (TRL 3), floor 0; of_response as for tis_sequence.
 
 Effect on metrics
-    correction/capped_rate is the share of tokens in dropped responses; the product compounds, so
-    long responses are dropped first.
+    correction/capped_rate is the fraction of tokens in masked responses. The product compounds, so
+    long responses are masked first.
 
 Other implementations
-    TRL's default, sequence_mask. ms-swift takes the geometric mean.
+    TRL's default, sequence_mask. ms-swift uses the geometric mean.
 
 Do not combine with
     Another correction, or a loss anchored on the sampler.
@@ -29,6 +29,6 @@ from grpodoctor.trainer.algorithms.corrections.base import Corrected, Correction
 
 
 def mis_sequence(inputs: CorrectionInputs) -> Corrected:
-    """The weight of the response for each of its tokens, zero outside the band."""
+    """The weight of the response for each of its tokens, zero outside the bounds."""
     weights_BT = torch.exp(inputs.response_log_weights()).expand_as(inputs.mask_BT)
     return masked(weights_BT, weights_BT, inputs)

@@ -1,18 +1,19 @@
-"""Masked importance sampling, token by token: a suspicious weight is dropped, not truncated.
+"""Masked importance sampling per token: outlier weights are dropped instead of truncated.
 
 Formula
-    w where floor <= w <= cap, else 0, times the token's policy loss; w = learner / sampler when
-    the batch began. Inside the band the weight is kept.
+    w if floor <= w <= cap, otherwise 0, times the token's policy loss; w = learner / sampler at the
+    start of the batch.
 
 Settings
-    cap 2 (TRL 3), floor 0. Dropped tokens stay in the denominator.
+    cap 2 (TRL 3), floor 0. Masked tokens stay in the denominator.
 
 Effect on metrics
-    correction/capped_rate is the share dropped; steadier rewards for fewer effective tokens.
+    correction/capped_rate is the fraction of masked tokens. Rewards are steadier, with fewer
+    effective tokens.
 
 Other implementations
-    TRL's token_mask. verl's rollout_rs compares its k1 statistic the other way round, so that its
-    bounds act on sampler / learner; where it decouples the two policies, dropped tokens leave the
+    TRL's token_mask. verl's rollout_rs compares its k1 statistic in the other direction, so its
+    bounds apply to sampler / learner; if it decouples the two policies, masked tokens leave the
     denominator.
 
 Do not combine with
@@ -30,6 +31,6 @@ from grpodoctor.trainer.algorithms.corrections.base import Corrected, Correction
 
 
 def mis_token(inputs: CorrectionInputs) -> Corrected:
-    """Learner / sampler per token, zero outside the band."""
+    """Learner / sampler per token, zero outside the bounds."""
     weights_BT = torch.exp(inputs.log_weights())
     return masked(weights_BT, weights_BT, inputs)

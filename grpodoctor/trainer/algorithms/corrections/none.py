@@ -1,13 +1,13 @@
 """No correction.
 
 Formula
-    The weight is 1: the sampler is taken for the learner.
+    The weight is 1: the sampler is treated as the learner.
 
 Settings
     None.
 
 Effect on metrics
-    Nothing; the mismatch/* readings tell whether it is good enough.
+    None. The mismatch/* metrics show whether a correction is needed.
 
 Other implementations
     TRL corrects by default, with mis_sequence and a cap of 3.
@@ -25,4 +25,4 @@ from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
 
 
 def none(_inputs: CorrectionInputs) -> None:
-    """Take the sampler for the learner."""
+    """Treat the sampler as the learner."""

@@ -1,19 +1,19 @@
-"""Truncated importance sampling, a response at a time.
+"""Truncated importance sampling per response.
 
 Formula
-    min(product over the response's tokens of learner / sampler, cap), the same for its tokens.
-    Unbiased below the cap, at the price of a weight that compounds with length.
+    min(product over the response's tokens of learner / sampler, cap), the same for all its tokens.
+    Unbiased below the cap, but the weight compounds with length.
 
 Settings
-    cap 2. of_response = "geometric-mean" takes the geometric mean for the product, as ms-swift
-    does: it does not compound, and it is no importance weight of the response.
+    cap 2. of_response = "geometric-mean" uses the geometric mean instead of the product, as
+    ms-swift does. It does not compound, but it is not the importance weight of the response.
 
 Effect on metrics
-    correction/capped_rate and correction/weight_mean; long responses fall to weights near 0 or
-    rise to the cap.
+    correction/capped_rate and correction/weight_mean: long responses get weights near 0 or at the
+    cap.
 
 Other implementations
-    verl and TRL (sequence_truncate) agree; ms-swift takes the geometric mean for the product.
+    verl and TRL (sequence_truncate) agree. ms-swift uses the geometric mean.
 
 Do not combine with
     Another correction, or a loss anchored on the sampler.

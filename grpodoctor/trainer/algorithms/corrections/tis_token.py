@@ -1,22 +1,21 @@
-"""Truncated importance sampling, token by token.
+"""Truncated importance sampling per token.
 
 Formula
-    min(w, cap) times the token's policy loss, w = learner / sampler when the batch began. The ratio
-    inside the loss stays learner / old.
+    min(w, cap) times the token's policy loss, w = learner / sampler at the start of the batch. The
+    ratio inside the loss remains learner / old.
 
 Settings
     cap 2; the source uses 2 and 8, TRL 3.
 
 Effect on metrics
-    The mismatch/* readings stay; entropy/mean and length/mean return to what a faithful engine
-    gives. correction/capped_rate says how often the cap holds.
+    The mismatch/* metrics do not change. entropy/mean and length/mean return to the values of an
+    engine without mismatch. correction/capped_rate is the fraction of capped weights.
 
 Other implementations
-    verl, TRL (token_truncate), slime and OpenRLHF agree; ms-swift weighs the KL penalty as well.
+    verl, TRL (token_truncate), slime and OpenRLHF agree. ms-swift also weights the KL penalty.
 
 Do not combine with
-    Another correction, or a loss anchored on the sampler. A response's one term in gspo and gmpo
-    has no place for it.
+    Another correction, or a loss anchored on the sampler; the one-term losses gspo and gmpo.
 
 Source
     Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.

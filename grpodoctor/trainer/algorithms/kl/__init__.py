@@ -1,1 +1,1 @@
-"""Estimators of the KL divergence to the reference as penalties in the loss, one file each."""
+"""Estimators of the KL divergence to the reference, as penalties in the loss, one file each."""

@@ -1,4 +1,4 @@
-"""What an estimator of the KL penalty is given."""
+"""Inputs of a KL estimator."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class KlInputs:
-    """The sampled tokens of some responses. Positions outside the mask hold zeros."""
+    """The sampled tokens of some responses; zero outside the mask."""
 
     new_logprobs_BT: Tensor
     """Under the current parameters; the only tensor with a gradient."""
     reference_logprobs_BT: Tensor
     old_logprobs_BT: Tensor
-    """Under what stands for the old policy."""
+    """Under the old policy."""
 
     def gap(self) -> Tensor:
         """log(reference / new), shape (B, T)."""

@@ -1,4 +1,4 @@
-"""k1: the plain log-ratio to the reference.
+"""k1: the log-ratio to the reference.
 
 Formula
     log(new / reference) per token.
@@ -7,18 +7,18 @@ Denominator
     That of the loss, as for all penalties.
 
 Settings
-    loss.kl_coefficient, 0 by default. As a penalty in the loss it is here for comparison: its home
-    is the reward, with loss.kl_placement = "reward".
+    loss.kl_coefficient, 0 by default. As a penalty in the loss it is available for comparison; use
+    it in the reward, with loss.kl_placement = "reward".
 
 Effect on metrics
-    kl/reference/k1, which falls below zero where the samples are few. In the loss its gradient has
-    an expectation of zero on-policy: it pushes every token down alike and holds nothing.
+    kl/reference/k1, which can be negative with few samples. In the loss, its on-policy gradient has
+    expectation zero: it pushes every token down equally and does not constrain the policy.
 
 Other implementations
-    verl's kl_penalty kl and k1; TRL's RLOO takes it off the reward.
+    verl's kl_penalty kl and k1. TRL's RLOO subtracts it from the reward.
 
 Do not combine with
-    Nothing; but see k2 for what it is meant to do.
+    No conflict. See k2 for a penalty with the intended gradient.
 
 Source
     Schulman, Approximating KL Divergence; on the gradients Tang and Munos, arXiv 2506.09477.

@@ -1,4 +1,4 @@
-"""k2: half the square of the log-ratio, whose gradient is that of the reverse divergence.
+"""k2: half the squared log-ratio, with the gradient of the reverse KL divergence.
 
 Formula
     log(new / reference)^2 / 2 per token.
@@ -10,14 +10,14 @@ Settings
     loss.kl_coefficient, 0 by default.
 
 Effect on metrics
-    kl/reference/k3 stays bounded. On-policy the expected gradient is that of KL(new, reference),
-    though the value itself is biased.
+    kl/reference/k3 stays bounded. On-policy, the expected gradient is that of KL(new, reference),
+    although the value itself is biased.
 
 Other implementations
     verl's kl_penalty mse and k2.
 
 Do not combine with
-    Nothing.
+    No conflict.
 
 Source
     Schulman, Approximating KL Divergence; on the gradients Liu et al., arXiv 2510.01555.

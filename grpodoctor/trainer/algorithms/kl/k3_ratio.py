@@ -1,8 +1,8 @@
-"""The ratio times k3: DeepSeek-V3.2's unbiased KL estimate.
+"""The importance ratio times k3: DeepSeek-V3.2's unbiased KL estimate.
 
 Formula
-    r k3 per token, r = new / old with its gradient: the derivative by log new is r log(new /
-    reference), that of the reverse divergence under samples of the old policy.
+    r k3 per token, r = new / old with its gradient. The derivative with respect to log new is
+    r log(new / reference), that of the reverse divergence under samples of the old policy.
 
 Denominator
     That of the loss, as for all penalties.
@@ -11,14 +11,14 @@ Settings
     loss.kl_coefficient, 0 by default.
 
 Effect on metrics
-    kl/reference/k3 stays bounded without the large gradients that k3 has where a token became very
-    unlikely. With engine.old_logprobs = "sampler" r goes to the sampler.
+    kl/reference/k3 stays bounded, without k3's large gradients for tokens that became very
+    unlikely. With engine.old_logprobs = "sampler", r is relative to the sampler.
 
 Other implementations
-    TRL's use_bias_correction_kl, which is on by default there.
+    TRL's use_bias_correction_kl, on by default.
 
 Do not combine with
-    Nothing; it shares the ratio with the loss, and not its clip.
+    No conflict. It uses the loss's ratio, but not its clip.
 
 Source
     DeepSeek-V3.2, arXiv 2512.02556.
