@@ -1,7 +1,7 @@
-"""How the tokens of an optimizer step are weighed against each other.
+"""Denominators: the weight of each token in the loss of an optimizer step.
 
-A loss is the weighted sum of its tokens. The weights are made once from the whole optimizer step,
-never from a micro-batch: the mean of micro-batch means is another quantity than the mean.
+The loss is the weighted sum over tokens. The weights are computed once for the whole optimizer
+step, not per micro-batch: the mean of micro-batch means differs from the overall mean.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The loss-bearing tokens of one optimizer step."""
+    """The loss tokens of one optimizer step."""
 
     mask_BT: Tensor
-    """bool. A response without any counts among the responses all the same."""
+    """bool. A response without loss tokens still counts as a response."""
     group_ids_B: Tensor
-    """Responses of one prompt share it."""
+    """Equal for responses to the same prompt."""
     length_limit: int
-    """The generation budget: the same at every step, whatever the padding."""
+    """Maximum response length; independent of the padding."""
 
 
 def _sequence_mean(tokens: StepTokens) -> Tensor:
@@ -57,18 +57,18 @@ def _sequence_sum_token_mean(tokens: StepTokens) -> Tensor:
 
 
 AGGREGATIONS: dict[str, Callable[[StepTokens], Tensor]] = {
-    "sequence-mean": _sequence_mean,  # GRPO: of responses, each the mean of its tokens
-    "token-mean": _token_mean,  # DAPO as implemented: of all tokens
-    "prompt-mean": _prompt_mean,  # DAPO Eq. 8 to the letter: of prompts, each a mean of tokens
-    "constant": _constant,  # Dr. GRPO: over responses times the length limit
-    "sequence-mean-token-sum": _sequence_mean_token_sum,  # REINFORCE: a response is one action
-    "sequence-sum-token-mean": _sequence_sum_token_mean,  # DCPO: the sum of the response means
+    "sequence-mean": _sequence_mean,  # GRPO: mean over responses of token means
+    "token-mean": _token_mean,  # DAPO as implemented: mean over all tokens
+    "prompt-mean": _prompt_mean,  # DAPO Eq. 8 literally: mean over prompts of token means
+    "constant": _constant,  # Dr. GRPO: divided by responses times the length limit
+    "sequence-mean-token-sum": _sequence_mean_token_sum,  # REINFORCE: mean of token sums
+    "sequence-sum-token-mean": _sequence_sum_token_mean,  # DCPO: sum over responses of token means
 }
 
 
 def token_weights(kind: str, tokens: StepTokens) -> Tensor:
-    """What each token counts, shape (B, T), float64, zero outside the mask.
+    """The weight of each token, shape (B, T), float64, zero outside the mask.
 
-    The loss of the step is the sum of weight times per-token loss.
+    The loss of the step is the sum of weight times token loss.
     """
     return torch.where(tokens.mask_BT, AGGREGATIONS[kind](tokens), 0.0)

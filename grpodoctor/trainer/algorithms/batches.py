@@ -1,4 +1,4 @@
-"""A rollout batch as the updates see it, and how it is divided among them."""
+"""A rollout batch for the updates, and its mini-batches."""
 
 from __future__ import annotations
 
@@ -15,75 +15,75 @@ from grpodoctor.trainer.samples import Samples
 
 @dataclass(frozen=True, slots=True)
 class ValueBatch:
-    """A rollout batch as the critic sees it."""
+    """A rollout batch for the critic."""
 
     samples: Samples
     mask_BT: Tensor
-    """Tokens that bear loss, bool."""
+    """Tokens in the loss, bool."""
     values_BT: Tensor
-    """The critic's own from before its first update on the batch; zeros outside the tokens."""
+    """The critic's values before its first update on the batch; zero outside the tokens."""
     returns_BT: Tensor
-    """What it is to say, float32."""
+    """Targets of the critic, float32."""
     outcomes_BT: Tensor
-    """What really came after each token: the return with lambda 1, float32."""
+    """Observed return after each token, that is with lambda 1, float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnBatch:
-    """A rollout batch as the updates see it. Positions outside the mask hold zeros."""
+    """A rollout batch for the updates; zero outside the mask."""
 
     samples: Samples
     group_ids_B: Tensor
     kept_B: Tensor
-    """Which responses are learnt from, bool: whole groups."""
+    """Responses to train on, bool, in whole groups."""
     advantages_BT: Tensor
-    """Final: whatever weighs single tokens is in them."""
+    """Final advantages, including all token weights."""
     loss_mask_BT: Tensor
     old_logprobs_BT: Tensor
     corrected: Corrected | None
     reference_logprobs_BT: Tensor | None
     pass_mask_BT: Tensor | None = None
-    """Where a batch is learnt from in several passes: the tokens that this one learns from."""
+    """Tokens of this pass if a batch has several passes."""
     kl_penalty_B: Tensor | None = None
-    """What a KL penalty took off the rewards; None where it is in the loss, or there is none."""
+    """KL penalty subtracted from the rewards; None if it is in the loss or absent."""
     correct_B: Tensor | None = None
-    """Which responses are right, bool; None if nobody can tell."""
+    """Correct responses, bool; None if correctness is not reported."""
     values: ValueBatch | None = None
-    """None where there is no critic."""
+    """None without a critic."""
     replay_BLDK: Tensor | None = None
-    """Experts to force in the updates, as `routing` describes; None leaves the routers free."""
+    """Experts that the updates must use; None for no constraint."""
     old_gates: Gates | None = None
-    """The old policy's routing; None where the loss does not want it."""
+    """The old policy's routing; None if the loss does not need it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One optimizer step, as it went."""
+    """The result of one optimizer step."""
 
     rows_M: Tensor
-    """Which responses of the batch it saw."""
+    """Indices of its responses in the batch."""
     new_logprobs_MT: Tensor
     clipped_low_MT: Tensor | None
-    """(M, T), or (M, 1) where the loss clips whole responses; None where it clips nothing."""
+    """(M, T), or (M, 1) if the loss clips whole responses; None if it does not clip."""
     clipped_high_MT: Tensor | None
     gate_MT: Tensor | None
-    """None where the loss has no soft gate."""
+    """None if the loss has no soft gate."""
     stale_M1: Tensor | None
-    """Which responses were left out as too far off-policy; None where none ever is."""
+    """Responses masked as off-policy; None if `loss.off_policy_limit` is unset."""
     loss: float
     grad_norm: float
     """Before clipping."""
     applied: bool
-    """Whether the weights moved; they do not when loss or gradient is not finite."""
+    """Whether the weights changed; false if the loss or gradient is not finite."""
     positive_nll: float | None = None
-    """-log p per token of correct responses, without its weight; None where the loss has no such
-    part or no response was correct."""
+    """-log p per token of correct responses, unweighted; None if the loss has no such term or no
+    response was correct."""
     pass_mask_MT: Tensor | None = None
-    """Which tokens it learnt from; None for all that bear loss."""
+    """Trained tokens; None for all loss tokens."""
     chosen_MT: Tensor | None = None
-    """What the loss singled out among the tokens; None for a loss without a choice."""
+    """Tokens selected by the loss's `choose`; None without one."""
     replayed: ReplayCounts | None = None
-    """How the replay of experts went; None where there was none."""
+    """Counts of the routing replay; None without replay."""
 
 
 def chunks(count: int, size: int) -> Iterator[Tensor]:
@@ -96,16 +96,16 @@ def chunks(count: int, size: int) -> Iterator[Tensor]:
 def mini_batches(
     group_ids_B: Tensor, kept_B: Tensor, updates: int, epochs: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """The rows of each optimizer step on a batch: groups are shuffled, and stay together.
+    """Row indices of each optimizer step: groups are shuffled and stay together.
 
-    Where fewer groups are kept than there are to be steps, there are fewer steps.
+    If fewer groups are kept than updates requested, there are fewer updates.
 
     Args:
-        group_ids_B: responses of one prompt share it.
-        kept_B: which responses are learnt from, bool: whole groups.
+        group_ids_B: equal for responses to the same prompt.
+        kept_B: responses to train on, bool, in whole groups.
         updates: optimizer steps in all epochs together.
         epochs: passes over the batch.
-        generator: shuffles.
+        generator: for the shuffling.
     """
     kept_G = torch.unique(group_ids_B[kept_B]).cpu()
     for _ in range(epochs):

@@ -1,4 +1,4 @@
-"""A rollout batch as one pass over it, or as several, once single tokens are weighed."""
+"""A rollout batch as one or more passes, after token reweighting."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from grpodoctor.vocabulary.values import Mean, Reading
 
 
 class Passes(NamedTuple):
-    """What the updates of a step see."""
+    """The batches of a training step, one per pass."""
 
     batches: Sequence[LearnBatch]
-    """One for each pass, in order."""
+    """One per pass, in order."""
     readings: dict[str, Reading]
 
 
 def passes_over(batch: LearnBatch, entropy_BT: Tensor, settings: ReweightingConfig) -> Passes:
-    """Weigh the tokens of a batch by all active reweightings.
+    """Weight the tokens of a batch by all active reweightings.
 
     Args:
-        batch: with advantages in which all tokens count alike.
-        entropy_BT: of the learner when the batch began.
-        settings: which reweightings, and how.
+        batch: with unweighted advantages.
+        entropy_BT: of the learner at the start of the batch.
+        settings: the active reweightings.
     """
     if not settings.active:
         return Passes([batch], {})

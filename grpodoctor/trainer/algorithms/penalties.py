@@ -1,4 +1,4 @@
-"""What is added to any loss: the KL penalty to the reference, less the entropy bonus."""
+"""Penalties added to any loss: the KL penalty to the reference, minus the entropy bonus."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def penalties(
     entropy_BT: Tensor | None,
     loss: LossConfig,
 ) -> Tensor:
-    """The penalties per token, shape (B, T); they share the loss's denominator.
+    """The penalties per token, shape (B, T); they have the loss's denominator.
 
-    A KL penalty that was taken off the reward is no part of the loss.
+    A KL penalty in the reward is not part of the loss.
 
     Args:
         batch: the rollout batch.
-        rows_B: which responses of it.
+        rows_B: indices of responses in the batch.
         new_logprobs_BT: of these responses, with gradient.
-        entropy_BT: the same; None without an entropy bonus.
+        entropy_BT: of these responses, with gradient; None without an entropy bonus.
         loss: the coefficients.
     """
     total_BT = torch.zeros_like(new_logprobs_BT)

@@ -1,21 +1,21 @@
-"""Off-policy sequence masking: bad responses that the learner has left behind are not punished.
+"""Off-policy sequence masking: excludes stale responses with a negative advantage from the loss.
 
 Formula
-    A response with A < 0 has no policy loss where the mean over its tokens of log(sampler / new)
-    exceeds `loss.off_policy_limit`. It composes with any loss; penalties are not masked, and the
-    response stays in the denominator. It is judged anew at every update.
+    A response with A < 0 has no policy loss if the mean over its tokens of log(sampler / new)
+    exceeds `loss.off_policy_limit`. It works with any loss. Penalties are not masked, and the
+    response stays in the denominator. It is evaluated again at every update.
 
 Settings
     loss.off_policy_limit, off by default.
 
 Effect on metrics
-    correction/stale_rate, the share of responses left out.
+    correction/stale_rate is the fraction of masked responses.
 
 Other implementations
     TRL's off_policy_mask_threshold, ms-swift and slime agree.
 
 Do not combine with
-    mis_sequence, which leaves out whole responses too, by another measure.
+    mis_sequence, which masks whole responses too, by another measure.
 
 Source
     DeepSeek-V3.2, arXiv 2512.02556.
@@ -32,13 +32,13 @@ from grpodoctor.trainer.algorithms.losses.base import LossInputs
 
 
 def stale_responses(inputs: LossInputs[Any], limit: float) -> Tensor:
-    """Which responses are left out, bool, (B, 1).
+    """The masked responses, bool, (B, 1).
 
     Args:
-        inputs: of single tokens; the mean of a response's advantages has the sign that counts.
-        limit: of the mean log(sampler / new), in nats per token.
+        inputs: token-level; the sign of a response is that of its mean advantage.
+        limit: on the mean log(sampler / new), in nats per token.
     """
     moved_B1 = -inputs.response_mean(inputs.log_ratio_to_sampler())
-    # Not that of its first token, which a reweighting may have set to zero.
+    # The first token's advantage does not suffice: a reweighting may have set it to zero.
     advantage_B1 = inputs.response_mean(torch.where(inputs.mask_BT, inputs.advantages_BT, 0.0))
     return (advantage_B1 < 0) & (moved_B1 > limit)

@@ -1,1 +1,1 @@
-"""What is drawn and what of it is learnt from, one file each."""
+"""Filters: which prompts are drawn and which responses are trained on, one file each."""

@@ -1,30 +1,30 @@
-"""Duplicate removal: a response that repeats another of its group token by token is left out.
+"""Duplicate removal: masks a response that repeats an earlier one of its group token by token.
 
 Formula
-    Of identical responses to a prompt the first bears loss and the others do not. Their rewards
-    stay in the group's mean and deviation, which would otherwise favour rare responses.
+    Of identical responses to a prompt, only the first is in the loss. All rewards stay in the
+    group's mean and deviation, which would otherwise favor rare responses.
 
 Denominator
-    A mean over tokens counts what is left; responses without loss tokens still count where a
-    denominator counts responses.
+    A mean over tokens counts the remaining tokens. Masked responses still count if the denominator
+    counts responses.
 
 Settings
-    rollout.drop_duplicates, off by default. Of identical prompts in a data file the first is kept
-    always, and the log says how many were not.
+    rollout.drop_duplicates, off by default. Of identical prompts in a data file only the first is
+    kept, always, and the log reports how many were dropped.
 
 Effect on metrics
     optimizer/loss_tokens falls and optimizer/left_out_rate rises by groups/duplicate_rate, which
-    goes on counting them.
+    still counts the duplicates.
 
 Other implementations
-    No library does it. DAPO is said to reject repeated responses (No Repeat): neither its paper nor
-    its repository does.
+    No library has it. DAPO is sometimes said to reject repeated responses (No Repeat), but neither
+    its paper nor its repository does.
 
 Do not combine with
-    Nothing. On-policy it biases the gradient against what the policy says most often.
+    No conflict. On-policy it biases the gradient against the policy's most likely responses.
 
 Source
-    None: a convention, without a paper.
+    None: a convention without a paper.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from torch import Tensor
 
 
 def duplicates(tokens_BT: Tensor, mask_BT: Tensor, group_ids_B: Tensor) -> Tensor:
-    """Which responses repeat an earlier one of their group, bool, shape (B,).
+    """Responses that repeat an earlier one of their group, bool, shape (B,).
 
     Args:
-        tokens_BT: generated ids; positions outside the mask may hold anything.
+        tokens_BT: generated token IDs; any value outside the mask.
         mask_BT: generated tokens, bool.
         group_ids_B: responses of one prompt share it.
     """
@@ -46,7 +46,7 @@ def duplicates(tokens_BT: Tensor, mask_BT: Tensor, group_ids_B: Tensor) -> Tenso
     for group, ids, mask in zip(
         group_ids_B.tolist(), tokens_BT.tolist(), mask_BT.tolist(), strict=True
     ):
-        response = (group, *(each for each, there in zip(ids, mask, strict=True) if there))
+        response = (group, *(token for token, kept in zip(ids, mask, strict=True) if kept))
         repeated.append(response in seen)
         seen.add(response)
     return torch.tensor(repeated, device=tokens_BT.device)

@@ -1,27 +1,27 @@
-"""Zero-gradient filtering: groups whose rewards are all equal leave the batch.
+"""Zero-gradient filtering: drops groups whose rewards are all equal from the batch.
 
 Formula
-    A group is learnt from where max(reward) > min(reward); with rollout.variance_of = "correct",
-    where some of its responses are right and others wrong.
+    A group is trained on if max(reward) > min(reward); with rollout.variance_of = "correct", if
+    some of its responses are correct and others incorrect.
 
 Denominator
-    The rest of the batch: the groups left out count neither as tokens nor as responses or prompts,
-    nor in a standard deviation over the batch. What is left is divided among the updates; where
-    nothing is left the step takes no update, and says so.
+    The remaining batch: dropped groups count neither as tokens nor as responses or prompts, nor in
+    a standard deviation over the batch. The remaining groups are divided among the updates. If none
+    remains, the step takes no update and reports it.
 
 Settings
     rollout.filter_groups, off by default. ScaleRL and Reinforce-Rej filter.
 
 Effect on metrics
-    The readings of groups, rewards and lengths speak of all that was generated;
-    groups/generated_per_kept and optimizer/left_out_rate say how much was not learnt from, and
-    updates_per_batch falls to 0 where nothing was.
+    Metrics of groups, rewards and lengths cover everything that was generated.
+    groups/generated_per_kept and optimizer/left_out_rate show how much was dropped;
+    updates_per_batch falls to 0 if everything was.
 
 Other implementations
-    open-instruct's filter_zero_std_samples; prime-rl and SkyRL (dynamic_sampling.type=filter) too.
+    open-instruct's filter_zero_std_samples; prime-rl and SkyRL (dynamic_sampling.type=filter).
 
 Do not combine with
-    rollout.dynamic_sampling, which serves the same purpose by drawing fresh groups, or an advantage
+    rollout.dynamic_sampling, which solves the same problem by drawing new groups, or an advantage
     that gives groups without variance a signal from elsewhere.
 
 Source
@@ -36,10 +36,10 @@ from grpodoctor.trainer.algorithms.advantages.base import varied_groups
 
 
 def filter_groups(judged_B: Tensor, group_ids_B: Tensor) -> Tensor:
-    """Which responses are learnt from, bool, shape (B,).
+    """The responses to train on, bool, shape (B,).
 
     Args:
-        judged_B: verdicts, or rewards before a KL penalty, which would differ everywhere.
+        judged_B: correctness, or rewards before a KL penalty, which would always differ.
         group_ids_B: 0 .. number of groups - 1.
     """
     return varied_groups(judged_B, group_ids_B)[group_ids_B]

@@ -1,25 +1,25 @@
-"""The overlong mask: responses cut by the length limit are left out of the loss.
+"""The overlong mask: excludes truncated responses from the loss.
 
 Formula
-    A truncated response has no loss token. Its reward stays in the group's mean and deviation.
+    A truncated response has no loss tokens. Its reward stays in the group's mean and deviation.
 
 Denominator
-    A mean over tokens counts what is left; responses without loss tokens still count where a
-    denominator counts responses (sequence-mean, constant), as DAPO's and TRL's do.
+    A mean over tokens counts the remaining tokens. Masked responses still count if the denominator
+    counts responses (sequence-mean, constant), as in DAPO and TRL.
 
 Settings
     overlong.kind = "mask", off by default.
 
 Effect on metrics
     optimizer/loss_tokens falls and optimizer/left_out_rate rises by length/truncated_rate. It hides
-    length hacking: a policy that runs into the limit is not told.
+    length hacking: the policy gets no signal against running into the limit.
 
 Other implementations
-    TRL's mask_truncated_completions, ms-swift's overlong_filter. verl has none, and its notes say
-    that the best run of the paper did without.
+    TRL's mask_truncated_completions and ms-swift's overlong_filter. verl has none; its notes say
+    that the paper's best run did not use it.
 
 Do not combine with
-    overlong.kind = "soft-punishment": it is one setting.
+    overlong.kind = "soft-punishment": it is the same setting.
 
 Source
     DAPO, arXiv 2503.14476, section 3.4.

@@ -1,1 +1,1 @@
-"""Routing replay in mixtures of experts, one variant a file."""
+"""Routing replay in mixtures of experts, one variant per file."""

@@ -1,4 +1,4 @@
-"""What a routing replay is given and what it gives back."""
+"""Inputs and output of a routing replay."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 class KnownExperts(NamedTuple):
-    """The experts of a batch as far as they are known, int16, shape (B, L, D, K)."""
+    """The known experts of a batch, int16, shape (B, L, D, K)."""
 
     sampler: Tensor | None
-    """Of the engine that sampled; None if it does not tell."""
+    """Of the sampling engine; None if it does not report them."""
     old: Tensor | None
-    """Of the learner when it scored the batch; None before it has."""
+    """Of the learner when it scored the batch; None before that."""
 
 
 Replay = Callable[[KnownExperts], Tensor | None]
-"""Which experts the learner is held to in its next pass; None leaves its routers free."""
+"""Returns the experts that the learner must use in its next pass; None for no constraint."""

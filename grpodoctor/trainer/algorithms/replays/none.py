@@ -1,22 +1,22 @@
-"""No replay: every pass of the learner is routed by its own routers.
+"""No replay: the learner's own routers decide in every pass.
 
 Formula
-    A token's experts are those of the K largest of the router's current logits.
+    A token's experts are those with the K largest current router logits.
 
 Denominator
-    Not touched.
+    Unchanged.
 
 Settings
     None.
 
 Effect on metrics
-    Nothing.
+    None.
 
 Other implementations
     The default of every library.
 
 Do not combine with
-    Everything goes with it.
+    No conflict.
 
 Source
     None.
@@ -30,5 +30,5 @@ from grpodoctor.trainer.algorithms.replays.base import KnownExperts
 
 
 def none(_known: KnownExperts) -> Tensor | None:
-    """No experts at all."""
+    """No constraint."""
     return None

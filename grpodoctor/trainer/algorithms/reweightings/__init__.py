@@ -1,1 +1,1 @@
-"""Reweightings: what a token's advantage weighs beside its response's, one file each."""
+"""Reweightings: weights of single tokens within a response's advantage, one file each."""

@@ -1,22 +1,23 @@
-"""Advantage reweighting: the rarer a token was, the less its advantage counts.
+"""Advantage reweighting: the less likely a token, the less its advantage counts.
 
 Formula
-    A_t = (alpha p_t + 1 - alpha) A, p_t the token's probability under the old policy, for both
-    signs of A. Tokens of low probability have the largest gradients, by about 1 - p, and drown the
-    others.
+    A_t = (alpha p_t + 1 - alpha) A, with p_t the token's probability under the old policy, for both
+    signs of A. Unlikely tokens have the largest gradients, about proportional to 1 - p, and
+    dominate the others.
 
 Settings
-    reweighting.alpha, off by default; 0.2 alone, 0.3 beside Lopti.
+    reweighting.alpha, off by default; 0.2 alone, 0.3 with Lopti.
 
 Effect on metrics
-    advantage/token_weight, its mean, between 1 - alpha and 1; optimizer/grad_norm falls.
+    advantage/token_weight, its mean, is between 1 - alpha and 1. optimizer/grad_norm falls.
 
 Other implementations
-    The authors' code calls it both_linear. A weight of 1 - p, as some write it, is the opposite.
+    The authors' code calls it both_linear. A weight of 1 - p, found in some descriptions, is the
+    opposite.
 
 Do not combine with
-    Losses with one term a response, which have no single tokens to weigh; forking tokens, which
-    leave out what this favours.
+    Losses with one term per response, which have no single tokens to weight; forking tokens, which
+    mask the tokens that this favors.
 
 Source
     arXiv 2505.12929.

@@ -1,4 +1,4 @@
-"""What a reweighting is given and gives back."""
+"""Inputs and output of a reweighting."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfi
 
 @dataclass(frozen=True, slots=True)
 class ReweightingInputs:
-    """The tokens of one rollout batch, before the first update. Zeros stand outside the mask."""
+    """The tokens of one rollout batch before the first update; zero outside the mask."""
 
     old_logprobs_BT: Tensor
-    """Under what stands for the old policy."""
+    """Under the old policy."""
     entropy_BT: Tensor
-    """Of the learner when the batch began, in nats."""
+    """Of the learner at the start of the batch, in nats."""
     mask_BT: Tensor
-    """Tokens that bear loss, bool."""
+    """Tokens in the loss, bool."""
     settings: ReweightingConfig
 
 
 Reweighting = Callable[[ReweightingInputs], Tensor]
-"""Returns factors on the advantages, shape (P, B, T): P passes over the batch, one after the other.
+"""Returns factors on the advantages, shape (P, B, T), for P consecutive passes over the batch.
 
-Two passes share the tokens out: each has a factor of zero where the other has one. A token without
-a factor stays in the loss's denominator, and in that pass it bears no penalty either.
+Two passes divide the tokens: one has a factor of zero where the other has one. A token with factor
+zero stays in the loss's denominator and has no penalty in that pass.
 """

@@ -1,1 +1,1 @@
-"""What is added to the task's reward before it becomes an advantage, one file each."""
+"""Terms added to the task's reward before it becomes an advantage, one file each."""

@@ -1,11 +1,11 @@
-"""A repetition penalty: what a response says again is taken off its reward.
+"""A repetition penalty: subtracts a response's repeated n-grams from its reward.
 
 Formula
-    -penalty (1 - distinct n-grams / all n-grams) of the response's token ids, the end token among
-    them; nothing for a response shorter than n tokens.
+    -penalty (1 - distinct n-grams / all n-grams) of the response's token IDs, including the end
+    token; 0 for a response shorter than n tokens.
 
 Denominator
-    The n-grams of the response. It is a part of the reward, recorded without its weight as the
+    The n-grams of the response. It is part of the reward, recorded without its weight as the
     component `repetition`.
 
 Settings
@@ -15,12 +15,12 @@ Effect on metrics
     text/unique_ngram_rate rises and text/repetition_rate falls.
 
 Other implementations
-    TRL's get_repetition_penalty_reward with max_penalty = -penalty. DAPO is said to have a penalty
-    named No Repeat: neither its paper nor its repository has one, nor does either reject responses
-    that repeat each other.
+    TRL's get_repetition_penalty_reward with max_penalty = -penalty. DAPO is sometimes said to have
+    a penalty named No Repeat, but neither its paper nor its repository has one, and neither rejects
+    responses that repeat each other.
 
 Do not combine with
-    Nothing. Tasks whose right answers repeat themselves are punished for it.
+    No conflict. Tasks whose correct answers contain repetitions are punished for them.
 
 Source
     Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.03373.
@@ -36,15 +36,15 @@ from grpodoctor.trainer.section import Section
 
 
 class RepetitionConfig(Section):
-    """What is taken off the reward for repeating oneself within a response."""
+    """Penalty for repetition within a response."""
 
     penalty: float = Field(0.0, ge=0, le=10)
-    """Times the share of a response's n-grams that come again; 0 takes nothing off."""
+    """Weight of the fraction of repeated n-grams; 0 is off."""
     ngram: int = Field(3, ge=1, le=64)
-    """Tokens of an n-gram."""
+    """Tokens per n-gram."""
 
 
 def repetition(ids: Sequence[int], ngram: int) -> float:
-    """Minus the share of the n-grams of `ids` that came before, in [-1, 0]."""
+    """Minus the fraction of repeated n-grams in `ids`, in [-1, 0]."""
     grams = list(zip(*(ids[start:] for start in range(ngram)), strict=False))
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
