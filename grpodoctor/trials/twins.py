@@ -1,7 +1,7 @@
-"""Twins: the same run twice from the same seed, one of them treated, to see what a treatment does.
+"""Twins: the same run twice from the same seed, one with and one without treatment.
 
 Both are real training processes. They share configuration, seed and warm start, and differ only in
-whether somebody answers their findings.
+whether their findings are treated.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.reading.native_run import read_run
+from grpodoctor.runs.records import STEPS
 from grpodoctor.vocabulary.values import Rate, merge
 
 _LAST_EVALUATIONS = 3
-"""Evaluations pooled into a twin's outcome: one alone has a standard error of some .03."""
+"""Evaluations pooled into a run's result: a single one has a standard error of about .03."""
 
 _NOISE = 2.0
-"""Standard errors beyond which two outcomes count as different."""
+"""Standard errors beyond which two results count as different."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
+class RunResult:
+    """The result of a run."""
 
     accuracy: Rate
     """Held-out accuracy, pooled over the last evaluations."""
@@ -36,11 +37,11 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the treatment did."""
+class TwinComparison:
+    """The effect of the treatment."""
 
-    treated: Outcome
-    untreated: Outcome
+    treated: RunResult
+    untreated: RunResult
 
     @property
     def gain(self) -> float:
@@ -53,7 +54,7 @@ class Verdict:
         return math.sqrt(_variance(self.treated.accuracy) + _variance(self.untreated.accuracy))
 
     def sentence(self) -> str:
-        """What to tell the viewer, also when it did not help."""
+        """Whether the treatment helped, made no difference or did harm, with the figures."""
         figures = (
             f"held-out accuracy {self.treated.accuracy.value:.2f} with treatment, "
             f"{self.untreated.accuracy.value:.2f} without (standard error {self.error:.2f})"
@@ -70,26 +71,37 @@ def _variance(rate: Rate) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One training process and its directory."""
+class TrainingProcess:
+    """One training process and its run directory."""
 
     run_dir: Path
     log: Path
     process: subprocess.Popen[bytes]
 
     def check(self) -> None:
-        """Raise RunError with the process's last words if it has failed."""
+        """Raise RunError with the last line of the process's output if it has failed."""
         if self.process.poll() not in (None, 0):
-            words = self.log.read_text(errors="replace").strip().splitlines()
+            lines = self.log.read_text(errors="replace").strip().splitlines()
             raise RunError(
-                f"the training process ended with {self.process.returncode}: "
-                f"{words[-1] if words else 'it said nothing'}",
+                f"the training process ended with exit code {self.process.returncode}: "
+                f"{lines[-1] if lines else 'it printed nothing'}",
                 where=str(self.log),
             )
 
+    def is_running(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self.process.poll() is None
+
+    def steps_done(self) -> int:
+        """The number of recorded steps."""
+        try:
+            return (self.run_dir / STEPS).read_bytes().count(b"\n")
+        except OSError:
+            return 0
+
     def end(self) -> None:
-        """Ask the process to end if it has not, and wait for it."""
-        if self.process.poll() is None:
+        """Terminate the process if it is running, and wait until it has ended."""
+        if self.is_running():
             self.process.terminate()
         try:
             self.process.wait(timeout=20)
@@ -98,14 +110,17 @@ class Arm:
             self.process.wait(timeout=20)
 
 
-def launch(run_dir: Path, *, steps: int, seed: int, assignments: Sequence[str]) -> Arm:
-    """Start a training run in a process of its own.
+def launch(run_dir: Path, *, steps: int, seed: int, assignments: Sequence[str]) -> TrainingProcess:
+    """Start a training run in its own process.
 
     Args:
-        run_dir: its run directory; the process's output goes beside it, to `<name>.log`.
+        run_dir: the run directory. The process's output goes to `<name>.log` next to it.
         steps: training steps.
         seed: seed of the run.
         assignments: `section.key=value` settings.
+
+    Raises:
+        OSError: if the log cannot be written.
     """
     command = [sys.executable, "-m", "grpodoctor", "train", "--run-dir", str(run_dir)]
     command += ["--steps", str(steps), "--seed", str(seed)]
@@ -114,22 +129,22 @@ def launch(run_dir: Path, *, steps: int, seed: int, assignments: Sequence[str]) 
     log = run_dir.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603  # our own program, our own arguments
+        process = subprocess.Popen(  # noqa: S603  # our own program and arguments
             command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
         )
-    return Arm(run_dir, log, process)
+    return TrainingProcess(run_dir, log, process)
 
 
-def outcome_of(run_dir: Path) -> Outcome:
-    """Read how a run ended.
+def result_of(run_dir: Path) -> RunResult:
+    """Read the result of a run.
 
     Raises:
         RunError: if there is no run or it was never evaluated.
     """
     evaluations: list[Rate] = []
-    entropy, last = None, 0
+    entropy, last_step = None, 0
     for record in read_run(run_dir).steps:
-        last = record.step
+        last_step = record.step
         reading = record.values.get("accuracy/heldout")
         if isinstance(reading, Rate):
             evaluations.append(reading)
@@ -140,4 +155,4 @@ def outcome_of(run_dir: Path) -> Outcome:
     pooled = evaluations[-1]
     for rate in evaluations[-_LAST_EVALUATIONS:-1]:
         pooled = merge(pooled, rate)  # type: ignore[assignment]  # rates merge into a rate
-    return Outcome(pooled, entropy, last)
+    return RunResult(pooled, entropy, last_step)

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from grpodoctor.cli.commands.demo import DISEASE
+from grpodoctor.cli.commands.demo import FAULT
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _trainer(run_dir: Path, settings: list[str]) -> Trainer:
-    common = [*DISEASE, "evaluation.every=0", "steps=1000000"]
+    common = [*FAULT, "evaluation.every=0", "steps=1000000"]
     return Trainer(load_config(assignments=[*common, *settings]), run_dir)
 
 

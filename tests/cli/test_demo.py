@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from grpodoctor.cli.commands.demo import _introduce
 from grpodoctor.runs.reading.native_run import read_run
 
 STEPS = 40
@@ -83,3 +86,31 @@ def test_again_does_not_remove_what_is_no_demo(tmp_path: Path) -> None:
     result = _demo("--dir", str(tmp_path), "--again")
     assert result.returncode == 2
     assert (tmp_path / "treated" / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("parent", ["/proc", "a-file"])
+def test_an_unwritable_directory_is_one_line(parent: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("not a directory")
+    directory = tmp_path / parent / "demo"
+    result = _demo("--dir", str(directory))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "cannot be written" in result.stderr
+    assert str(directory) in result.stderr
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_it_says_whether_the_warm_start_is_cached(
+    cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from grpodoctor.trainer.model import policy
+
+    loaded: list[object] = []
+    monkeypatch.setattr(policy, "is_warm_start_cached", lambda *_: cached)
+    monkeypatch.setattr(policy, "load_policy", lambda *_: loaded.append(1))
+    console = Console(file=StringIO(), soft_wrap=True)
+    _introduce(console, seed=0)
+    output = console.file.getvalue()
+    assert ("(cached)" in output) == cached
+    assert ("Warm-starting" in output) == ("Warm start done" in output) == bool(loaded) != cached

@@ -7,12 +7,14 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.trials.twins import Arm, Outcome, Verdict, outcome_of
+from grpodoctor.trials.twins import RunResult, TrainingProcess, TwinComparison, result_of
 from grpodoctor.vocabulary.values import Mean, Rate
 
 
-def _verdict(treated: int, untreated: int) -> Verdict:
-    return Verdict(Outcome(Rate(treated, 300), 0.2, 60), Outcome(Rate(untreated, 300), 0.2, 60))
+def _comparison(treated: int, untreated: int) -> TwinComparison:
+    return TwinComparison(
+        RunResult(Rate(treated, 300), 0.2, 60), RunResult(Rate(untreated, 300), 0.2, 60)
+    )
 
 
 @pytest.mark.parametrize(
@@ -23,16 +25,16 @@ def _verdict(treated: int, untreated: int) -> Verdict:
         (60, 240, "The treatment did harm on this seed"),
     ],
 )
-def test_the_verdict_says_what_happened(treated: int, untreated: int, sentence: str) -> None:
-    assert _verdict(treated, untreated).sentence().startswith(sentence)
+def test_the_comparison_says_what_happened(treated: int, untreated: int, sentence: str) -> None:
+    assert _comparison(treated, untreated).sentence().startswith(sentence)
 
 
 def test_the_standard_error_is_that_of_two_binomials() -> None:
-    assert _verdict(150, 150).error == pytest.approx((2 * 0.25 / 300) ** 0.5)
+    assert _comparison(150, 150).error == pytest.approx((2 * 0.25 / 300) ** 0.5)
 
 
 def test_two_perfect_twins_do_not_differ() -> None:
-    assert "no measurable difference" in _verdict(300, 300).sentence()
+    assert "no measurable difference" in _comparison(300, 300).sentence()
 
 
 def _write(run_dir: Path, records: list[StepRecord]) -> None:
@@ -40,37 +42,37 @@ def _write(run_dir: Path, records: list[StepRecord]) -> None:
     (run_dir / "steps.jsonl").write_bytes(b"".join(record.to_line() for record in records))
 
 
-def test_an_outcome_pools_the_last_three_evaluations(tmp_path: Path) -> None:
+def test_a_result_pools_the_last_three_evaluations(tmp_path: Path) -> None:
     rates = [Rate(1, 10), Rate(4, 10), Rate(5, 10), Rate(6, 10)]
     steps = [StepRecord(step, {"accuracy/heldout": rate}) for step, rate in enumerate(rates)]
     _write(tmp_path / "run", [*steps, StepRecord(4, {"entropy/mean": Mean.of([0.5])})])
-    assert outcome_of(tmp_path / "run") == Outcome(Rate(15, 30), 0.5, 4)
+    assert result_of(tmp_path / "run") == RunResult(Rate(15, 30), 0.5, 4)
 
 
-def test_a_run_without_evaluation_has_no_outcome(tmp_path: Path) -> None:
+def test_a_run_without_evaluation_has_no_result(tmp_path: Path) -> None:
     _write(tmp_path / "run", [StepRecord(0, {"entropy/mean": Mean.of([0.5])})])
     with pytest.raises(RunError, match="never evaluated"):
-        outcome_of(tmp_path / "run")
+        result_of(tmp_path / "run")
 
 
-def _arm(tmp_path: Path, program: str) -> Arm:
-    log = tmp_path / "arm.log"
+def _process(tmp_path: Path, program: str) -> TrainingProcess:
+    log = tmp_path / "twin.log"
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, "-c", program], stdout=output, stderr=output)
-    return Arm(tmp_path / "arm", log, process)
+    return TrainingProcess(tmp_path / "twin", log, process)
 
 
 def test_a_failed_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    arm = _arm(tmp_path, "print('all is well'); raise SystemExit('the model is missing')")
-    arm.process.wait(timeout=20)
-    with pytest.raises(RunError, match="ended with 1: the model is missing"):
-        arm.check()
+    twin = _process(tmp_path, "print('all is well'); raise SystemExit('the model is missing')")
+    twin.process.wait(timeout=20)
+    with pytest.raises(RunError, match="ended with exit code 1: the model is missing"):
+        twin.check()
 
 
-def test_ending_an_arm_stops_it(tmp_path: Path) -> None:
-    arm = _arm(tmp_path, "import time; time.sleep(60)")
-    arm.check()
+def test_ending_a_process_stops_it(tmp_path: Path) -> None:
+    twin = _process(tmp_path, "import time; time.sleep(60)")
+    twin.check()
     began = time.monotonic()
-    arm.end()
-    assert arm.process.returncode is not None
+    twin.end()
+    assert twin.process.returncode is not None
     assert time.monotonic() - began < 20

@@ -9,13 +9,13 @@ import typer
 
 
 def export(
-    run_dir: Annotated[Path, typer.Argument(help="A run of the bundled trainer.")],
-    target: Annotated[Path, typer.Argument(help="A new directory for the model.")],
+    run_dir: Annotated[Path, typer.Argument(help="Run directory of the bundled trainer.")],
+    target: Annotated[Path, typer.Argument(help="New directory for the model.")],
 ) -> None:
-    """Export a trained model as a directory that any engine loads.
+    """Export a trained model as a directory that any engine can load.
 
-    It is the model of the run's newest checkpoint, adapters merged, with its tokenizer: it loads by
-    from_pretrained, in vllm serve, and as model.name of another run.
+    The directory contains the model of the run's newest checkpoint, with adapters merged in, and
+    its tokenizer. It works with from_pretrained, with vllm serve, and as model.name of another run.
     """
     from grpodoctor.cli.commands.train import require_torch
 
@@ -24,4 +24,4 @@ def export(
     from grpodoctor.trainer.model.export import export as write
 
     source = write(run_dir, target)
-    print(f"{plain(str(target))}: the model of {plain(source.name)}")
+    print(f"exported {plain(source.name)} to {plain(str(target))}")
