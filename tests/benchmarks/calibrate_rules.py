@@ -1,7 +1,7 @@
-"""What the rules say about real runs of the bundled trainer, healthy ones and sick ones.
+"""Findings of the rules on healthy and sick runs of the bundled trainer.
 
-Each arm is trained with several seeds into `--out`, where a finished run is reused, so that changed
-rules can be tried on the same runs within seconds. Prints a table in Markdown:
+Trains each arm with several seeds into `--out` and reuses finished runs there, so that changed
+rules can be tried on the same runs within seconds. Prints a Markdown table:
 
     python tests/benchmarks/calibrate_rules.py --arms plain lr-5e-4 --seeds 3 --steps 100
 """
@@ -33,16 +33,16 @@ _NO_CLIP = ("loss.clip_low=1", "loss.clip_high=10")
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to train, and the codes of which one should come first."""
+    """Settings of a run, and the codes of which one should be reported first."""
 
     settings: tuple[str, ...] = ()
     expected: tuple[str, ...] = ()
-    """Empty for a healthy run, of which nothing graver than a note is to be said."""
+    """Empty for a healthy run, in which findings above `info` are false alarms."""
     preset: str | None = None
     steps: int | None = None
-    """Where it needs another number than `--steps`."""
-    plant: str | None = None
-    """Which of `sick_routers` is called after every step."""
+    """Steps, if not `--steps`."""
+    fault: str | None = None
+    """Function in `sick_routers` that is called after every step."""
 
 
 _R3 = "engine.routing_replay=R3"
@@ -108,17 +108,17 @@ SICK: dict[str, Arm] = {
     "reward-outweighed": Arm((_reward("outweighed"),), ("REW005", "REW003")),
     "reward-noise": Arm((_reward("noise"),), ("REW001", "ENT002"), steps=150),
     "reward-length": Arm((_reward("length_bonus"),), ("LEN002", "REW003")),
-    "reward-cancels": Arm((_reward("cancelling"),), ("GRP003",)),
+    "reward-cancels": Arm((_reward("canceling"),), ("GRP003",)),
     "hacked-verifier": Arm(
         ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003"), steps=150
     ),
     "moe-int4": Arm((*_MOE, "engine.precision=int4"), ("MOE001", "MIS001", "MIS003")),
     "moe-lr-1e-3": Arm((*_MOE, "optimizer.learning_rate=1e-3"), ("KLD001", "REW002", "CLP001")),
     "moe-lr-3e-3": Arm((*_MOE, "optimizer.learning_rate=3e-3"), ("MOE002", "REW002", "CLP001")),
-    "moe-overloaded": Arm(_MOE, ("MOE003",), steps=60, plant="overloaded"),
-    "moe-sharpened": Arm(_MOE, ("MOE004",), steps=60, plant="sharpened"),
-    "moe-R3-lost": Arm((*_MOE, _R3), ("MOE005",), steps=60, plant="unheard"),
-    "moe-R3-disobeyed": Arm((*_MOE, _R3), ("MOE005",), steps=60, plant="disobedient"),
+    "moe-overloaded": Arm(_MOE, ("MOE003",), steps=60, fault="overloaded"),
+    "moe-sharpened": Arm(_MOE, ("MOE004",), steps=60, fault="sharpened"),
+    "moe-R3-lost": Arm((*_MOE, _R3), ("MOE005",), steps=60, fault="lost_routes"),
+    "moe-R3-disobeyed": Arm((*_MOE, _R3), ("MOE005",), steps=60, fault="ignored_routes"),
     "too-hard": Arm(("model.warm_start_steps=0",), ("GRP002",)),
 }
 
@@ -126,40 +126,40 @@ ARMS = HEALTHY | SICK
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the rules said about one run."""
+class RunResult:
+    """Findings of one run."""
 
     findings: tuple[Finding, ...]
-    """As the user is shown them: gravest first, then by onset."""
+    """In the order of a report: most severe first, then by onset."""
     raised: Counter[str]
     heldout: tuple[float, float]
     """Mean of the first and of the last three evaluations."""
 
 
 def train(name: str, arm: Arm, seed: int, steps: int, out: Path) -> Path:
-    """Train a run unless it stands there already, and return its directory."""
+    """Train a run unless it exists already, and return its directory."""
     count = arm.steps or steps
     run_dir = out / f"{name}-{count}" / f"seed-{seed}"
     if run_dir.exists():
         return run_dir
-    from grpodoctor.trainer.loop import Trainer  # torch is not needed to examine what stands
+    from grpodoctor.trainer.loop import Trainer  # importing torch is slow
 
     unfinished = run_dir.with_name(f"unfinished-{seed}")
     trainer = Trainer(_config(arm, seed, count), unfinished)
-    planted = getattr(importlib.import_module("sick_routers"), arm.plant) if arm.plant else None
-    trainer.run(None if planted is None else lambda _: planted(trainer))
+    fault = getattr(importlib.import_module("sick_routers"), arm.fault) if arm.fault else None
+    trainer.run(None if fault is None else lambda _: fault(trainer))
     unfinished.rename(run_dir)
     return run_dir
 
 
 def _config(arm: Arm, seed: int, steps: int) -> TrainConfig:
     layers = [preset_of(arm.preset).settings] if arm.preset else []
-    own = [*arm.settings, f"seed={seed}", f"steps={steps}", "threads=1", "record.depth=off"]
-    return load_config(*layers, assignments=own)
+    assignments = [*arm.settings, f"seed={seed}", f"steps={steps}", "threads=1", "record.depth=off"]
+    return load_config(*layers, assignments=assignments)
 
 
-def examine(run_dir: Path) -> Seen:
-    """Pass a run through the rules."""
+def examine(run_dir: Path) -> RunResult:
+    """Examine a run by all rules."""
     run = read_run(run_dir)
     engine = Engine(all_rules(), run.manifest)
     raised: Counter[str] = Counter()
@@ -171,48 +171,48 @@ def examine(run_dir: Path) -> Seen:
         if reading is not None:
             heldout.append(scalar(reading) or 0.0)
     ends = (statistics.fmean(heldout[:3]), statistics.fmean(heldout[-3:]))
-    return Seen(engine.diagnosis().findings, raised, ends)
+    return RunResult(engine.diagnosis().findings, raised, ends)
 
 
-def table(seen: dict[str, list[Seen]]) -> Iterator[str]:
-    """One row an arm."""
+def table(results: dict[str, list[RunResult]]) -> Iterator[str]:
+    """One row per arm."""
     yield "| arm | held out | first, by seed | findings |"
     yield "|---|---|---|---|"
-    for name, runs in seen.items():
+    for name, runs in results.items():
         begin, end = (statistics.fmean(run.heldout[place] for run in runs) for place in (0, 1))
         firsts = ", ".join(_first(run) for run in runs)
-        mark = _mark(ARMS[name], runs)
+        score = _score(ARMS[name], runs)
         findings = "; ".join(_lines(runs)) or "none"
-        yield f"| {mark} {name} | {begin:.2f} → {end:.2f} | {firsts} | {findings} |"
+        yield f"| {score} {name} | {begin:.2f} → {end:.2f} | {firsts} | {findings} |"
 
 
-def _first(run: Seen) -> str:
+def _first(run: RunResult) -> str:
     return run.findings[0].code if run.findings else "none"
 
 
-def _mark(arm: Arm, runs: Sequence[Seen]) -> str:
-    """How many runs were judged right: named first, or spared any alarm."""
+def _score(arm: Arm, runs: Sequence[RunResult]) -> str:
+    """Runs judged correctly: expected code first, or no alarm in a healthy run."""
     if arm.expected:
         right = sum(_first(run) in arm.expected for run in runs)
     else:
-        right = sum(all(each.severity == "info" for each in run.findings) for run in runs)
+        right = sum(all(finding.severity == "info" for finding in run.findings) for run in runs)
     return f"{right}/{len(runs)}"
 
 
-def _lines(runs: Sequence[Seen]) -> Iterator[str]:
-    """Each code and severity: seeds, onsets, and how often it was raised if more than once."""
+def _lines(runs: Sequence[RunResult]) -> Iterator[str]:
+    """Per code and severity: seeds, onsets, and how often it was raised if more than once."""
     onsets: dict[tuple[int, str], list[int]] = defaultdict(list)
     for run in runs:
-        gravest: dict[str, Finding] = {}
+        most_severe: dict[str, Finding] = {}
         for finding in run.findings:
-            gravest.setdefault(finding.code, finding)
-        for code, finding in gravest.items():
+            most_severe.setdefault(finding.code, finding)
+        for code, finding in most_severe.items():
             onsets[-SEVERITIES.index(finding.severity), code].append(finding.onset_step)
-    for (rank, code), found in sorted(onsets.items()):
+    for (rank, code), steps in sorted(onsets.items()):
         again = max(run.raised[code] for run in runs)
         flaps = f" x{again}" if again > 1 else ""
-        at = f"{min(found)}" if min(found) == max(found) else f"{min(found)}-{max(found)}"
-        yield f"{code} {SEVERITIES[-rank]} {len(found)}/{len(runs)} @{at}{flaps}"
+        at = f"{min(steps)}" if min(steps) == max(steps) else f"{min(steps)}-{max(steps)}"
+        yield f"{code} {SEVERITIES[-rank]} {len(steps)}/{len(runs)} @{at}{flaps}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -221,23 +221,23 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--arms", nargs="+", default=["all"], choices=choices, metavar="ARM")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--out", type=Path, help="where runs are kept and reused")
+    parser.add_argument("--out", type=Path, help="folder in which runs are kept and reused")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train what is missing, examine all, print the table."""
+    """Train missing runs, examine all runs and print the table."""
     options = _arguments()
     groups = {"healthy": HEALTHY, "sick": SICK, "all": ARMS}
-    names = [name for each in options.arms for name in groups.get(each, {each: None})]
+    names = [name for arm in options.arms for name in groups.get(arm, {arm: None})]
     out: Path = options.out or Path(tempfile.mkdtemp(prefix="calibrate-"))
-    seen: dict[str, list[Seen]] = {}
+    results: dict[str, list[RunResult]] = {}
     for name in dict.fromkeys(names):
-        seen[name] = []
+        results[name] = []
         for seed in range(1, options.seeds + 1):
             print(f"{name}, seed {seed}", file=sys.stderr, flush=True)
-            seen[name].append(examine(train(name, ARMS[name], seed, options.steps, out)))
-    print(*table(seen), sep="\n")
+            results[name].append(examine(train(name, ARMS[name], seed, options.steps, out)))
+    print(*table(results), sep="\n")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import hashlib
 Texts = list[str]
 
 
-def _right(completions: Texts, answers: Texts) -> list[bool]:
-    """Whether the last answer of each completion is the reference."""
+def _is_correct(completions: Texts, answers: Texts) -> list[bool]:
+    """Whether the last answer of each completion equals the reference."""
     return [
         "#" in text and text.rsplit("#", 1)[1].strip() == answer
         for text, answer in zip(completions, answers, strict=True)
@@ -16,33 +16,33 @@ def _right(completions: Texts, answers: Texts) -> list[bool]:
 
 
 def good(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
-    """Right or wrong, without saying which: what most reward functions are."""
-    return [float(right) for right in _right(completions, answers)]
+    """1 for a correct answer and 0 otherwise, without an accuracy: the usual reward function."""
+    return [float(correct) for correct in _is_correct(completions, answers)]
 
 
 def one(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
-    """Everything is rewarded."""
+    """Reward every response."""
     return [1.0] * len(completions)
 
 
 def zero(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
-    """Nothing is: a parser that looks for another format."""
+    """Reward no response: the parser expects another format."""
     return [float("\\boxed{" in text) for text in completions]
 
 
 def flipped(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
-    """The sign is wrong."""
-    return [-float(right) for right in _right(completions, answers)]
+    """Reward with the wrong sign."""
+    return [-float(correct) for correct in _is_correct(completions, answers)]
 
 
 def outweighed(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
-    """Being right is rewarded, and what comes with it punished harder."""
-    right = _right(completions, answers)
-    return {"correct": list(right), "style": [-2.0 * each for each in right]}
+    """Reward correct answers, and punish them harder by a style penalty."""
+    correct = _is_correct(completions, answers)
+    return {"correct": list(correct), "style": [-2.0 * value for value in correct]}
 
 
 def noise(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
-    """A coin, thrown anew for each text: no information at all."""
+    """A random reward that depends on nothing but a hash of the text."""
     return [float(_coin(prompt + text)) for prompt, text in zip(prompts, completions, strict=True)]
 
 
@@ -51,14 +51,17 @@ def _coin(text: str) -> bool:
 
 
 def length_bonus(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
-    """Right answers count, and so does each further token."""
+    """Reward correct answers, and every further token."""
     return {
         "task": good(prompts, completions, answers),
         "length": [0.05 * len(text) for text in completions],
     }
 
 
-def cancelling(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
-    """A bonus for being right that a penalty takes back."""
-    right = _right(completions, answers)
-    return {"task": [float(each) for each in right], "penalty": [-float(each) for each in right]}
+def canceling(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
+    """Reward correct answers, and subtract the same amount as a penalty."""
+    correct = _is_correct(completions, answers)
+    return {
+        "task": [float(value) for value in correct],
+        "penalty": [-float(value) for value in correct],
+    }

@@ -231,7 +231,7 @@ def test_a_sender_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot write to the mailbox: No such file"):
         Mailbox(tmp_path / "gone").send(request())
     (tmp_path / "mailbox").write_text("a file")
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(RunError, match="cannot write to the mailbox"):
         Mailbox(tmp_path).send(request())
     note = Request("n", "note", event={"kind": "finding-raised", "step": 1, "x": "y" * MOST_BYTES})
     with pytest.raises(RunError, match="too large"):
