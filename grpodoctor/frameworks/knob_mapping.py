@@ -247,9 +247,6 @@ class KnobTable:
         """
         return tuple(self._lines(self._rows[knob], setting, knobs))
 
-    def __contains__(self, knob: object) -> bool:
-        return knob in self._rows
-
     @cached_property
     def _rows(self) -> dict[str, KnobMapping]:
         return {row.knob: row for row in (*self.mappings, *self.engine_settings)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
-from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.support.suggestions import check_name
+from grpodoctor.vocabulary.knobs import KNOBS, Setting
 
 ENGINE_SETTINGS: Mapping[str, str] = {
     "sampler_dtype": "The sampler's compute dtype, as torch names it.",
@@ -46,7 +46,6 @@ def framework_settings(
     in_force = {**(knobs or {}), **changes}
     lines: list[SettingLine] = []
     for knob, setting in changes.items():
-        if knob not in found.knobs:
-            raise ConfigError(f"there is no knob {knob[:60]!r}", where=f"settings of {found.name}")
+        check_name(knob, (*KNOBS, *ENGINE_SETTINGS), "knob", where=f"settings of {found.name}")
         lines += found.knobs.lines(knob, setting, in_force)
     return list(dict.fromkeys(lines))

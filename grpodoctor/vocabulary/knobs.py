@@ -1,7 +1,7 @@
 """The canonical knobs: the settings of a run that rules read and remedies change.
 
-A framework's own name for a knob stands in `grpodoctor.frameworks.settings`; here is what it means,
-what it may be, and whether a live run can take a change of it between two steps.
+A row gives a knob's meaning, its valid values, and whether it can change during a run. The knobs'
+names in each framework are in `grpodoctor.frameworks.<framework>.knobs`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.support.suggestions import check_name
 from grpodoctor.vocabulary.losses import LOSSES
 
 Setting = bool | int | float | str
@@ -16,7 +17,7 @@ Setting = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One row: a number in [low, high], one of `choices`, or (neither given) a switch."""
+    """One row: a number in [low, high], one of `choices`, or a switch if neither is given."""
 
     name: str
     summary: str
@@ -25,13 +26,13 @@ class Knob:
     integer: bool = False
     choices: tuple[str, ...] = ()
     live: bool = True
-    """Whether the bundled trainer takes a change between two steps."""
+    """Whether the bundled trainer accepts a change between two steps."""
 
     def check(self, setting: object) -> Setting:
-        """Return `setting` in the knob's own type.
+        """Return `setting` converted to the knob's type.
 
         Raises:
-            ConfigError: if it has another type or lies out of bounds.
+            ConfigError: if it has another type or is out of bounds.
         """
         if self.choices:
             return self._check_choice(setting)
@@ -41,25 +42,25 @@ class Knob:
 
     def _check_choice(self, setting: object) -> str:
         if not isinstance(setting, str) or setting not in self.choices:
-            raise self._refused(setting, f"use one of {', '.join(self.choices)}")
+            raise self._error(setting, f"use one of {', '.join(self.choices)}")
         return setting
 
     def _check_switch(self, setting: object) -> bool:
         if not isinstance(setting, bool):
-            raise self._refused(setting, "use true or false")
+            raise self._error(setting, "use true or false")
         return setting
 
     def _check_number(self, setting: object, low: float, high: float) -> float | int:
         bounds = f"use a number from {low:g} to {high:g}"
         if isinstance(setting, bool) or not isinstance(setting, int | float):
-            raise self._refused(setting, bounds)
-        if not low <= setting <= high:  # NaN is never between
-            raise self._refused(setting, bounds)
+            raise self._error(setting, bounds)
+        if not low <= setting <= high:  # false for NaN
+            raise self._error(setting, bounds)
         if self.integer and setting != int(setting):
-            raise self._refused(setting, bounds.replace("number", "whole number"))
+            raise self._error(setting, bounds.replace("number", "whole number"))
         return int(setting) if self.integer else float(setting)
 
-    def _refused(self, setting: object, remedy: str) -> ConfigError:
+    def _error(self, setting: object, remedy: str) -> ConfigError:
         return ConfigError(
             f"{self.name} cannot be {str(setting)[:60]!r}", where=f"knob {self.name}", remedy=remedy
         )
@@ -70,24 +71,24 @@ KNOBS: dict[str, Knob] = {
     for knob in (
         Knob("loss", "Loss variant.",
              choices=tuple(LOSSES)),
-        Knob("clip_low", "Ratio may fall to 1 - clip_low before the gradient stops.", 0, 1),
-        Knob("clip_high", "Ratio may rise to 1 + clip_high before the gradient stops.", 0, 10),
+        Knob("clip_low", "Lower clip: the gradient stops below a ratio of 1 - clip_low.", 0, 1),
+        Knob("clip_high", "Upper clip: the gradient stops above a ratio of 1 + clip_high.", 0, 10),
         Knob("aggregation", "Denominator of the loss.",
              choices=("sequence-mean", "token-mean", "prompt-mean", "constant",
                       "sequence-mean-token-sum", "sequence-sum-token-mean")),
-        Knob("advantage", "How rewards become advantages.",
+        Knob("advantage", "Estimator that turns rewards into advantages.",
              choices=("group", "centred", "leave_one_out", "batch_std", "scalerl", "gdpo", "gopo",
                       "reinforce_rej", "none", "gae", "dcpo_sas")),
         Knob("correction", "Correction of the sampler-learner mismatch.",
              choices=("none", "tis_token", "tis_sequence", "mis_token", "mis_sequence", "icepop",
                       "geo_mask")),
         Knob("correction_cap", "Cap of the correction weight.", 1, 100),
-        Knob("old_logprobs", "Whose log-probabilities stand for the old policy.",
+        Knob("old_logprobs", "Source of the old policy's log-probabilities.",
              choices=("recompute", "sampler")),
-        Knob("dynamic_sampling", "Replace groups without variance by fresh ones."),
-        Knob("overlong", "What is done about truncated responses.",
+        Knob("dynamic_sampling", "Replace groups without reward variance by new ones."),
+        Knob("overlong", "Handling of truncated responses.",
              choices=("none", "mask", "soft-punishment")),
-        Knob("overlong_buffer", "Width of the soft punishment's buffer, in tokens.", 1, 1_000_000,
+        Knob("overlong_buffer", "Length of the soft punishment's buffer, in tokens.", 1, 1_000_000,
              integer=True),
         Knob("kl_coefficient", "Weight of the KL penalty to the reference.", 0, 10),
         Knob("entropy_coefficient", "Weight of the entropy bonus.", -1, 1),
@@ -99,8 +100,8 @@ KNOBS: dict[str, Knob] = {
         Knob("updates_per_batch", "Optimizer steps per rollout batch.", 1, 100_000, integer=True),
         Knob("max_length", "Longest response, in tokens.", 1, 10_000_000, integer=True,
              live=False),
-        Knob("routing_replay", "Whose experts a mixture of experts is held to in its updates: the "
-             "learner's own before them (R2), or the sampler's (R3).",
+        Knob("routing_replay", "Routing that the updates of a mixture of experts replay: the "
+             "learner's own before the updates (R2) or the sampler's (R3).",
              choices=("none", "R2", "R3"), live=False),
         Knob("sampler_sync_every", "Steps between two weight syncs to the sampler.", 1, 1_000_000,
              integer=True),
@@ -109,15 +110,14 @@ KNOBS: dict[str, Knob] = {
 
 
 def check_change(name: str, setting: object) -> Setting:
-    """Validate a change that a live run is asked to make.
+    """Validate a requested change of a live run.
 
     Raises:
-        ConfigError: if there is no such knob, it is not changeable in flight, or out of bounds.
+        ConfigError: if there is no such knob, it cannot change in flight, or the setting is out
+            of bounds.
     """
-    knob = KNOBS.get(name)
-    if knob is None:
-        known = ", ".join(KNOBS)
-        raise ConfigError(f"there is no knob {name[:60]!r}", remedy=f"use one of {known}")
+    check_name(name, KNOBS, "knob")
+    knob = KNOBS[name]
     if not knob.live:
         raise ConfigError(f"{name} cannot change in flight", remedy="restart the run with it")
     return knob.check(setting)

@@ -1,9 +1,9 @@
 """The canonical metrics: one row each, one meaning per name.
 
-A name may carry a qualifier, which narrows the population and changes nothing else:
-`/worst_sequence` (maximum over sequences of the per-sequence figure, with the sequence's id),
+A name may have a qualifier, which narrows the population and changes nothing else:
+`/worst_sequence` (the maximum of the per-sequence values, with the sequence's id),
 `/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`,
-`/recomputed` (from the dumped responses, where the log has the figure too).
+`/recomputed` (computed from the dumped responses; the log has the metric too), `/probe`.
 
 Policies are written as in the literature: `learner` (the current parameters), `old` (the learner
 when the rollout batch began, also called proximal), `sampler` (the engine that generated the
@@ -26,9 +26,9 @@ _QUALIFIER = re.compile(
     r"|engine/[^/]+|layer/[0-9]+|recomputed|probe)$"
 )
 RECOMPUTED = "recomputed"
-"""The qualifier of what was computed again from the responses themselves."""
+"""Qualifier of readings computed from the dumped responses."""
 PROBED = "probe"
-"""The qualifier of what a probe has measured of the run's engines, beside the run's own reading."""
+"""Qualifier of a probe's measurement of the run's engines, alongside the run's own reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,19 @@ class Metric:
     """One row of the vocabulary."""
 
     name: str
-    """Canonical name; `<name>`-like parts stand for any text without a slash."""
+    """Canonical name; a part like `<name>` stands for any text without a slash."""
     kind: Kind
     unit: str
     over: str
-    """The denominator: what it is a mean, rate or extreme over."""
+    """The population of the mean, rate or extreme."""
     summary: str
     policies: str = ""
-    """Which policies it compares or is measured under; empty if none is involved."""
+    """The policies that it compares or is measured under; empty if there are none."""
     low: float = -_INF
     high: float = _INF
     source: str = ""
     how: str = ""
-    """How to have it recorded, for a rule that misses it; empty when every recorder has it."""
+    """How to record it, for rules that lack it; empty if it is always recorded."""
 
 
 _YAO = "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"
@@ -57,29 +57,29 @@ _PPO = "PPO, arXiv 1707.06347"
 _GSPO = "GSPO, arXiv 2507.18071, section 5.3"
 _KL = "Schulman, Approximating KL Divergence"
 _CUI = "Cui et al. 2025, arXiv 2505.22617"
-_SAMPLER = "record the sampler's log-probabilities of its own tokens with each rollout"
-_ROLLOUTS = "record rewards per response together with the prompt they belong to"
-_CORRECT = "have the reward function say which responses are correct"
-_HELDOUT = "evaluate on prompts that are not trained on, every few steps"
+_SAMPLER = "record the sampler's log-probabilities of its tokens with each rollout"
+_ROLLOUTS = "record the reward and the prompt of each response"
+_CORRECT = "let the reward function report which responses are correct"
+_HELDOUT = "evaluate on held-out prompts every few steps"
 _REFERENCE = "set a KL coefficient above zero, so that the reference model is evaluated"
-_EXPERTS = "record the routed experts of the same tokens on both sides"
-_REPLAY = "replay the routing of a mixture of experts, R2 or R3, and count what is obeyed"
-_CRITIC = "train with a critic: a group's mean needs none"
-_COMPONENTS = "record each reward component beside the total"
+_EXPERTS = "record the routed experts of the same tokens in sampler and learner"
+_REPLAY = "replay the routing of a mixture of experts (R2 or R3) and count the routes that are used"
+_CRITIC = "train with a critic; group-relative advantages do not use one"
+_COMPONENTS = "record each reward component alongside the total"
 
 METRICS: tuple[Metric, ...] = (
     # reward
     Metric("reward/mean", "mean", "reward", "responses",
-           "Reward that the advantages are made of, before a KL penalty in it."),
+           "Reward from which advantages are computed, before a KL penalty in the reward."),
     Metric("reward/std", "mean", "reward", "batches",
            "Standard deviation of reward over the responses of a batch (population).", low=0),
     Metric("reward/heldout", "mean", "reward", "held-out responses",
-           "Reward on prompts that are not trained on.", how=_HELDOUT),
+           "Reward on held-out prompts.", how=_HELDOUT),
     Metric("reward/truncated", "mean", "reward", "truncated responses",
            "Reward of responses cut by the length limit.", how=_ROLLOUTS),
     Metric("reward/kl_penalty", "mean", "reward", "responses",
-           "What a KL penalty in the reward took off before the advantages: its coefficient times k1, "
-           "summed over a response. The other readings of rewards and groups are those before it.",
+           "KL penalty subtracted from the reward: its coefficient times k1, summed over a response. "
+           "All other metrics of rewards and groups are measured before it.",
            "old | reference", source="RLOO, arXiv 2402.14740"),
     Metric("reward/component/<name>/mean", "mean", "reward", "responses",
            "One component of the reward, unweighted.", how=_COMPONENTS),
@@ -89,7 +89,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("accuracy/train", "rate", "share", "responses", "Correct responses among the rollouts.",
            "sampler", 0, 1, how=_CORRECT),
     Metric("accuracy/heldout", "rate", "share", "held-out responses",
-           "Correct responses on prompts that are not trained on.", "learner", 0, 1, how=_HELDOUT),
+           "Correct responses on held-out prompts.", "learner", 0, 1, how=_HELDOUT),
     Metric("pass_at_k/<k>", "mean", "share", "prompts",
            "Unbiased estimate of solving a prompt within k samples.", "learner", 0, 1,
            "Chen et al. 2021, arXiv 2107.03374", how=_HELDOUT),
@@ -102,95 +102,94 @@ METRICS: tuple[Metric, ...] = (
            "Length of correct responses.", "sampler", 0, how=_CORRECT),
     Metric("length/incorrect", "mean", "tokens", "incorrect responses",
            "Length of incorrect responses.", "sampler", 0, how=_CORRECT),
-    Metric("length/group_gap", "mean", "tokens", "groups with both kinds",
-           "Length of incorrect minus correct responses of the same prompt: free of the effect that "
-           "harder prompts get longer answers.", "sampler", source="Dr. GRPO, arXiv 2503.20783",
+    Metric("length/group_gap", "mean", "tokens", "groups with correct and incorrect responses",
+           "Length of incorrect minus correct responses to the same prompt, so that longer answers to "
+           "harder prompts do not count.", "sampler", source="Dr. GRPO, arXiv 2503.20783",
            how=_CORRECT),
     Metric("length/truncated_rate", "rate", "share", "responses",
-           "Responses cut by the length limit before any declared end token.", "sampler", 0, 1),
+           "Responses cut by the length limit before an end token.", "sampler", 0, 1),
     Metric("length/terminated_mean", "mean", "tokens", "terminated responses",
-           "Length of responses that ended by themselves.", "sampler", 0),
+           "Length of responses that were not truncated.", "sampler", 0),
     # entropy
     Metric("entropy/mean", "mean", "nats", "generated tokens",
            "Full-vocabulary entropy of the next-token distribution at the sampling temperature.",
            "old", 0, source=_CUI),
     Metric("entropy/sampled", "mean", "nats", "generated tokens",
-           "Mean -log p of the sampled tokens: an estimate of the entropy of the policy that they "
-           "are sampled from, without bias where nothing cuts its distribution.", "sampler", 0),
+           "Mean -log p of the sampled tokens. It estimates the entropy of the sampled policy, without "
+           "bias if its distribution is not cut off by top-p or similar.", "sampler", 0),
     Metric("entropy/correct", "mean", "nats", "tokens of correct responses",
            "Entropy within correct responses.", "old", 0, how=_CORRECT),
     Metric("entropy/incorrect", "mean", "nats", "tokens of incorrect responses",
            "Entropy within incorrect responses.", "old", 0, how=_CORRECT),
     Metric("entropy/p10", "quantiles", "nats", "generated tokens",
            "Distribution of entropy, read at the 10th percentile.", "old", 0),
-    Metric("entropy/fork_tokens", "mean", "nats", "the fifth of the tokens with most entropy",
-           "Entropy where the policy really chooses.", "old", 0,
+    Metric("entropy/fork_tokens", "mean", "nats", "the 20 % of tokens with the highest entropy",
+           "Entropy of forking tokens, where the policy has a real choice.", "old", 0,
            source="Beyond the 80/20 Rule, arXiv 2506.01939"),
     # groups
     Metric("groups/size", "mean", "responses", "groups", "Responses per prompt.", low=1),
     Metric("groups/zero_variance_rate", "rate", "share", "groups",
-           "Groups whose rewards are all equal and give no gradient.", "sampler", 0, 1, _DAPO,
+           "Groups whose rewards are all equal, so they contribute no gradient.", "sampler", 0, 1, _DAPO,
            _ROLLOUTS),
     Metric("groups/all_correct_rate", "rate", "share", "groups",
-           "Groups without variance in which every response is correct.", "sampler", 0, 1, _DAPO,
+           "Groups without reward variance in which every response is correct.", "sampler", 0, 1, _DAPO,
            _CORRECT),
     Metric("groups/all_incorrect_rate", "rate", "share", "groups",
-           "Groups without variance in which no response is correct.", "sampler", 0, 1, _DAPO,
+           "Groups without reward variance in which no response is correct.", "sampler", 0, 1, _DAPO,
            _CORRECT),
     Metric("groups/cancelled_rate", "rate", "share", "groups",
-           "Groups without variance in which two or more reward components vary and cancel.", "sampler", 0, 1,
+           "Groups without reward variance in which two or more reward components vary and cancel out.", "sampler", 0, 1,
            how=_COMPONENTS),
     Metric("groups/duplicate_rate", "rate", "share", "responses",
-           "Responses that repeat an earlier one of their group token by token (letter by letter, in "
-           "a dump without tokens).", "sampler", 0, 1),
-    Metric("groups/effective_rate", "rate", "share", "groups", "Groups with variance in reward.",
+           "Responses that are identical to an earlier one of their group, in tokens or, in a dump "
+           "without tokens, in text.", "sampler", 0, 1),
+    Metric("groups/effective_rate", "rate", "share", "groups", "Groups with reward variance.",
            "sampler", 0, 1, _DAPO, _ROLLOUTS),
     Metric("groups/reward_std", "mean", "reward", "groups",
            "Standard deviation of reward within a group (population).", low=0, how=_ROLLOUTS),
     Metric("groups/generated_per_kept", "mean", "groups", "batches",
-           "Groups generated for each one trained on; above 1 under dynamic sampling.", low=1),
+           "Groups generated per group trained on; above 1 with dynamic sampling.", low=1),
     Metric("groups/limit_hit_rate", "rate", "share", "batches",
-           "Batches that resampling gave up on, so that groups without variance fill them.", low=0,
+           "Batches for which resampling stopped at its limit, so they contain groups without variance.", low=0,
            high=1),
     # prompts
-    Metric("prompts/skipped_rate", "rate", "share", "prompts looked at",
-           "Prompts passed over when a batch was drawn: nearly always or nearly never solved.", low=0,
+    Metric("prompts/skipped_rate", "rate", "share", "prompts considered",
+           "Prompts skipped when sampling a batch because they are almost always or never solved.", low=0,
            high=1),
     Metric("prompts/outside_rate", "rate", "share", "prompts with a known pass rate",
-           "Prompts whose pass rate puts them out of the ones to draw.", low=0, high=1),
+           "Prompts whose pass rate is outside the range that is sampled.", low=0, high=1),
     # trust region
-    Metric("clip/low_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
-           "Clipped on the low side with a negative advantage: the gradient is gone. Of a loss that "
-           "bounds the weight instead (CISPO): below its bound, and the gradient is there.",
+    Metric("clip/low_rate", "rate", "share", "loss tokens (sequences for sequence-level losses)",
+           "Clipped on the low side with a negative advantage, so without gradient. For losses that cap "
+           "the weight instead (CISPO): weights below the lower bound, which keep their gradient.",
            "learner / old", 0, 1, _PPO),
-    Metric("clip/high_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
-           "Clipped on the high side with a positive advantage: the gradient is gone. Of a loss that "
-           "bounds the weight instead (CISPO, ScaleRL): above its bound, and the gradient is there.",
+    Metric("clip/high_rate", "rate", "share", "loss tokens (sequences for sequence-level losses)",
+           "Clipped on the high side with a positive advantage, so without gradient. For losses that cap "
+           "the weight instead (CISPO, ScaleRL): weights above the upper bound, which keep their gradient.",
            "learner / old", 0, 1, _PPO),
-    Metric("clip/any_rate", "rate", "share", "loss tokens (sequences where the loss clips those)",
-           "Clipped on either side where that removes the gradient: for logs that do not tell the "
-           "sides apart.", "learner / old", 0, 1, _PPO),
+    Metric("clip/any_rate", "rate", "share", "loss tokens (sequences for sequence-level losses)",
+           "Clipped on either side, so without gradient; for logs that do not separate the sides.", "learner / old", 0, 1, _PPO),
     Metric("clip/dual_rate", "rate", "share", "loss tokens",
-           "Stopped by the second clip of a negative advantage.", "learner / old", 0, 1,
+           "Clipped by the dual clip for negative advantages.", "learner / old", 0, 1,
            "Dual-clip PPO, arXiv 1912.09729"),
-    Metric("clip/fork_token_rate", "rate", "share", "the fifth of the tokens with most entropy",
-           "Clipped on either side where the policy really chooses.", "learner / old", 0, 1),
+    Metric("clip/fork_token_rate", "rate", "share", "the 20 % of tokens with the highest entropy",
+           "Forking tokens that are clipped on either side.", "learner / old", 0, 1),
     Metric("clip/covariance_rate", "rate", "share", "loss tokens",
-           "Singled out because their log-probability and advantage vary together: without a "
-           "gradient (Clip-Cov), or held to the old policy (KL-Cov).", "learner", 0, 1,
+           "Tokens selected for a high covariance of log-probability and advantage. They get no gradient "
+           "(Clip-Cov) or a KL penalty to the old policy (KL-Cov).", "learner", 0, 1,
            _CUI),
     Metric("clip/gate_mean", "mean", "share", "loss tokens",
-           "Share of its gradient that a soft gate in place of the clip leaves a token.",
+           "Share of a token's gradient that remains with a soft gate in place of a clip.",
            "learner / old, learner / sampler", 0),
     Metric("ratio/mean", "mean", "ratio", "loss tokens", "Importance ratio before any clip.",
            "learner / old", 0, source=_PPO),
     Metric("ratio/max", "max", "ratio", "loss tokens", "Largest importance ratio of a token.",
            "learner / old", 0, source=_PPO),
     Metric("ratio/sequence_max", "max", "ratio", "responses",
-           "Largest length-normalised ratio of a response.", "learner / old", 0, source=_GSPO),
+           "Largest length-normalized ratio of a response.", "learner / old", 0, source=_GSPO),
     Metric("mismatch/first_ratio_off", "rate", "share", "loss tokens",
-           "Ratios off 1 by more than rounding before the first update of a batch; not zero means "
-           "that the old log-probabilities are not the learner's.", "learner / old", 0, 1),
+           "Importance ratios that differ from 1 by more than rounding before the first update of a "
+           "batch. Above zero, the old log-probabilities are not the learner's.", "learner / old", 0, 1),
     Metric("updates_per_batch", "mean", "optimizer steps", "batches",
            "Optimizer steps on each rollout batch.", low=0),
     # KL
@@ -204,8 +203,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     # sampler against learner
     Metric("mismatch/nll_gap", "mean", "nats", "generated tokens",
-           "Mean -log p of the sampled tokens minus mean entropy, both under the learner; zero if "
-           "the samples really come from it.", "old against sampler"),
+           "Mean -log p of the sampled tokens minus mean entropy, both under the learner. Zero in "
+           "expectation if the learner's policy sampled the tokens.", "old against sampler"),
     Metric("mismatch/prob_diff_mean", "mean", "probability", "responses",
            "Mean over a response's tokens of |p - p'| of the sampled token.", "old - sampler", 0, 1,
            _YAO, _SAMPLER),
@@ -244,14 +243,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("correction/capped_rate", "rate", "share", "generated tokens",
            "Tokens whose correction weight was capped or set to zero.", "old / sampler", 0, 1),
     Metric("correction/stale_rate", "rate", "share", "responses",
-           "Responses with A < 0 left out because the learner has moved away from the sampler.",
+           "Responses with A < 0 that are masked because the learner differs too much from the sampler.",
            "learner / sampler", 0, 1, "DeepSeek-V3.2, arXiv 2512.02556"),
     # experts
     Metric("experts/churn_update", "mean", "share", "tokens x layers",
-           "Experts activated before an update that are not after it.", "old, learner", 0, 1, _GSPO,
+           "Experts that are active before an update but not after it.", "old, learner", 0, 1, _GSPO,
            _EXPERTS),
     Metric("experts/churn_engine", "mean", "share", "tokens x layers",
-           "Experts activated in the sampler that are not in the learner.", "sampler, old", 0, 1,
+           "Experts that are active in the sampler but not in the learner.", "sampler, old", 0, 1,
            "R3, arXiv 2510.11370", _EXPERTS),
     Metric("experts/tokens_with_any_flip", "rate", "share", "tokens",
            "Tokens with a changed expert in at least one layer.", "sampler, old", 0, 1,
@@ -264,14 +263,14 @@ METRICS: tuple[Metric, ...] = (
            "Router logit of the last chosen expert minus the first not chosen.", "old", 0,
            how=_EXPERTS),
     Metric("experts/replay_coverage", "rate", "share", "tokens x layers",
-           "Replayed routes present among those expected.", "sampler, old", 0, 1, how=_REPLAY),
+           "Expected routes that were available for replay.", "sampler, old", 0, 1, how=_REPLAY),
     Metric("experts/replay_agreement", "rate", "share", "tokens x layers",
-           "Replayed routes that the learner really used.", "sampler, old, learner", 0, 1,
+           "Replayed routes that the learner used.", "sampler, old, learner", 0, 1,
            how=_REPLAY),
     # advantage
     Metric("advantage/abs_max", "max", "1", "responses", "Largest |advantage|.", low=0),
     Metric("advantage/mean", "mean", "1", "loss tokens",
-           "Mean advantage; near 0 where responses are compared with others to their prompt."),
+           "Mean advantage; near 0 for group-relative advantages."),
     Metric("advantage/bound_excess", "mean", "ratio", "batches",
            "Largest |advantage| over the bound sqrt(G-1) (population std) of its group size.",
            low=0),
@@ -280,42 +279,42 @@ METRICS: tuple[Metric, ...] = (
     Metric("advantage/zero_rate", "rate", "share", "loss tokens",
            "Tokens with an advantage of exactly zero.", low=0, high=1),
     Metric("advantage/token_weight", "mean", "1", "loss tokens",
-           "What a reweighting leaves of its response's advantage to a single token.", "old", 0, 1),
+           "Factor by which a reweighting scales the response's advantage at a token.", "old", 0, 1),
     Metric("advantage/lambda_mean", "mean", "1", "responses",
-           "Lambda of generalised advantage estimation; 0 looks a single token ahead.", low=0,
+           "Lambda of generalized advantage estimation; 0 uses one-step estimates.", low=0,
            high=1, source="GAE, arXiv 1506.02438; by length, VAPO, arXiv 2504.05118"),
     # critic
     Metric("critic/loss", "mean", "reward squared", "critic updates",
            "Half the mean squared error of the values of loss tokens.", low=0, how=_CRITIC),
     Metric("critic/explained_variance", "mean", "1", "batches",
-           "1 - Var(return - value) / Var(return) over loss tokens, with the whole return and the "
-           "values from before the batch; 0 or less is a critic that knows nothing.", high=1,
+           "1 - Var(return - value) / Var(return) over loss tokens, with full returns and the values from "
+           "before the batch. At 0 or below the critic predicts nothing.", high=1,
            how=_CRITIC),
     Metric("critic/value_mean", "mean", "reward", "loss tokens",
-           "Value before the batch was learnt from.", how=_CRITIC),
+           "Value before the update on the batch.", how=_CRITIC),
     Metric("critic/grad_norm", "mean", "1", "critic updates",
            "Norm of the critic's gradient before clipping.", low=0, how=_CRITIC),
     Metric("critic/skipped_rate", "rate", "share", "critic updates",
-           "Critic updates that were not applied: loss or gradient was not finite.", low=0, high=1),
+           "Critic updates that were skipped because loss or gradient was not finite.", low=0, high=1),
     # optimizer
     Metric("optimizer/loss", "mean", "1", "updates", "Loss."),
     Metric("optimizer/positive_nll", "mean", "nats", "updates with correct responses",
-           "Mean -log p of the tokens of correct responses, where the loss has a part of them.",
+           "Mean -log p of the tokens of correct responses, if the loss has a term for it.",
            "learner", 0, source="VAPO, arXiv 2504.05118"),
     Metric("optimizer/loss_tokens", "mean", "tokens", "updates",
-           "Tokens that bear loss: in the loss mask, whatever their advantage.", low=0),
+           "Tokens in the loss mask, whatever their advantage.", low=0),
     Metric("optimizer/left_out_rate", "rate", "share", "responses",
-           "Responses that bear no loss: filtered with their group, masked, or repeated.", low=0,
+           "Responses without loss: filtered with their group, masked, or duplicates.", low=0,
            high=1),
     Metric("optimizer/entropy_coefficient", "mean", "1", "batches",
-           "Weight of the entropy bonus in force, where there is a bonus.", source=_CUI),
+           "Weight of the entropy bonus, if there is one.", source=_CUI),
     Metric("optimizer/grad_norm", "mean", "1", "updates",
            "Norm of the gradient before clipping.", low=0),
     Metric("optimizer/learning_rate", "mean", "1", "updates", "Learning rate.", low=0),
     Metric("optimizer/update_norm_ratio", "mean", "1", "batches",
-           "Norm of the change of the weights over the norm of the weights.", low=0),
+           "Norm of the weight change over the norm of the weights.", low=0),
     Metric("optimizer/changed_weight_rate", "rate", "share", "weights",
-           "Weights that changed at all; low when steps round away in a coarse dtype.", low=0,
+           "Weights that changed; low if updates are rounded away in a low-precision dtype.", low=0,
            high=1),
     Metric("optimizer/noise_scale", "mean", "groups", "batches",
            "Simple gradient noise scale, in prompt groups.", low=0,
@@ -323,32 +322,32 @@ METRICS: tuple[Metric, ...] = (
     Metric("optimizer/nonfinite", "rate", "share", "updates",
            "Updates whose loss or gradient was not finite.", low=0, high=1),
     Metric("optimizer/skipped_rate", "rate", "share", "updates",
-           "Updates that were not applied.", low=0, high=1),
+           "Updates that were skipped.", low=0, high=1),
     # staleness
     Metric("staleness/mean", "mean", "optimizer steps", "responses",
            "Optimizer steps between sampling and use.", "learner, sampler", 0),
     Metric("staleness/max", "max", "optimizer steps", "responses",
-           "Oldest response used.", "learner, sampler", 0),
+           "Largest number of optimizer steps between sampling and use.", "learner, sampler", 0),
     # text
     Metric("text/unique_ngram_rate", "mean", "share", "responses",
-           "Distinct 3-grams over all 3-grams of a response's tokens; of 32 responses that are "
-           "drawn of each step and rank by what they say.", "sampler", 0, 1,
+           "Distinct 3-grams over all 3-grams of a response's tokens, in 32 responses of each step and rank, "
+           "chosen by a hash of their content.", "sampler", 0, 1,
            "distinct-n, arXiv 1510.03055"),
     Metric("text/repetition_rate", "rate", "share", "responses",
-           "Responses that end in a loop: a block of tokens (of bytes, in a dump without tokens) "
-           "repeated to the end.", "sampler", 0, 1),
+           "Responses that end in a loop: a block of tokens (of bytes in a dump without tokens) "
+           "repeats to the end.", "sampler", 0, 1),
     Metric("text/reflection_rate", "rate", "share", "responses",
-           "Responses with a word of second thoughts (wait, recheck, alternatively), of 128 that "
-           "are drawn of each step and rank by what they say.", "sampler", 0, 1),
+           "Responses with a word of reflection (wait, recheck, alternatively), among 128 of each step and "
+           "rank, chosen by a hash of their content.", "sampler", 0, 1),
     Metric("text/compression_ratio", "mean", "ratio", "responses",
-           "Bytes of a response over its deflated bytes, of 32 responses that are drawn of each "
-           "step and rank by what they say.", "sampler", 0),
+           "Bytes of a response over its deflated bytes, in 32 responses of each step and rank, chosen by a "
+           "hash of their content.", "sampler", 0),
     # time
     Metric("time/step", "mean", "seconds", "steps", "A whole step.", low=0),
     Metric("time/rollout", "mean", "seconds", "steps", "Sampling.", low=0),
     Metric("time/learn", "mean", "seconds", "steps", "Forward, backward and update.", low=0),
     Metric("time/record", "mean", "seconds", "steps",
-           "What recording cost the training thread.", low=0),
+           "Time that recording takes in the training thread.", low=0),
 )
 
 _EXACT = {metric.name: metric for metric in METRICS if "<" not in metric.name}
@@ -361,7 +360,7 @@ _TEMPLATES = [
 
 @lru_cache(maxsize=4096)
 def metric_of(name: str) -> Metric | None:
-    """The row that a metric name belongs to, qualifiers and templates resolved; None if unknown."""
+    """The row of a metric name, which may have qualifiers or match a template; None if unknown."""
     if name in _EXACT:
         return _EXACT[name]
     for pattern, metric in _TEMPLATES:
@@ -372,6 +371,6 @@ def metric_of(name: str) -> Metric | None:
 
 
 def components(names: Iterator[str] | list[str]) -> list[str]:
-    """The reward component names among metric names, sorted."""
+    """The sorted names of the reward components among metric names."""
     pattern = re.compile(r"reward/component/([^/]+)/mean")
     return sorted({match[1] for name in names if (match := pattern.fullmatch(name))})

@@ -1,11 +1,11 @@
 """Typed values that merge across micro-batches, ranks and shards.
 
-Merging is associative and commutative and gives exactly what computing on the union gives. That is
-why a sum is kept as an exact fraction rather than as a float, and why quantiles are a histogram
-with fixed bucket borders rather than an adaptive sketch.
+Merging is associative and commutative and gives exactly the result of computing on the union. For
+this, sums are exact fractions rather than floats, and quantiles come from a histogram with fixed
+buckets rather than from an adaptive sketch.
 
-A reading has three states: a value, `Absent` (nobody logged it) or `NotApplicable` (it has no
-meaning in this run). Zero stands for neither of the latter two.
+A reading is a value, `Absent` (not logged) or `NotApplicable` (without meaning in this run). Zero
+never stands for the latter two.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LOG_LARGEST = math.log(sys.float_info.max) - 1e-12
 def exact_sum(values: NDArray[np.float64]) -> Fraction:
     """Sum finite doubles without rounding.
 
-    Each double is an integer times a power of two; integers of equal exponent are added in two
-    halves, each small enough that 2**26 of them stay exact in a double.
+    Each double is an integer times a power of two. Integers with the same exponent are added in two
+    halves, which are small enough that sums of 2**26 halves are exact in a double.
 
     Args:
         values: finite values, any shape, fewer than 2**26 of them per exponent.
@@ -66,10 +66,10 @@ def _to_float(total: Fraction) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean that remembers what it is a mean of.
+    """A mean, kept as sum and count.
 
-    Non-finite entries are counted apart: one overflow among a hundred thousand tokens is a fact of
-    its own and must not turn the other tokens' mean into NaN.
+    Non-finite entries are counted separately, so that one overflow among a hundred thousand tokens
+    does not turn the mean of the others into NaN.
     """
 
     total: Fraction
@@ -91,32 +91,32 @@ class Mean:
     @property
     def value(self) -> float:
         """The mean of the finite entries; NaN if there are none."""
-        if self.count == 1:  # a number of a foreign log, and a division saved
+        if self.count == 1:  # saves a division for numbers from logs
             return _to_float(self.total)
         return _to_float(self.total / self.count) if self.count else math.nan
 
     def to_json(self) -> Any:
-        """`[total, count]`, and the number of non-finite entries where there are any.
+        """`[total, count]`, followed by the number of non-finite entries if there are any.
 
-        A total beyond the largest double is written as the text of its whole part.
+        A total beyond the largest double is written as a text with its integer part.
         """
         total = _to_float(self.total)
-        spelled = str(round(self.total)) if math.isinf(total) else total
-        parts: list[float | int | str] = [spelled, self.count]
+        written = str(round(self.total)) if math.isinf(total) else total
+        parts: list[float | int | str] = [written, self.count]
         return [*parts, self.nonfinite] if self.nonfinite else parts
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Inverse of `to_json`, up to the rounding of the total to a double."""
         total, count, nonfinite = (*data, 0)[:3]
-        # Text goes through int, which bounds its digits: Fraction("1e999999999") would not return.
+        # int() limits the digits of a text; Fraction("1e999999999") would not return.
         exact = Fraction(int(total)) if isinstance(total, str) else Fraction(total)
         return cls(exact, int(count), int(nonfinite))
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many of a counted population had a property."""
+    """The share of a counted population that has a property."""
 
     hits: int
     count: int
@@ -133,7 +133,7 @@ class Rate:
 
     @property
     def value(self) -> float:
-        """Hits over count; NaN over an empty population."""
+        """Hits over count; NaN for an empty population."""
         return self.hits / self.count if self.count else math.nan
 
     def to_json(self) -> Any:
@@ -158,22 +158,22 @@ def _extreme_from_json(data: Any) -> tuple[float, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Max:
-    """A maximum with the id of the sequence (or tensor) that caused it. NaN is not a maximum."""
+    """A maximum with the id of its sequence or tensor. NaN is ignored."""
 
     value: float
     where: str | None = None
 
     @classmethod
     def of(cls, values: ArrayLike, ids: list[str] | None = None) -> Self:
-        """The largest entry of `values` (shape N) and its id; -inf over nothing."""
+        """The largest entry of `values` (shape N) and its id; -inf for no values."""
         return cls(*_extreme(values, ids, sign=1.0))
 
     def merge(self, other: Max) -> Max:
-        """The larger; between equals the smaller id, so that the order does not matter."""
-        return max(self, other, key=lambda each: (each.value, _reversed_text(each.where)))
+        """The larger; of equal values, the one with the smaller id, so order does not matter."""
+        return max(self, other, key=lambda extreme: (extreme.value, _reversed_text(extreme.where)))
 
     def to_json(self) -> Any:
-        """`[value, where]`; an infinity is spelled out, since JSON has none."""
+        """`[value, where]`; an infinity is written as text, since JSON has none."""
         return _extreme_to_json(self.value, self.where)
 
     @classmethod
@@ -184,22 +184,22 @@ class Max:
 
 @dataclass(frozen=True, slots=True)
 class Min:
-    """A minimum with the id of the sequence (or tensor) that caused it. NaN is not a minimum."""
+    """A minimum with the id of its sequence or tensor. NaN is ignored."""
 
     value: float
     where: str | None = None
 
     @classmethod
     def of(cls, values: ArrayLike, ids: list[str] | None = None) -> Self:
-        """The smallest entry of `values` (shape N) and its id; +inf over nothing."""
+        """The smallest entry of `values` (shape N) and its id; +inf for no values."""
         return cls(*_extreme(values, ids, sign=-1.0))
 
     def merge(self, other: Min) -> Min:
-        """The smaller; between equals the smaller id, so that the order does not matter."""
-        return max(self, other, key=lambda each: (-each.value, _reversed_text(each.where)))
+        """The smaller; of equal values, the one with the smaller id, so order does not matter."""
+        return max(self, other, key=lambda extreme: (-extreme.value, _reversed_text(extreme.where)))
 
     def to_json(self) -> Any:
-        """`[value, where]`; an infinity is spelled out, since JSON has none."""
+        """`[value, where]`; an infinity is written as text, since JSON has none."""
         return _extreme_to_json(self.value, self.where)
 
     @classmethod
@@ -220,7 +220,7 @@ def _extreme(values: ArrayLike, ids: list[str] | None, *, sign: float) -> tuple[
 
 
 def _reversed_text(text: str | None) -> tuple[int, ...]:
-    """A key under which the smaller text is the larger, and no text is the smallest."""
+    """A sort key that reverses the order of texts; None sorts first."""
     return () if text is None else (*(-ord(letter) for letter in text), 1)
 
 
@@ -228,8 +228,8 @@ def _reversed_text(text: str | None) -> tuple[int, ...]:
 class Quantiles:
     """A histogram with logarithmic buckets, from which quantiles are read.
 
-    The buckets of DDSketch (Masson et al. 2019, arXiv 1908.10693): a quantile is right to within
-    `RELATIVE_ERROR` of its own size. Their borders are fixed, so merging adds counts and is exact.
+    The buckets are those of DDSketch (Masson et al. 2019, arXiv 1908.10693). A quantile's relative
+    error is at most `RELATIVE_ERROR`. The borders are fixed, so merging adds counts and is exact.
     """
 
     positive: Mapping[int, int] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: ArrayLike) -> Self:
-        """Sketch `values` (any shape)."""
+        """Count `values` (any shape) by bucket."""
         finite, nonfinite = _split_finite(values)
         return cls(
             cls._buckets(finite[finite > 0]),
@@ -262,7 +262,7 @@ class Quantiles:
 
     @property
     def count(self) -> int:
-        """How many finite values were sketched."""
+        """Number of finite values."""
         return sum(self.positive.values()) + sum(self.negative.values()) + self.zeros
 
     @property
@@ -271,7 +271,7 @@ class Quantiles:
         return self.quantile(0.5)
 
     def quantile(self, q: float) -> float:
-        """The value below which a share `q` in [0, 1] of the values lies; NaN over nothing."""
+        """The `q` quantile, with `q` in [0, 1]; NaN for no values."""
         if not self.count:
             return math.nan
         rank = q * (self.count - 1)
@@ -289,11 +289,11 @@ class Quantiles:
 
     @classmethod
     def _middle(cls, index: int) -> float:
-        """The value that a bucket stands for, at most the largest double."""
+        """The representative value of a bucket, at most the largest double."""
         return math.exp(min(index * cls._LOG_GAMMA + cls._LOG_MIDDLE, _LOG_LARGEST))
 
     def merge(self, other: Quantiles) -> Quantiles:
-        """The sketch of the union."""
+        """The histogram of the union."""
         return Quantiles(
             _add_counts(self.positive, other.positive),
             _add_counts(self.negative, other.negative),
@@ -302,7 +302,7 @@ class Quantiles:
         )
 
     def to_json(self) -> Any:
-        """The bucket counts, keyed by bucket index as text."""
+        """The bucket counts by bucket index, which is a text."""
         return {
             "positive": {str(k): n for k, n in self.positive.items()},
             "negative": {str(k): n for k, n in self.negative.items()},
@@ -327,12 +327,12 @@ def _add_counts(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Nobody logged it."""
+    """A reading that was not logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """It has no meaning in this run, and `why` says so in a clause."""
+    """A reading without meaning in this run; `why` gives the reason as a clause."""
 
     why: str
 
@@ -354,7 +354,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 def merge(left: Reading, right: Reading) -> Reading:
     """Merge two readings of the same metric.
 
-    Absent adds nothing. Not applicable gives way to a value, since a part of the run has one.
+    `Absent` adds nothing. A value overrides `NotApplicable`, since a part of the run has one.
 
     Raises:
         TypeError: if the two are values of different kinds.
@@ -363,7 +363,7 @@ def merge(left: Reading, right: Reading) -> Reading:
         if isinstance(reading, Absent):
             return other
     if isinstance(left, NotApplicable) and isinstance(right, NotApplicable):
-        return min(left, right, key=lambda each: each.why)
+        return min(left, right, key=lambda reading: reading.why)
     for reading, other in ((left, right), (right, left)):
         if isinstance(reading, NotApplicable):
             return other
@@ -407,7 +407,7 @@ def reading_from_json(data: Any) -> Reading:
 
 
 def scalar(reading: Reading) -> float | None:
-    """The number a reading stands for; None for absent, not applicable and empty."""
+    """The number of a reading; None if it is absent, not applicable or empty."""
     if isinstance(reading, Absent | NotApplicable):
         return None
     number = reading.value

@@ -343,7 +343,7 @@ def test_a_framework_from_a_log_is_answered_with_a_note() -> None:
 
 
 def test_an_unknown_knob_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no knob"):
+    with pytest.raises(ConfigError, match="unknown knob"):
         framework_settings({"magic": 1}, "verl")
 
 

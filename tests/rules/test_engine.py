@@ -155,7 +155,7 @@ def test_what_was_never_read_is_skipped_with_advice() -> None:
     assert skipped.how == "log reward/mean"
     (skipped,) = watched([1.0], EitherInput()).engine.diagnosis().skipped
     assert skipped.missing == ("accuracy/heldout",)
-    assert "evaluate on prompts" in skipped.how
+    assert "evaluate on held-out prompts" in skipped.how
     (skipped,) = watched([None], EitherInput()).engine.diagnosis().skipped
     assert skipped.missing == (REWARD, "accuracy/heldout")
     assert "alternatives: accuracy/train" in skipped.how

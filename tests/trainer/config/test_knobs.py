@@ -57,7 +57,7 @@ def test_a_change_sets_its_knob_and_nothing_else(knob: str, setting: Setting) ->
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"clip_hihg": 0.28}, "there is no knob"),
+        ({"clip_hihg": 0.28}, "did you mean clip_high"),
         ({"clip_low": 3.0}, "clip_low cannot be"),
         ({"group_size": 16}, "cannot change in flight"),
         ({"learning_rate": "fast"}, "learning_rate cannot be"),
