@@ -1,6 +1,6 @@
+import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,5 @@ def test_a_failed_process_is_reported_with_its_last_words(tmp_path: Path) -> Non
 def test_ending_a_process_stops_it(tmp_path: Path) -> None:
     twin = _process(tmp_path, "import time; time.sleep(60)")
     twin.check()
-    began = time.monotonic()
     twin.end()
-    assert twin.process.returncode is not None
-    assert time.monotonic() - began < 20
+    assert twin.process.returncode == -signal.SIGTERM  # it was stopped, not waited for

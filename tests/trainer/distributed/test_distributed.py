@@ -280,12 +280,10 @@ def fail_on_the_second_rank(prompts, completions, answers):
 
 def test_a_reward_that_fails_on_one_rank_ends_all_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(REWARD)
-    began = time.monotonic()
     code, said = train(
         tmp_path / "run",
         *(*SMALL, "evaluation.every=0", "steps=50", "task.reward=judge:fail_on_the_second_rank"),
     )
-    assert time.monotonic() - began < 120
     assert code != 0
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert "judge:fail_on_the_second_rank raised ValueError: no such answer" in line

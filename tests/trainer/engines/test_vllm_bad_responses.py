@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from grpodoctor.errors import ConfigError, EngineError, MissingExtraError
 from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.engines import vllm_server
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.trainer.loop import Trainer
 from tests.trainer.engines.vllm_helpers import (
@@ -193,12 +194,16 @@ def test_each_failure_of_a_server_is_one_line(case: str, model: Path, tmp_path: 
     assert "\x1b" not in str(caught.value)
 
 
-def test_nobody_at_the_address(model: Path, tmp_path: Path) -> None:
+def test_nobody_at_the_address(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    began = time.monotonic()
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(vllm_server, "time", clock)
     with pytest.raises(EngineError, match=r"no vLLM server responds within 1 s.*start one: VLLM_"):
         Trainer(small(model, url, "engine.wait=1"), tmp_path)
-    assert time.monotonic() - began < 20
+    assert sum(pauses) == pytest.approx(1)
 
 
 def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> None:
