@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from markupsafe import escape
-
 from grpodoctor.monitor.chart_specs import Color
-from grpodoctor.support.safe_text import plain
+from grpodoctor.support.safe_text import html
 
 COLORS: dict[Color, str] = {
     "blue": "#3f83d6",
@@ -41,4 +39,4 @@ def layout(x_title: str, y_title: str, *, height: int = 300) -> dict[str, Any]:
 
 def label(text: str, *, limit: int | None = None) -> str:
     """Text for a label in a chart; plotly reads labels as HTML."""
-    return str(escape(plain(text, limit=limit)))
+    return html(text, limit=limit)
