@@ -1,1 +1,14 @@
-"""The bundled GRPO trainer."""
+"""The bundled GRPO trainer.
+
+Packages from the lowest to the highest. A package imports only packages listed above it:
+
+    moe            routers and recorded routes of mixtures of experts
+    samples        a batch of sampled responses as tensors
+    distributed    ranks and sharded weights
+    algorithms     losses, advantages, corrections, filters, batches; pure functions
+    config         configuration, knobs, presets
+    rewards, data  reward functions, tasks, prompts
+    model          policy, tokenizer, LoRA, critic, reference, checkpoints, export
+    engines        the built-in sampler and vLLM
+    loop, learner, rollout, recording and the other modules of this package
+"""

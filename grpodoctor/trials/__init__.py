@@ -1,1 +1,1 @@
-"""Disease, treated and control runs that prove rules and remedies."""
+"""Runs with a fault, treated and untreated, that test rules and remedies."""

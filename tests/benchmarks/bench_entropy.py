@@ -1,8 +1,8 @@
-"""Entropy and log-probability against TRL's two functions, on the same logits in the same run.
+"""Entropy and log-probability compared with TRL's two functions, on the same logits.
 
-With one thread. The two are timed in turn in one process, so that whatever else the machine does
-meets both; memory is taken in a fresh process each, as the rise of the resident set's high-water
-mark over what the logits take.
+Both run on one thread. They are timed in turns in one process, so that other load on the machine
+affects both. Memory is measured in a new process for each, as the rise of the resident set's
+high-water mark above the logits.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def high_water_mark() -> int:
 
 
 def extra_memory(call: Callable[[], object]) -> int:
-    """Bytes by which `call` raises the resident set above where it stands.
+    """Bytes by which `call` raises the resident set.
 
-    What earlier work freed goes back to the system first, so that it cannot be used unseen.
+    Freed memory is returned to the system first, so that `call` cannot reuse it unnoticed.
     """
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
@@ -60,9 +60,9 @@ def extra_memory(call: Callable[[], object]) -> int:
 
 def seconds_of(call: Callable[[], object]) -> float:
     """Duration of one call."""
-    begin = time.perf_counter()
+    started = time.perf_counter()
     call()
-    return time.perf_counter() - begin
+    return time.perf_counter() - started
 
 
 def median_of(call: Callable[[], object], repeats: int = 200) -> float:
@@ -71,7 +71,7 @@ def median_of(call: Callable[[], object], repeats: int = 200) -> float:
 
 
 def scorer_of(variant: str) -> Scorer:
-    """The two quantities by one variant."""
+    """The function of a variant that computes both quantities."""
     if variant == "grpodoctor":
         from grpodoctor.measure.logits import entropy_and_logprobs
 
@@ -105,7 +105,7 @@ def make_logits(dtype: str) -> tuple[Tensor, Tensor]:
 
 
 def measure_memory(variant: str, dtype: str) -> dict[str, float]:
-    """Extra memory in bytes, and error, of one variant."""
+    """Extra memory in bytes and largest error of one variant."""
     import torch
 
     logits, ids = make_logits(dtype)
@@ -118,7 +118,7 @@ def measure_memory(variant: str, dtype: str) -> dict[str, float]:
 
 
 def measure_time(dtype: str) -> dict[str, float]:
-    """Median seconds of each variant, called in turn on one tensor."""
+    """Median seconds of each variant, called in turns on one tensor."""
     import torch
 
     logits, ids = make_logits(dtype)
@@ -128,11 +128,11 @@ def measure_time(dtype: str) -> dict[str, float]:
         for _ in range(1 + REPEATS):
             for variant, score in scorers.items():
                 durations[variant].append(seconds_of(lambda score=score: score(logits, ids)))
-    return {variant: statistics.median(each[1:]) for variant, each in durations.items()}
+    return {variant: statistics.median(times[1:]) for variant, times in durations.items()}
 
 
 def in_fresh_process(dtype: str, variant: str | None = None) -> dict[str, float]:
-    """`measure_memory` of a variant, or `measure_time` of all, in a process of its own."""
+    """Run `measure_memory` of a variant, or `measure_time` of all, in a new process."""
     command = [sys.executable, __file__, "--child", "--dtype", dtype]
     command += ["--variant", variant] if variant else []
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -221,12 +221,12 @@ def random_batches(rng: np.random.Generator) -> tuple[RolloutBatch, UpdateBatch]
 
 
 def time_readings(console: Console) -> None:
-    """Print what reading a batch costs."""
+    """Print the time to compute the readings of a batch."""
     rollouts, update = random_batches(np.random.default_rng(0))
     rollout = median_of(lambda: rollout_readings(rollouts))
     step = median_of(lambda: update_readings(update, on_policy=False))
     table = Table(title="readings of 128 responses of up to 28 tokens, everything recorded")
-    table.add_column("what")
+    table.add_column("data")
     table.add_column("metrics", justify="right")
     table.add_column("median time", justify="right")
     table.add_row("rollout batch", str(len(rollout_readings(rollouts))), f"{rollout * 1e3:.2f} ms")
@@ -236,10 +236,10 @@ def time_readings(console: Console) -> None:
 
 
 def main() -> None:
-    """Print the tables, or as a child process one set of figures."""
+    """Print the tables, or in a child process one set of figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", action="store_true", help="print figures as JSON")
-    parser.add_argument("--variant", choices=VARIANTS, help="memory of this one, instead of time")
+    parser.add_argument("--variant", choices=VARIANTS, help="measure this variant's memory")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     arguments = parser.parse_args()
     if arguments.child:

@@ -1,4 +1,4 @@
-"""What recording a step costs the process that trains: 128 responses of up to 28 tokens."""
+"""The cost of recording a step in the training process: 128 responses of up to 28 tokens."""
 
 import resource
 import shutil
@@ -16,11 +16,11 @@ from grpodoctor.runs.rollouts import DEPTHS, Depth
 
 RESPONSES, TOKENS, STEPS = 128, 28, 120
 PAUSE = 0.1
-"""Seconds of training between two steps, in which the scribe does its work."""
+"""Seconds of training between two steps, in which the writer process works."""
 
 
 def make_batch(step: int) -> RolloutBatch:
-    """A batch like the demo's."""
+    """A batch of the demo's size."""
     random = np.random.default_rng(step)
     lengths = random.integers(4, TOKENS + 1, RESPONSES)
     logprobs_BT = -random.random((RESPONSES, TOKENS)).astype(np.float32)
@@ -46,52 +46,52 @@ def make_batch(step: int) -> RolloutBatch:
 
 
 def spin(seconds: float) -> None:
-    """Train: hold the interpreter as a Python loop around small kernels does."""
+    """Simulate training: hold the GIL like a Python loop around small kernels."""
     end = time.perf_counter() + seconds
     matrix = np.ones((64, 64))
     while time.perf_counter() < end:
         matrix = matrix @ matrix / 64
 
 
-def scribe_seconds() -> float:
-    """Processor seconds of the scribes that have ended."""
+def writer_seconds() -> float:
+    """CPU seconds of the writer processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def cost_per_step(directory: Path, depth: Depth) -> tuple[np.ndarray, float, float]:
-    """Seconds of each call of `step`; processor seconds per step of the thread and the scribe."""
+    """Seconds of each `step` call; CPU seconds per step of the thread and the writer process."""
     costs = []
-    before = scribe_seconds()
+    before = writer_seconds()
     with Recorder.open(directory, Manifest(), depth=depth) as recorder:
         busy = time.process_time() - time.thread_time()
         for step in range(STEPS):
             batch = make_batch(step)
-            began = time.perf_counter()
+            started = time.perf_counter()
             recorder.step(step, StepBatch(rollouts=batch))
-            costs.append(time.perf_counter() - began)
+            costs.append(time.perf_counter() - started)
             spin(PAUSE)
         recorder.flush()
         busy = time.process_time() - time.thread_time() - busy
     if recorder.failure is not None:
         raise SystemExit(recorder.failure)
-    return np.array(costs), busy / STEPS, (scribe_seconds() - before) / STEPS
+    return np.array(costs), busy / STEPS, (writer_seconds() - before) / STEPS
 
 
 def main() -> None:
-    """Print one line for each depth."""
+    """Print one line per depth."""
     print(f"recorder.step on the training thread, {RESPONSES} x {TOKENS}, {STEPS} steps")
-    print(f"{'depth':>8}  {'median':>10}  {'p99':>10}  {'thread':>10}  {'scribe':>10}")
+    print(f"{'depth':>8}  {'median':>10}  {'p99':>10}  {'thread':>10}  {'writer':>10}")
     for depth in DEPTHS:
         directory = Path(tempfile.mkdtemp())
         try:
-            costs, busy, scribe = cost_per_step(directory / "run", depth)
+            costs, busy, writer = cost_per_step(directory / "run", depth)
         finally:
             shutil.rmtree(directory)
         median, p99 = np.quantile(costs, [0.5, 0.99])
         print(
             f"{depth:>8}  {median * 1e6:7.0f} us  {p99 * 1e6:7.0f} us  {busy * 1e3:7.2f} ms"
-            f"  {scribe * 1e3:7.2f} ms"
+            f"  {writer * 1e3:7.2f} ms"
         )
 
 

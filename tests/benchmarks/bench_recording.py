@@ -1,8 +1,8 @@
-"""What recording costs a training run: the same run with and without it, side by side.
+"""The cost of recording: the same training run with and without it.
 
-Two trainers of the demo's configuration take turns in one process, ten steps each, so that both see
-the same machine. Between turns the scribe is left to finish, so that none of its work falls into
-the other's time.
+Two trainers with the demo's configuration take turns in one process, ten steps each, so that both
+see the same machine load. Between turns the writer process finishes its work, so that it does not
+slow down the other trainer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK = 10
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=20, help="turns of ten steps for each")
+    parser.add_argument("--blocks", type=int, default=20, help="turns of ten steps per trainer")
     blocks = parser.parse_args().blocks
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -52,19 +52,19 @@ def _take_turns(trainers: dict[str, Trainer], blocks: int) -> dict[str, list[flo
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     for block in range(blocks + 1):
         for name, trainer in trainers.items():
-            began = time.perf_counter()
+            started = time.perf_counter()
             for _ in range(BLOCK):
                 trainer.train_step()
             if block:  # the first turn warms up
-                seconds[name].append((time.perf_counter() - began) / BLOCK)
-            time.sleep(0.1)  # the scribe finishes outside the measured time
+                seconds[name].append((time.perf_counter() - started) / BLOCK)
+            time.sleep(0.1)  # the writer process finishes outside the measured time
     for trainer in trainers.values():
         trainer.recording.close(finished=True)
     return seconds
 
 
 def _print(seconds: dict[str, list[float]]) -> None:
-    off, on = (np.array(each) for each in seconds.values())
+    off, on = (np.array(values) for values in seconds.values())
     table = Table(title="Seconds per step, demo configuration, one torch thread")
     for heading in ("", "median", "fastest"):
         table.add_column(heading, justify="right" if heading else "left")

@@ -1,7 +1,7 @@
-"""Tokens per second of the sampler against `model.generate`, same model, prompts and length.
+"""Tokens per second of the built-in sampler and of `model.generate`, on the same prompts.
 
-128 responses to 16 prompts on the default built-in model, one thread, best of several alternating
-rounds. The model's weights are random, so that nothing ends early: both generate every token.
+128 responses to 16 prompts with the default built-in model, one thread, best of several alternating
+rounds. The weights are random and the end token is disabled, so both generate every token.
 """
 
 import os
@@ -22,7 +22,7 @@ PROMPTS, GROUP, LENGTH, ROUNDS = 16, 8, 28, 8
 
 
 class Endless:
-    """The policy's tokenizer with an end token that the model cannot write."""
+    """The policy's tokenizer with an end token that the model cannot generate."""
 
     def __init__(self, policy: Policy) -> None:
         self.pad_id = policy.tokenizer.pad_id
@@ -41,9 +41,9 @@ def main() -> None:
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(ROUNDS):
         for name, run in contenders.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             count = run()
-            best[name] = min(best[name], time.perf_counter() - begun)
+            best[name] = min(best[name], time.perf_counter() - started)
             if count != len(rows) * LENGTH:
                 raise SystemExit(f"{name} generated {count} tokens")
     for name, seconds in best.items():
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def ours(policy: Policy, rows: list[list[int]]) -> Callable[[], int]:
-    """One batch of the sampler, log-probabilities included; returns the generated tokens."""
+    """Sample one batch including log-probabilities; returns the number of generated tokens."""
 
     def run() -> int:
         samples = sample(
@@ -71,7 +71,7 @@ def ours(policy: Policy, rows: list[list[int]]) -> Callable[[], int]:
 
 
 def theirs(policy: Policy, rows: list[list[int]]) -> Callable[[], int]:
-    """The same batch by transformers, with its log-probabilities, which a trainer needs too."""
+    """Generate the same batch with transformers, including log-probabilities."""
     width = max(map(len, rows))
     pads = [width - len(row) for row in rows]
     tokens = torch.tensor(

@@ -1,10 +1,10 @@
-"""Training steps against TRL's `GRPOTrainer`, and how their time grows with the batch.
+"""Training steps compared with TRL's `GRPOTrainer`, and how step time grows with the batch.
 
-Both train the same tiny model on the same prompts, reward, loss (token mean, no KL, one update per
-batch), batch, optimizer and number of threads, TRL without logging, saving or checkpointing of
-gradients. Each has a process of its own and they take turns, so that both see the same machine.
-Memory is the largest resident set, the recorder's own process included. The processor's time,
-without that process, tells more than the clock where others use the machine.
+Both train the same tiny model with the same prompts, reward, loss (token mean, no KL, one update
+per batch), batch, optimizer and number of threads. TRL runs without logging, saving or gradient
+checkpointing. Each trainer runs in its own process, and they take turns, so that both see the same
+machine load. Memory is the largest resident set, including the recorder's process. CPU time
+excludes that process; it is more reliable than wall-clock time if other programs use the machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BLOCK = 4
 
 
 class Contender:
-    """A trainer in a process of its own."""
+    """A trainer in its own process."""
 
     def __init__(self, name: str, folder: Path, threads: int) -> None:
         files = [str(folder / "model"), str(folder / "prompts.jsonl")]
@@ -63,8 +63,7 @@ class Contender:
                 stderr=log,
                 text=True,
             )
-        self.at_rest: int = self._answer()["peak"]
-        self.peak = self.at_rest
+        self.peak: int = self._figures()["peak"]
 
     def __enter__(self) -> Self:
         return self
@@ -76,24 +75,24 @@ class Contender:
             self._process.kill()
 
     def take(self, steps: int) -> Any:
-        """Let it take some steps; returns the seconds it says they took."""
+        """Run some steps; returns the seconds that the process reports."""
         assert self._process.stdin is not None
         print(steps, file=self._process.stdin, flush=True)
-        figures = self._answer()
+        figures = self._figures()
         self.peak = figures["peak"]
         return figures["seconds"]
 
-    def _answer(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-        raise SystemExit(f"a contender ended:\n{self._log.read_text()[-3000:]}")
+                figures: dict[str, Any] = json.loads(line)
+                return figures
+        raise SystemExit(f"a trainer process ended:\n{self._log.read_text()[-3000:]}")
 
 
 def compare(folder: Path, console: Console, threads: int, rounds: int) -> None:
-    """Print our steps beside TRL's."""
+    """Print the figures of the bundled trainer and of TRL."""
     contenders = {name: Contender(name, folder, threads) for name in NAMES}
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
     for turn in track(range(rounds + 1), "taking turns", console=console, transient=True):
@@ -101,7 +100,7 @@ def compare(folder: Path, console: Console, threads: int, rounds: int) -> None:
             taken = contender.take(BLOCK)
             if turn:  # the first warms up
                 seconds[name].append(taken)
-            time.sleep(0.1)  # the recorder's process ends its work outside the others' time
+            time.sleep(0.1)  # the recorder's process finishes before the next trainer starts
     for contender in contenders.values():
         contender.__exit__()
     _print_comparison(contenders, seconds, console, threads)
@@ -116,16 +115,16 @@ def _print_comparison(
     table = Table(
         title=f"{COMPLETIONS} completions of {LENGTH} tokens, groups of {GROUP}, one update, "
         f"{threads} thread{'s' if threads > 1 else ''}",
-        caption="goal: at least 3 times TRL's steps per second at no more memory; the recorder "
-        "works in a process of its own, whose memory is counted",
+        caption="goal: at least 3 times TRL's steps per second with no more memory; memory "
+        "includes the recorder's process",
     )
     headings = ("", "step", "steps/s", "tokens/s", "peak memory", "CPU time", "speed-up", "by CPU")
     for heading in (*headings, "memory"):
         table.add_column(heading, justify="right" if heading else "left")
-    theirs = np.array(seconds["TRL"])
+    trl = np.array(seconds["TRL"])
     for name, contender in contenders.items():
         step, cpu = np.median(seconds[name], axis=0)
-        faster, leaner = np.median(theirs / np.array(seconds[name]), axis=0)
+        speedup, cpu_speedup = np.median(trl / np.array(seconds[name]), axis=0)
         table.add_row(
             NAMES[name],
             f"{step * 1e3:.0f} ms",
@@ -133,15 +132,15 @@ def _print_comparison(
             f"{COMPLETIONS * LENGTH / step:,.0f}",
             f"{contender.peak / 2**20:.0f} MiB",
             f"{cpu * 1e3:.0f} ms",
-            f"{faster:.2f} x",
-            f"{leaner:.2f} x",
+            f"{speedup:.2f} x",
+            f"{cpu_speedup:.2f} x",
             f"{contender.peak / contenders['TRL'].peak:.2f} x",
         )
     console.print(table)
 
 
 def show_growth(folder: Path, console: Console, threads: int, rounds: int) -> None:
-    """Print how our step's time grows with completions and with their length."""
+    """Print how step time grows with the number of completions and with their length."""
     with Contender("growth", folder, threads) as contender:
         turns = [
             contender.take(1)
@@ -160,27 +159,27 @@ def show_growth(folder: Path, console: Console, threads: int, rounds: int) -> No
         times = np.array([medians[size] for size in grown])
         slopes = np.polyfit(np.log([size[column] for size in grown]), np.log(times), 1)[0]
         console.print(
-            f"time grows as {what} to the power of {slopes[0]:.2f}, "
-            f"the processor's as {slopes[1]:.2f} (linear: 1)"
+            f"step time grows as {what} to the power of {slopes[0]:.2f}, "
+            f"CPU time to the power of {slopes[1]:.2f} (linear: 1)"
         )
 
 
 def main() -> None:
     """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads of each")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads per trainer")
     parser.add_argument("--rounds", type=int, default=12, help=f"turns of {BLOCK} steps each")
-    parser.add_argument("--growth-rounds", type=int, default=5, help="steps of each size")
-    given = parser.parse_args()
+    parser.add_argument("--growth-rounds", type=int, default=5, help="steps per batch size")
+    arguments = parser.parse_args()
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_model(folder / "model")
         save_prompts(folder / "prompts.jsonl")
-        if given.rounds:
-            compare(folder, console, given.threads, given.rounds)
-        if given.growth_rounds:
-            show_growth(folder, console, given.threads, given.growth_rounds)
+        if arguments.rounds:
+            compare(folder, console, arguments.threads, arguments.rounds)
+        if arguments.growth_rounds:
+            show_growth(folder, console, arguments.threads, arguments.growth_rounds)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What `bench_trainer` runs in processes of their own: a trainer that takes steps when it is told.
+"""The program that `bench_trainer` runs in separate processes: a trainer that runs steps on demand.
 
-A line of standard input is a number of steps; the answer on standard output is one JSON object with
-the seconds that one took, on the wall and of the processor, and the most memory so far, of the
-process and of those it started.
+Each line of standard input is a number of steps. The reply on standard output is a JSON object with
+the seconds per step (wall-clock and CPU time) and the peak memory so far of the process and its
+children.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ SIZES = [
     *((count, LENGTH) for count in (64, 128, 256, 512, 1024)),
     *((COMPLETIONS, length) for length in (96, 192, 384, 512)),
 ]
-"""Completions and tokens of the batches whose time is to grow no faster than they do."""
+"""Completions and tokens of the batches for which time must not grow faster than the batch."""
 
 
 def share_of_digits(text: str) -> float:
-    """What is rewarded: cheap, and different within a group."""
+    """The reward: cheap to compute, and different within a group."""
     return sum(map(str.isdigit, text)) / LENGTH
 
 
 def our_reward(_prompts: object, completions: Sequence[str], _answers: object) -> list[float]:
-    """As the bundled trainer calls it."""
+    """The reward with the signature of the bundled trainer."""
     return list(map(share_of_digits, completions))
 
 
 def trl_reward(completions: Sequence[str], completion_ids: Sequence[Any], **_: Any) -> list[float]:
-    """As TRL calls it; with a look at the lengths."""
+    """The reward with the signature of TRL; it also checks the lengths."""
     lengths = set(map(len, completion_ids))
     if lengths != {LENGTH} or len(completions) != COMPLETIONS:
         raise SystemExit(f"TRL generated {len(completions)} completions of {lengths} tokens")
@@ -52,48 +52,48 @@ def trl_reward(completions: Sequence[str], completion_ids: Sequence[Any], **_: A
 
 
 def peak_memory() -> int:
-    """Largest resident sets of this process and its children, in bytes."""
+    """Sum of the largest resident sets of this process and its children, in bytes."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     return sum(_high_water_mark(process) for process in ["self", *children])
 
 
 def _high_water_mark(process: str) -> int:
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(match[1]) * 1024 if match else 0
 
 
 def clocks() -> np.ndarray:
-    """Seconds on the wall and of the processor."""
+    """Wall-clock seconds and CPU seconds."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def answer(**figures: Any) -> None:
-    """Say something to the parent, whose pipe standard output is."""
+def reply(**figures: Any) -> None:
+    """Send figures to the parent process through standard output."""
     print(json.dumps(figures), flush=True)
 
 
-def orders() -> int:
+def requested_steps() -> int:
     """The next number of steps; 0 at the end."""
     return int(sys.stdin.readline() or 0)
 
 
 def run_ours(model: Path, prompts: Path, folder: Path, *, record: bool) -> None:
-    """Take steps with the bundled trainer."""
+    """Run steps with the bundled trainer."""
     trainer = our_trainer(model, prompts, folder, COMPLETIONS, LENGTH, record=record)
-    answer(peak=peak_memory())
-    while steps := orders():
-        began = clocks()
+    reply(peak=peak_memory())
+    while steps := requested_steps():
+        started = clocks()
         for _ in range(steps):
             trainer.train_step()
-        answer(seconds=((clocks() - began) / steps).tolist(), peak=peak_memory())
+        reply(seconds=((clocks() - started) / steps).tolist(), peak=peak_memory())
     trainer.recording.close(finished=True)
 
 
 def our_trainer(
     model: Path, prompts: Path, folder: Path, completions: int, length: int, *, record: bool
 ) -> Trainer:
-    """A run whose settings are those that `run_trl` gives TRL."""
+    """A run with the same settings as in `run_trl`."""
     from grpodoctor.trainer.config.train_config import load_config
     from grpodoctor.trainer.loop import Trainer
 
@@ -118,28 +118,28 @@ def our_trainer(
 
 
 def run_trl(model: Path, prompts: Path, folder: Path) -> None:
-    """Take steps with TRL's trainer, free of logging, saving and checkpointing of gradients."""
+    """Run steps with TRL's trainer without logging, saving and gradient checkpointing."""
     from datasets import load_dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    class Obedient(TrainerCallback):
-        """Waits for orders between steps."""
+    class StepOnDemand(TrainerCallback):
+        """Waits for the next request when the requested steps are done."""
 
-        left, taken, began = 1, 0, clocks()
+        left, taken, started = 1, 0, clocks()
 
-        def on_step_end(self, *given: Any, **_: Any) -> None:
+        def on_step_end(self, *arguments: Any, **_: Any) -> None:
             self.left -= 1
             if self.left:
                 return
             if self.taken:
-                seconds = (clocks() - self.began) / self.taken
-                answer(seconds=seconds.tolist(), peak=peak_memory())
+                seconds = (clocks() - self.started) / self.taken
+                reply(seconds=seconds.tolist(), peak=peak_memory())
             else:
-                answer(peak=peak_memory())
-            self.left = self.taken = orders()
-            given[-1].should_training_stop = not self.taken  # of the control
-            self.began = clocks()
+                reply(peak=peak_memory())
+            self.left = self.taken = requested_steps()
+            arguments[-1].should_training_stop = not self.taken  # the TrainerControl
+            self.started = clocks()
 
     settings = GRPOConfig(
         str(folder),
@@ -167,33 +167,33 @@ def run_trl(model: Path, prompts: Path, folder: Path) -> None:
         reward_funcs=trl_reward,
         args=settings,
         train_dataset=load_dataset("json", data_files=str(prompts), split="train"),
-        callbacks=[Obedient()],
+        callbacks=[StepOnDemand()],
     ).train()
 
 
 def run_growth(model: Path, prompts: Path, folder: Path) -> None:
-    """Time one step of every size in turn, as often as is asked for."""
+    """Time one step of every size in turn, for each request."""
     trainers = {
         size: our_trainer(model, prompts, folder / f"{size[0]}x{size[1]}", *size, record=True)
         for size in SIZES
     }
-    answer(peak=peak_memory())
-    while orders():
+    reply(peak=peak_memory())
+    while requested_steps():
         seconds = []
         for trainer in trainers.values():
-            began = clocks()
+            started = clocks()
             trainer.train_step()
-            seconds.append((clocks() - began).tolist())
-        answer(seconds=seconds, peak=peak_memory())
+            seconds.append((clocks() - started).tolist())
+        reply(seconds=seconds, peak=peak_memory())
     for trainer in trainers.values():
         trainer.recording.close(finished=True)
 
 
 def save_model(folder: Path) -> None:
-    """The built-in architecture with random weights and no way to write its end token.
+    """Save the built-in architecture with random weights that never generate the end token.
 
-    The first entry of the hidden state is the same for all tokens, since no layer adds to it, and
-    the head reads the end token off it, with a weight that makes its probability zero.
+    No layer adds to the first entry of the hidden state, so it is the same for all tokens. The
+    head's weight for the end token reads this entry and makes the token's probability zero.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -230,7 +230,7 @@ def save_model(folder: Path) -> None:
 
 
 def save_prompts(file: Path) -> None:
-    """Sums to do, which nobody will."""
+    """Save addition problems."""
     rng = np.random.default_rng(0)
     pairs = rng.integers(1, 100, (256, 2)).tolist()
     lines = [json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) for a, b in pairs]
@@ -238,22 +238,24 @@ def save_prompts(file: Path) -> None:
 
 
 def main() -> None:
-    """Be one of the contenders."""
+    """Run one of the trainers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=["TRL", "recorded", "unrecorded", "growth"])
     parser.add_argument("model", type=Path)
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--threads", type=int, required=True)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
-        if given.name == "TRL":
-            run_trl(given.model, given.prompts, folder)
-        elif given.name == "growth":
-            run_growth(given.model, given.prompts, folder)
+        if arguments.name == "TRL":
+            run_trl(arguments.model, arguments.prompts, folder)
+        elif arguments.name == "growth":
+            run_growth(arguments.model, arguments.prompts, folder)
         else:
-            run_ours(given.model, given.prompts, folder, record=given.name == "recorded")
+            run_ours(
+                arguments.model, arguments.prompts, folder, record=arguments.name == "recorded"
+            )
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def test_what_a_sync_leaves_out_is_an_error(model: Path, server: str) -> None:
             if "layers.1.mlp" not in name
         ]
         with pytest.raises(EngineError, match=r"the sync did not set all weights.*layers\.1\.mlp"):
-            engine._hand_over(iter(partial), 2)
+            engine._transfer(iter(partial), 2)
         assert engine.synced_step == 1
         engine.sync(3)
         assert gap(policy, drawn(engine, prompts_of(policy, "1+2="))) < ARRIVED
