@@ -3,8 +3,9 @@
 Packages from the lowest to the highest. A package imports only packages listed above it:
 
     moe            routers and recorded routes of mixtures of experts
-    samples        a batch of sampled responses as tensors
     distributed    ranks and sharded weights
+    samples        a batch of sampled responses as tensors
+    section        base class of configuration sections
     algorithms     losses, advantages, corrections, filters, batches; pure functions
     config         configuration, knobs, presets
     rewards, data  reward functions, tasks, prompts

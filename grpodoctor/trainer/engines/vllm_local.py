@@ -15,7 +15,7 @@ import torch
 from grpodoctor.errors import EngineError, MissingExtraError
 from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.engines.vllm_engine import (
+from grpodoctor.trainer.engines.vllm_backend import (
     LoadResult,
     PromptRequest,
     SamplingSettings,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from grpodoctor.errors import EngineError
 from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.sections import EngineConfig
-from grpodoctor.trainer.engines.vllm_engine import (
+from grpodoctor.trainer.engines.vllm_backend import (
     LoadResult,
     PromptRequest,
     SamplingSettings,
