@@ -47,7 +47,7 @@ def test_probabilities_are_divided_by_their_sum() -> None:
     assert found.malformed == 0
 
 
-def test_what_is_listed_twice_has_the_sum_of_both() -> None:
+def test_a_response_listed_twice_has_the_sum_of_both() -> None:
     assert listed(entry("a", "0.2") + entry("b", "0.6") + entry("a", "0.2")) == pytest.approx(
         {"a": 0.4, "b": 0.6}
     )
@@ -63,7 +63,7 @@ def test_what_is_listed_twice_has_the_sum_of_both() -> None:
         "<response><probability>0.5</probability></text></response>",
     ],
 )
-def test_an_entry_that_says_nothing_is_counted_and_left_out(bad: str) -> None:
+def test_an_unusable_entry_is_counted_and_dropped(bad: str) -> None:
     found = parse(bad + entry("good", "0.1"))
     assert [(each.text, each.probability) for each in found.candidates] == [("good", 1.0)]
     assert found.malformed == 1
@@ -93,7 +93,7 @@ def test_a_flood_of_tags_takes_no_time(flood: str) -> None:
     assert time.process_time() - began < 5
 
 
-def test_one_is_drawn_by_the_probabilities_that_are_stated() -> None:
+def test_a_response_is_drawn_with_its_stated_probability() -> None:
     candidates = parse(entry("a", "3") + entry("b", "1")).candidates
     rng = random.Random(0)
     drawn = Counter(candidates[draw(candidates, rng)].text for _ in range(4000))
@@ -133,7 +133,7 @@ def reciting() -> Policy:
     return policy
 
 
-def test_log_probabilities_are_those_under_the_prompt_really_used(reciting: Policy) -> None:
+def test_log_probabilities_are_conditional_on_the_actual_prompt(reciting: Policy) -> None:
     temperature, limit = 0.8, len(REPLY) + 10
     replies_with_responses = sample_responses(
         reciting,

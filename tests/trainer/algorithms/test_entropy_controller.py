@@ -83,7 +83,7 @@ def test_it_begins_at_the_least_and_stays_where_the_entropy_is_no_number() -> No
     assert (unknown.coefficient, unknown.next_coefficient) == (0.0, 0.3)
 
 
-def test_the_coefficient_in_force_is_recorded_and_learnt_with(tmp_path: Path) -> None:
+def test_the_adaptive_coefficient_is_recorded_and_used(tmp_path: Path) -> None:
     rising = trained(tmp_path / "rising", ALWAYS_BELOW, "loss.entropy_step=0.05")
     idle = trained(tmp_path / "idle", ALWAYS_ABOVE, "loss.entropy_step=0.05")
     plain = trained(tmp_path / "plain")
@@ -97,7 +97,7 @@ def test_the_coefficient_in_force_is_recorded_and_learnt_with(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("updates", [1, 2])
-def test_what_is_in_force_is_what_the_updates_use(updates: int, tmp_path: Path) -> None:
+def test_the_updates_use_the_adaptive_coefficient(updates: int, tmp_path: Path) -> None:
     often = f"optimizer.updates_per_batch={updates}"
     bounds = ("loss.entropy_coefficient_min=0.05", "loss.entropy_coefficient_max=0.05")
     adaptive_run = trained(tmp_path / "adaptive", ALWAYS_BELOW, often, *bounds)
@@ -145,7 +145,7 @@ def test_a_step_that_fails_leaves_the_coefficient_as_it_was(
         ((ALWAYS_BELOW, "reweighting.forking_share=0.2"), "decide where the policy explores"),
     ],
 )
-def test_two_rulers_of_one_entropy_are_refused(settings: tuple[str, ...], reason: str) -> None:
+def test_two_entropy_controls_are_refused(settings: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         small(*settings)
 

@@ -99,7 +99,7 @@ def test_in_the_reward_the_expected_gradient_is_that_of_the_reverse_divergence()
 
 
 @pytest.mark.parametrize("garbage", [float("nan"), float("-inf"), 7.0])
-def test_what_is_taken_off_the_reward_is_the_published_sum(garbage: float) -> None:
+def test_the_kl_penalty_in_the_reward_is_the_published_sum(garbage: float) -> None:
     padded = {name: torch.where(MASK_BT, logprobs(name), garbage) for name in ("old", "ref")}
     taken_B = kl_in_reward(padded["old"].requires_grad_(), padded["ref"], MASK_BT, 0.1)
     shaped_B = torch.tensor(CORE["reward"], dtype=torch.float64) - taken_B

@@ -320,9 +320,7 @@ def test_on_policy_the_gradient_is_that_of_reinforce(name: str) -> None:
 
 @pytest.mark.parametrize("name", names("losses"))
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -1e30])
-def test_what_stands_in_the_padding_reaches_neither_value_nor_gradient(
-    name: str, garbage: float
-) -> None:
+def test_padding_reaches_neither_value_nor_gradient(name: str, garbage: float) -> None:
     def outcome(filling: float) -> tuple[Tensor, Tensor]:
         padded = {
             policy: torch.where(MASK_BT, logprobs(policy), filling) for policy in ("old", "mu")
@@ -596,7 +594,7 @@ def test_a_coarse_divergence_stops_what_lies_beyond_its_limit(kind: str, key: st
     assert gradients == [pytest.approx(-VECTORS["topk"]["ratio"], rel=1e-6), 0]
 
 
-def test_a_sampled_token_among_the_likeliest_counts_once() -> None:
+def test_a_sampled_token_among_the_most_likely_counts_once() -> None:
     inputs = inputs_of(logprobs("new"), sampler_logprobs_BT=logprobs("mu"), kind="dppo_topk_tv")
     sampler_BTS, _ = coarsened(inputs)
     assert (sampler_BTS[..., 2] == 0).all()

@@ -211,7 +211,7 @@ def test_what_excludes_each_other_is_refused(assignments: tuple[str, ...], match
         (("loss.clip_high=0.28", "reweighting.forking_share=0.2"), None),  # as its paper runs it
     ],
 )
-def test_what_pulls_on_one_entropy_is_doubted(
+def test_settings_that_act_on_the_same_entropy_give_a_warning(
     assignments: tuple[str, ...], words: str | None
 ) -> None:
     doubts = load_config(assignments=assignments).warnings()

@@ -135,7 +135,7 @@ def test_advantages_of_what_is_kept_do_not_know_the_rest(kind: str) -> None:
         assert not torch.allclose(advantages_B[kept_B], advantage_of(kind)(inputs)[kept_B])
 
 
-def test_readings_of_a_filtered_batch_speak_of_what_was_generated(
+def test_readings_of_a_filtered_batch_cover_everything_generated(
     parity: str, tmp_path: Path
 ) -> None:
     trained(small(parity, FILTER, "steps=4"), tmp_path / "run")
@@ -150,7 +150,7 @@ def test_readings_of_a_filtered_batch_speak_of_what_was_generated(
             assert scalar(step["updates_per_batch"]) == min(4, round(6 * (1 - rate)))
 
 
-def test_where_nothing_is_left_no_update_is_taken_and_the_run_says_so(
+def test_an_empty_filtered_batch_takes_no_update_and_records_it(
     parity: str, tmp_path: Path
 ) -> None:
     # The first steps move, so that AdamW's momentum would go on moving the weights.
@@ -352,12 +352,14 @@ def test_the_soft_punishment_of_correct_responses_spares_the_wrong_ones(
         ((DYNAMIC, "advantage.kind=dcpo_sas"), "learns from groups without variance"),
     ],
 )
-def test_two_policies_of_one_purpose_are_refused(settings: tuple[str, ...], reason: str) -> None:
+def test_two_settings_for_the_same_purpose_are_refused(
+    settings: tuple[str, ...], reason: str
+) -> None:
     with pytest.raises(ConfigError, match=reason):
         small(*settings)
 
 
-def test_a_setting_that_waits_for_another_is_noted() -> None:
+def test_a_setting_without_effect_gives_a_warning() -> None:
     assert "dynamic_sampling is off" in small("rollout.refill=missing").warnings()[0]
     assert "only_correct" in small("overlong.only_correct=true").warnings()[0]
     assert small("rollout.refill=missing", DYNAMIC).warnings() == []

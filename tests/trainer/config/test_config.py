@@ -1,4 +1,4 @@
-"""Configurations: layers, bounds, near misses, contradictions; presets are what they claim."""
+"""Configurations: layers, bounds, suggestions, conflicts; presets set what they claim."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> N
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 
 
-def test_a_clip_of_tokens_on_responses_is_doubted_and_not_refused() -> None:
+def test_a_token_clip_width_on_responses_gives_a_warning() -> None:
     wide = load_config(assignments=["loss.kind=gspo", "loss.clip_high=0.2"])
     assert "whole responses" in wide.warnings()[0]
     assert not load_config(assignments=["loss.kind=gspo"]).warnings()

@@ -97,7 +97,7 @@ def change(kind: Any, **changes: Setting) -> Request:
     return Request("r1", kind, treatment_id="t1", remedy="some-remedy", changes=changes)
 
 
-def test_a_live_run_obeys_and_says_so(tmp_path: Path) -> None:
+def test_a_live_run_applies_a_change_and_records_it(tmp_path: Path) -> None:
     sent = {2: change("apply", learning_rate=1e-6, clip_high=0.5)}
     trainer = run_with(tmp_path / "run", sent, "optimizer.learning_rate=1e-4")
     (applied,) = answers(tmp_path / "run")
@@ -126,7 +126,7 @@ def test_what_is_not_allowed_is_refused_with_a_reason_and_changes_nothing(tmp_pa
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_a_contradiction_is_refused_and_training_goes_on(tmp_path: Path) -> None:
+def test_a_conflict_is_refused_and_training_continues(tmp_path: Path) -> None:
     sent = {1: change("apply", correction="tis_token")}
     trainer = run_with(tmp_path / "run", sent, "engine.old_logprobs=sampler")
     (refused,) = answers(tmp_path / "run")
@@ -134,7 +134,7 @@ def test_a_contradiction_is_refused_and_training_goes_on(tmp_path: Path) -> None
     assert trainer.done == 4
 
 
-def test_a_broken_letter_is_answered(tmp_path: Path) -> None:
+def test_a_broken_request_is_answered(tmp_path: Path) -> None:
     trainer = Trainer(load_config(assignments=SMALL), tmp_path / "run")
     (tmp_path / "run" / "mailbox").mkdir(exist_ok=True)
     (tmp_path / "run" / "mailbox" / "1.json").write_text("{")
@@ -143,7 +143,7 @@ def test_a_broken_letter_is_answered(tmp_path: Path) -> None:
     assert refused.kind == "treatment-refused"
 
 
-def test_a_note_becomes_a_line_of_the_journal(tmp_path: Path) -> None:
+def test_a_note_is_recorded_as_an_event(tmp_path: Path) -> None:
     event = {"kind": "treatment-proposed", "step": 2, "why": "[bold]because[/bold]"}
     run_with(tmp_path / "run", {2: Request("n1", "note", event=event)})
     (noted,) = answers(tmp_path / "run")
@@ -166,7 +166,7 @@ def test_a_kl_penalty_in_flight_is_to_the_model_that_the_run_began_with(tmp_path
     fresh.recording.close(finished=False)
 
 
-def test_tis_on_a_sick_engine_in_flight(tmp_path: Path) -> None:
+def test_tis_is_switched_on_during_a_run_with_engine_mismatch(tmp_path: Path) -> None:
     tis: dict[str, Setting] = {
         "old_logprobs": "recompute",
         "correction": "tis_token",
