@@ -1,8 +1,8 @@
-"""Where in a response, and on which tokens, two policies differ: from some responses of a dump.
+"""Differences between two policies by token position and probability, for a subsample of a dump.
 
-A live run sorts every token by its position and by its probability. Of a dump that costs as much as
-all its other figures, so that of each step a few responses are drawn, by what they hold: the same
-ones however the dump was cut, and whoever reads it.
+A live run sorts every token into buckets of position and of probability. For a dump that would cost
+as much as all other figures, so a few responses of each step are used. They are selected by a hash
+of their content, so that the selection does not depend on how the dump is split into shards.
 """
 
 from __future__ import annotations
@@ -14,61 +14,65 @@ from numpy.typing import NDArray
 
 from grpodoctor.measure.mismatch import BUCKETS, POSITION_EDGES, PROBABILITY_EDGES
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.measure.subsample import drawn, lots_of
+from grpodoctor.measure.subsample import hash_ranks, lowest_ranked
 from grpodoctor.vocabulary.values import Mean, Reading
 
-DRAWN = 16
-"""Responses of a step that are sorted: the mean's error is a quarter of their spread."""
+BUCKETED_RESPONSES = 16
+"""Responses per step: the standard error of the mean is a quarter of their spread."""
 
-_NOWHERE = len(PROBABILITY_EDGES) - 1
-"""Behind the last bucket of probabilities."""
+_NO_BUCKET = len(PROBABILITY_EDGES) - 1
+"""Index after the last probability bucket, for tokens that are not finite."""
 _DIFFERENCES = ("prob_diff", "logprob_diff")
-NAMES = tuple(f"mismatch/{diff}_mean/{bucket}" for diff in _DIFFERENCES for bucket in BUCKETS)
-"""What a sorted response has a figure of."""
+BUCKET_METRICS = tuple(
+    f"mismatch/{diff}_mean/{bucket}" for diff in _DIFFERENCES for bucket in BUCKETS
+)
+"""The metrics of each selected response."""
 
-Sorted = tuple[int, tuple[float, ...]]
-"""A response's lot, and its mean in every bucket of `NAMES`; NaN where it has no token there."""
+RankedMeans = tuple[int, tuple[float, ...]]
+"""A response's hash rank, and its means of `BUCKET_METRICS`; NaN for a bucket without tokens."""
 
 
-def sort_drawn(
+def bucket_means(
     learner: Ragged, sampler: Ragged, columns: Mapping[str, NDArray[np.generic]]
-) -> dict[int, list[Sorted]]:
-    """The responses of each step that are drawn, sorted.
+) -> dict[int, list[RankedMeans]]:
+    """The bucket means of the selected responses, by step.
 
     Args:
         learner: log-probabilities of the generated tokens under the learner, in nats.
-        sampler: the same under the sampler; as many of each response.
-        columns: `step`, and the gaps that `gap_figures` gives.
+        sampler: the same under the sampler, with the same lengths.
+        columns: `step`, and the columns of `gap_figures`.
     """
-    lots_B = lots_of(_bits(columns["gap/q"]), _bits(columns["gap/logprob_diff"]) | np.uint64(1))
-    lots_B = np.where(columns["gap/tokens"].astype(np.int64) > 0, lots_B, np.uint64(0))
-    rows = np.flatnonzero(drawn(lots_B, DRAWN, columns["step"]))
-    found: dict[int, list[Sorted]] = {}
+    hash_ranks_B = hash_ranks(
+        _bits(columns["gap/q"]), _bits(columns["gap/logprob_diff"]) | np.uint64(1)
+    )
+    hash_ranks_B = np.where(columns["gap/tokens"].astype(np.int64) > 0, hash_ranks_B, np.uint64(0))
+    rows = np.flatnonzero(lowest_ranked(hash_ranks_B, BUCKETED_RESPONSES, columns["step"]))
+    by_step: dict[int, list[RankedMeans]] = {}
     if rows.size:
-        figures = _figures(_of_rows(learner, rows), _of_rows(sampler, rows)).tolist()
-        owners = zip(columns["step"][rows].tolist(), lots_B[rows].tolist(), figures, strict=True)
-        for step, lot, each in owners:
-            found.setdefault(int(step), []).append((lot, tuple(each)))
-    return {step: lowest(each) for step, each in found.items()}
+        means = _bucket_means(_select_rows(learner, rows), _select_rows(sampler, rows)).tolist()
+        steps, ranks = columns["step"][rows].tolist(), hash_ranks_B[rows].tolist()
+        for step, hash_rank, values in zip(steps, ranks, means, strict=True):
+            by_step.setdefault(int(step), []).append((hash_rank, tuple(values)))
+    return {step: keep_lowest(responses) for step, responses in by_step.items()}
 
 
-def _of_rows(column: Ragged, rows: NDArray[np.integer]) -> Ragged:
-    """Some responses alone, as doubles."""
+def _select_rows(column: Ragged, rows: NDArray[np.integer]) -> Ragged:
+    """Some of the responses, as float64."""
     values_N = np.concatenate([column.row(row) for row in rows.tolist()])
     return Ragged.of_lengths(values_N.astype(np.float64), column.lengths_B[rows])
 
 
-def lowest(rows: Sequence[Sorted]) -> list[Sorted]:
-    """Those of the lowest lots, in their order."""
-    return sorted(rows, key=lambda each: (each[0], repr(each[1])))[:DRAWN]
+def keep_lowest(responses: Sequence[RankedMeans]) -> list[RankedMeans]:
+    """The responses of lowest hash rank, sorted."""
+    return sorted(responses, key=lambda each: (each[0], repr(each[1])))[:BUCKETED_RESPONSES]
 
 
-def sorted_readings(rows: Sequence[Sorted]) -> dict[str, Reading]:
-    """The means over the responses that were drawn of a step."""
+def bucket_readings(responses: Sequence[RankedMeans]) -> dict[str, Reading]:
+    """The means over the selected responses of a step."""
     readings: dict[str, Reading] = {}
-    if rows:
-        table = np.array([figures for _, figures in rows])
-        for column, name in enumerate(NAMES):
+    if responses:
+        table = np.array([means for _, means in responses])
+        for column, name in enumerate(BUCKET_METRICS):
             values = table[:, column]
             known = values[~np.isnan(values)]
             if known.size:
@@ -81,33 +85,32 @@ def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def _figures(learner: Ragged, sampler: Ragged) -> NDArray[np.float64]:
-    """Each response's mean in every bucket of `NAMES`, shape (B, 2 x buckets).
+def _bucket_means(learner: Ragged, sampler: Ragged) -> NDArray[np.float64]:
+    """The means of `BUCKET_METRICS` of each response, shape (B, 2 x buckets).
 
     Args:
-        learner: doubles; no response is empty. A token that is not finite is in no bucket.
+        learner: float64; no response is empty. Tokens that are not finite are in no bucket.
         sampler: the same under the sampler.
     """
-    ours_N, theirs_N = learner.values_N, sampler.values_N
-    gaps_N = np.abs(ours_N - theirs_N)
-    counted_N = np.isfinite(gaps_N)
-    q_N = np.exp(theirs_N)
-    places_N = np.zeros(q_N.size, np.intp)
+    gaps_N = np.abs(learner.values_N - sampler.values_N)
+    finite_N = np.isfinite(gaps_N)
+    q_N = np.exp(sampler.values_N)
+    cells_N = np.zeros(q_N.size, np.intp)
     for edge in PROBABILITY_EDGES[1:-1]:
-        places_N += q_N >= edge
-    places_N[~counted_N] = _NOWHERE
-    places_N += np.repeat(np.arange(len(learner)) * (_NOWHERE + 1), learner.lengths_B)
-    shape = (len(learner), _NOWHERE + 1)
-    within_B = np.bincount(places_N, minlength=shape[0] * shape[1])
-    # Where each position's bucket begins in each response that reaches it, row after row.
+        cells_N += q_N >= edge
+    cells_N[~finite_N] = _NO_BUCKET
+    cells_N += np.repeat(np.arange(len(learner)) * (_NO_BUCKET + 1), learner.lengths_B)
+    shape = (len(learner), _NO_BUCKET + 1)
+    cell_counts = np.bincount(cells_N, minlength=shape[0] * shape[1])
+    # Start of each position bucket in each response that is long enough, row by row.
     reached = learner.lengths_B[:, None] > np.array(POSITION_EDGES)
-    begins = (learner.offsets_B[:-1, None] + np.array(POSITION_EDGES))[reached]
-    counts = np.add.reduceat(counted_N, begins, dtype=np.int64)
+    starts = (learner.offsets_B[:-1, None] + np.array(POSITION_EDGES))[reached]
+    counts = np.add.reduceat(finite_N, starts, dtype=np.int64)
     means: list[NDArray[np.float64]] = []
-    for values_N in (np.abs(np.exp(ours_N) - q_N), gaps_N):
-        kept_N = np.where(counted_N, values_N, 0.0)
+    for values_N in (np.abs(np.exp(learner.values_N) - q_N), gaps_N):
+        kept_N = np.where(finite_N, values_N, 0.0)
         positions = np.full(reached.shape, np.nan)
-        positions[reached] = np.add.reduceat(kept_N, begins) / counts
-        sums = np.bincount(places_N, weights=kept_N, minlength=within_B.size)
-        means += [positions, (sums / within_B).reshape(shape)[:, :_NOWHERE]]
+        positions[reached] = np.add.reduceat(kept_N, starts) / counts
+        sums = np.bincount(cells_N, weights=kept_N, minlength=cell_counts.size)
+        means += [positions, (sums / cell_counts).reshape(shape)[:, :_NO_BUCKET]]
     return np.concatenate(means, axis=1)

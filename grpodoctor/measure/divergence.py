@@ -1,4 +1,4 @@
-"""Estimators of a KL divergence from samples (Schulman, Approximating KL Divergence)."""
+"""Estimators of a KL divergence from samples. Source: Schulman, Approximating KL Divergence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpodoctor.vocabulary.values import Mean, Reading
 
 @np.errstate(over="ignore", invalid="ignore")
 def k3(log_ratio_N: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Terms e^d - d - 1 of KL(sampled, other), d = log other - log sampled; never below zero."""
+    """Terms e^d - d - 1 of KL(sampled, other), with d = log other - log sampled; never negative."""
     terms_N: NDArray[np.float64] = np.expm1(log_ratio_N) - log_ratio_N
     return np.maximum(terms_N, 0.0, out=terms_N)
 
@@ -20,8 +20,8 @@ def kl_readings(name: str, log_ratio_N: NDArray[np.float64]) -> dict[str, Readin
     """`<name>/k1`, `/k2` and `/k3` of KL(sampled, other).
 
     Args:
-        name: metric without the estimator.
-        log_ratio_N: log other - log sampled at tokens drawn from `sampled`.
+        name: metric name without the estimator.
+        log_ratio_N: log other - log sampled, at tokens sampled from the first policy.
     """
     ratio = Mean.of(log_ratio_N)
     return {

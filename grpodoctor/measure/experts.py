@@ -1,4 +1,4 @@
-"""Readings of a mixture of experts: how it routes, and what changed between two routings."""
+"""Readings of a mixture of experts: load, router entropy, and changes between two routings."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertBatch:
-    """How N response tokens of a step were routed, in L layers with K experts a token each.
+    """Routing of N response tokens of a step, in L layers with K experts per token.
 
-    What is None was not looked at. All are the tokens that the routing predicts.
+    None means not captured. All arrays refer to the same predicted tokens.
     """
 
     experts: int
-    """Experts of a layer."""
+    """Experts per layer."""
     used_NLK: NDArray[np.integer]
-    """The experts that worked in the learner when the batch began."""
+    """Active experts in the learner at the start of the batch."""
     entropy_NL: NDArray[np.floating]
-    """Of the router, in nats."""
+    """Router entropy, in nats."""
     margin_NL: NDArray[np.floating]
-    """The router's logit of the last expert chosen minus that of the first not chosen."""
+    """Router logit of the last selected expert minus that of the first one not selected."""
     sampler_NLK: NDArray[np.integer] | None = None
-    """The experts that worked in the engine; negative where it did not tell."""
+    """Active experts in the engine; negative where the engine did not report them."""
     chosen_NLK: NDArray[np.integer] | None = None
-    """What the routers chose by themselves before the updates, whatever was replayed."""
+    """Experts that the routers selected before the updates, without replay."""
     chosen_after_NLK: NDArray[np.integer] | None = None
-    """And after them."""
+    """The same after the updates."""
 
 
 def expert_readings(batch: ExpertBatch) -> dict[str, Reading]:
-    """All `experts/*` but those of a replay; none without tokens.
+    """All `experts/*` readings except those of a replay; empty without tokens.
 
     Raises:
-        DataError: if two routings are not of the same tokens, layers and K.
+        DataError: if two routings have different tokens, layers or K.
     """
     if not batch.used_NLK.size:
         return {}
@@ -56,10 +56,10 @@ def expert_readings(batch: ExpertBatch) -> dict[str, Reading]:
         readings[f"experts/router_entropy/layer/{layer}"] = Mean.of(batch.entropy_NL[:, layer])
         readings[f"experts/router_margin/layer/{layer}"] = Mean.of(batch.margin_NL[:, layer])
     if batch.sampler_NLK is not None:
-        told_N = (batch.sampler_NLK >= 0).all(axis=(1, 2))
-        if told_N.any():
+        reported_N = (batch.sampler_NLK >= 0).all(axis=(1, 2))
+        if reported_N.any():
             readings |= churn_readings(
-                batch.sampler_NLK[told_N], batch.used_NLK[told_N], between="engine"
+                batch.sampler_NLK[reported_N], batch.used_NLK[reported_N], between="engine"
             )
     if batch.chosen_NLK is not None and batch.chosen_after_NLK is not None:
         readings |= churn_readings(batch.chosen_NLK, batch.chosen_after_NLK, between="update")
@@ -71,7 +71,7 @@ def _layers(routing_NLK: NDArray[np.integer]) -> range:
 
 
 def _load(used_NK: NDArray[np.integer], experts: int) -> float:
-    """Tokens of the busiest expert over the mean of all experts, the idle ones among them."""
+    """Tokens of the busiest expert over the mean of all experts, including idle ones."""
     counts_E = np.bincount(used_NK.ravel(), minlength=experts)
     return float(counts_E.max() / counts_E.mean())
 
@@ -84,13 +84,15 @@ def replay_readings(
     """`experts/replay_*`, overall and per layer.
 
     Args:
-        expected_L: tokens that were to be replayed in each layer.
-        present_L: of those, tokens whose experts were known.
-        obeyed_L: of those, tokens that the layer then sent to just these experts.
+        expected_L: tokens to replay in each layer.
+        present_L: those of them whose experts are known.
+        obeyed_L: those of them that the layer routed to exactly these experts.
     """
     rates: dict[str, Callable[[slice], Rate]] = {
-        "coverage": lambda at: Rate(int(present_L[at].sum()), int(expected_L[at].sum())),
-        "agreement": lambda at: Rate(int(obeyed_L[at].sum()), int(present_L[at].sum())),
+        "coverage": lambda layers: Rate(
+            int(present_L[layers].sum()), int(expected_L[layers].sum())
+        ),
+        "agreement": lambda layers: Rate(int(obeyed_L[layers].sum()), int(present_L[layers].sum())),
     }
     readings: dict[str, Reading] = {}
     for name, rate in rates.items():
@@ -107,17 +109,17 @@ def churn_readings(
     between: Literal["update", "engine"],
     names: Sequence[int] | None = None,
 ) -> dict[str, Reading]:
-    """Share of the activated experts that are others on the second side, overall and per layer.
+    """Share of active experts that differ between two routings, overall and per layer.
 
-    Per token and layer it is |before minus after| / K, whatever the order of the ids (GSPO, arXiv
-    2507.18071, section 5.3; averaging over tokens and layers is our reading of it).
+    Per token and layer it is |before minus after| / K, independent of the order of the ids. Source:
+    GSPO, arXiv 2507.18071, section 5.3; averaging over tokens and layers is our interpretation.
 
     Args:
         before_NLK: ids of the K experts of N tokens in L layers.
-        after_NLK: the same tokens on the other side.
-        between: `update`, the learner before and after an optimizer step; or `engine`, the sampler
-            and the learner, which also gives the share of tokens with a change in any layer.
-        names: numbers of the layers, where some of the model's are left out.
+        after_NLK: the same tokens in the other routing.
+        between: `update` for the learner before and after an optimizer step; `engine` for sampler
+            and learner, which also gives the share of tokens with a change in any layer.
+        names: layer numbers, if some layers of the model are left out.
 
     Raises:
         DataError: if the two routings are not of the same tokens, layers and K.
@@ -138,10 +140,10 @@ def lost_readings(
     between: Literal["update", "engine"],
     names: Sequence[int] | None = None,
 ) -> dict[str, Reading]:
-    """`churn_readings` of experts that are counted already.
+    """`churn_readings` from the counts of differing experts.
 
     Args:
-        lost_NL: what `lost_experts` gives.
+        lost_NL: result of `lost_experts`.
         per_token: K.
         between: as for `churn_readings`.
         names: as for `churn_readings`.
@@ -160,9 +162,9 @@ def lost_readings(
 def lost_experts(
     before_NLK: NDArray[np.integer], after_NLK: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """How many of each token's experts in each layer are others on the second side, (N, L).
+    """Number of each token's experts in each layer that the second routing lacks, shape (N, L).
 
-    Slot by slot: all pairs of experts at once would be K times the size of the routing.
+    Loops over slots: comparing all pairs of experts at once needs K times the memory.
     """
     kept_NLK = np.zeros(before_NLK.shape, dtype=bool)
     for slot in range(after_NLK.shape[2]):
@@ -172,5 +174,5 @@ def lost_experts(
 
 
 def _share(lost: NDArray[np.int64], per_token: int) -> Mean:
-    """The mean of lost / K, summed exactly: a seventh has no double."""
+    """The mean of lost / K, summed exactly: 1/7 is not a float64."""
     return Mean(Fraction(int(lost.sum()), max(per_token, 1)), lost.size)

@@ -1,4 +1,4 @@
-"""Readings of prompt groups: does the reward leave anything to learn from?"""
+"""Readings of prompt groups: whether their rewards differ, so that there is a gradient."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 REWARD_RESOLUTION = 1e-6
-"""Rewards of a group count as equal when they differ by no more than this share of the largest
-among them: a few times float32's rounding, which is what adding the same components in another
-order leaves behind."""
+"""Rewards of a group count as equal if they differ by at most this share of the largest one. It is
+a few times the rounding of float32, which adding the same components in another order causes."""
 
 
 class Groups(NamedTuple):
-    """Which response belongs to which group; G groups, in the order of their ids."""
+    """Assignment of B responses to G groups, in the order of the group ids."""
 
     index_B: Integers
     sizes_G: Integers
     order_B: Integers
     """Responses sorted by group."""
     starts_G: Integers
-    """Where each group begins in that order."""
+    """Start of each group in that order."""
 
 
 def groups_of(group_ids_B: Integers) -> Groups:
-    """Find the groups among responses."""
+    """The groups of responses."""
     _, index_B, sizes_G = np.unique(group_ids_B, return_inverse=True, return_counts=True)
     order_B = np.argsort(index_B, kind="stable")
     return Groups(index_B, sizes_G, order_B, np.cumsum(sizes_G) - sizes_G)
@@ -37,9 +36,9 @@ def groups_of(group_ids_B: Integers) -> Groups:
 
 @np.errstate(over="ignore", invalid="ignore")
 def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
-    """Which groups' values differ, and which are all equal, to within `REWARD_RESOLUTION`.
+    """Which groups have different values, and which have equal values within `REWARD_RESOLUTION`.
 
-    A group with a value that is not finite is neither.
+    A group with a non-finite value is neither.
     """
     sorted_B = np.asarray(values_B, dtype=np.float64)[groups.order_B]
     high_G = np.maximum.reduceat(sorted_B, groups.starts_G)
@@ -51,7 +50,7 @@ def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
 
 
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
-    """`groups/*` and `length/group_gap`; a batch without responses has none."""
+    """`groups/*` and `length/group_gap` of a batch with responses."""
     readings = reward_groups(groups, batch.rewards_B, batch.components, batch.correct_B)
     readings["groups/duplicate_rate"] = Rate(_duplicates(batch, groups), len(batch.sequence_ids))
     if batch.correct_B is not None:
@@ -66,7 +65,7 @@ def reward_groups(
     components: Mapping[str, Floats],
     correct_B: Flags | None,
 ) -> dict[str, Reading]:
-    """What the rewards say about the groups; correctness only where it is known."""
+    """`groups/*` readings that depend on rewards, and on correctness if it is known."""
     effective_G, equal_G = has_spread(groups, rewards_B)
     readings: dict[str, Reading] = {
         "groups/size": Mean.of(groups.sizes_G),
@@ -76,7 +75,7 @@ def reward_groups(
     }
     if components:
         spreads = [has_spread(groups, values_B)[0] for values_B in components.values()]
-        # One that varies alone has a weight of zero: it takes two to cancel.
+        # At least two: a single varying component has a weight of zero, nothing cancels.
         readings["groups/cancelled_rate"] = Rate.of(equal_G & (np.sum(spreads, axis=0) >= 2))
     if correct_B is not None:
         correct_G = _correct_in(groups, correct_B)
@@ -100,20 +99,20 @@ def _reward_std(rewards_B: Floats, groups: Groups, equal_G: Flags) -> NDArray[np
 
 
 def _duplicates(batch: RolloutBatch, groups: Groups) -> int:
-    """Responses that repeat an earlier one of their group token by token."""
+    """Number of responses with the same tokens as an earlier one of their group."""
     rows = zip(groups.index_B.tolist(), batch.tokens_BT, batch.mask_BT, strict=True)
     distinct = {(group, tokens[mask].tobytes()) for group, tokens, mask in rows}
     return len(batch.sequence_ids) - len(distinct)
 
 
 def length_gap(lengths_B: Floats | Integers, groups: Groups, correct_B: Flags) -> Reading:
-    """Length of incorrect minus correct responses, over the groups that have both."""
+    """Mean length of incorrect minus correct responses, over groups that have both."""
     correct_G = _correct_in(groups, correct_B)
     mixed_G = (correct_G > 0) & (correct_G < groups.sizes_G)
     if not mixed_G.any():
         return NotApplicable("no group has both correct and incorrect responses")
     total_G = np.bincount(groups.index_B, weights=lengths_B)
-    of_correct_G = np.bincount(groups.index_B, weights=lengths_B * correct_B)
+    correct_total_G = np.bincount(groups.index_B, weights=lengths_B * correct_B)
     incorrect_G = groups.sizes_G - correct_G
-    wrong = (total_G - of_correct_G)[mixed_G] / incorrect_G[mixed_G]
-    return Mean.of(wrong - of_correct_G[mixed_G] / correct_G[mixed_G])
+    wrong = (total_G - correct_total_G)[mixed_G] / incorrect_G[mixed_G]
+    return Mean.of(wrong - correct_total_G[mixed_G] / correct_G[mixed_G])

@@ -1,9 +1,9 @@
-"""Entropy and sampled log-probability from logits, in one pass and in almost no memory.
+"""Entropy and log-probability of tokens from logits, in one pass and with little memory.
 
-A batch of logits is the largest tensor of a training step: 512 tokens of a vocabulary of 151,936
-are 311 MB in float32, and each softmax over them is as much again. Here the rows are taken a few at
-a time through two small buffers that stay in the cache; maximum, sum of exponentials and their dot
-product with the logits are all that is kept of a row. Shape suffixes: N tokens, V vocabulary.
+Logits are the largest tensor of a training step: 512 tokens with a vocabulary of 151,936 are 311 MB
+in float32, and each softmax over them needs the same again. This module processes a few rows at a
+time in two small buffers that stay in the cache. It keeps only the maximum, the sum of exponentials
+and their dot product with the logits of each row. Shape suffixes: N tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from grpodoctor.errors import DataError
 
 _BUFFER_ELEMENTS = {"cpu": 1 << 17, "cuda": 1 << 22}
-"""Elements of one buffer: on a CPU two of them and their rows fit in the second-level cache; on an
-accelerator it takes this much to keep it busy. A single row is never split."""
+"""Elements per buffer. On a CPU, two buffers and their rows fit into the second-level cache; an
+accelerator needs this many elements to be busy. A row is never split."""
 _SMALLEST_EXPONENT = -87.0
-"""exp of it is about the smallest normal float32: what lies below adds nothing to any sum, while
-subnormal numbers are slow and the -inf of a masked token would make 0 * -inf."""
+"""Its exp is about the smallest normal float32. Smaller terms add nothing to a sum, but subnormal
+numbers are slow and the -inf of a masked token would give 0 * -inf."""
 
 
 class _RowStatistics(NamedTuple):
     logsumexp_N: Tensor
-    """Of logits over temperature."""
+    """Log of the sum of exponentials of logits / temperature."""
     entropy_N: Tensor
 
 
@@ -38,15 +38,15 @@ def entropy_and_logprobs(
 
     Args:
         logits_NV: float32, bfloat16 or float16, on any device; -inf marks a token that cannot be
-            chosen. A row without any finite logit gives NaN.
+            sampled. A row without a finite logit gives NaN.
         ids_N: the token of each row, int64.
-        temperature: the logits are divided by it first.
+        temperature: divides the logits.
 
     Returns:
         Entropy and log-probability in nats, float32, shape (N,) each.
 
     Raises:
-        DataError: if the shapes do not fit or the temperature is not above zero.
+        DataError: if the shapes are inconsistent or the temperature is not above zero.
     """
     _check(logits_NV, ids_N, temperature)
     with torch.no_grad():
@@ -73,22 +73,22 @@ def token_logprobs(
 def token_logprobs(
     logits_NV: Tensor, ids_N: Tensor, temperature: float = 1.0, *, with_entropy: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Log-probability of each row's token, and on request the row's entropy, both differentiable.
+    """Log-probability of each row's token and optionally the row's entropy, both differentiable.
 
-    Nothing of the size of the logits is kept for the backward pass but the logits themselves; the
-    gradient with respect to them is the only such tensor that is made.
+    The backward pass needs the logits and no other tensor of their size. It allocates one such
+    tensor, the gradient.
 
     Args:
         logits_NV: as for `entropy_and_logprobs`.
         ids_N: the token of each row, int64.
-        temperature: the logits are divided by it first.
-        with_entropy: return (log-probability, entropy) instead of the log-probability alone.
+        temperature: divides the logits.
+        with_entropy: return (log-probability, entropy) instead of only the log-probability.
 
     Returns:
-        Float32 of shape (N,), in nats; two of them `with_entropy`.
+        Float32 of shape (N,), in nats; a pair of them with `with_entropy`.
 
     Raises:
-        DataError: if the shapes do not fit or the temperature is not above zero.
+        DataError: if the shapes are inconsistent or the temperature is not above zero.
     """
     _check(logits_NV, ids_N, temperature)
     logprobs_N, entropy_N = _LogprobsAndEntropy.apply(  # type: ignore[no-untyped-call]  # torch's
@@ -115,7 +115,7 @@ def _chunks(logits_NV: Tensor) -> Iterator[slice]:
 
 
 def _buffer(logits_NV: Tensor) -> Tensor:
-    """An uninitialised float32 buffer for the largest chunk."""
+    """An uninitialized float32 buffer for the largest chunk."""
     first = next(_chunks(logits_NV), slice(0, 0))
     return logits_NV.new_empty((first.stop, logits_NV.shape[1]), dtype=torch.float32)
 
@@ -125,7 +125,7 @@ def _pick(logits_NV: Tensor, ids_N: Tensor, temperature: float) -> Tensor:
 
 
 def _row_statistics(logits_NV: Tensor, temperature: float) -> _RowStatistics:
-    """Log of the sum of exponentials, and entropy, of every row.
+    """Log of the sum of exponentials, and entropy, of each row.
 
     With z = x/T - max(x/T): logsumexp = max + log(sum e^z), H = log(sum e^z) - sum(z e^z)/sum e^z.
     """
@@ -150,7 +150,7 @@ def _row_statistics(logits_NV: Tensor, temperature: float) -> _RowStatistics:
 
 
 class _Context(FunctionCtx):
-    """What forward leaves for backward."""
+    """Values that forward saves for backward."""
 
     saved_tensors: tuple[Tensor, ...]
     temperature: float

@@ -1,10 +1,10 @@
-"""Readings of the gap between the engine that samples and the model that learns.
+"""Readings of the mismatch between the sampling engine and the learner.
 
 With p the learner's and p' the sampler's probability of a sampled token, w = p/p' is its importance
-weight. Means over responses are means of the responses' own means, so that one long response does
-not drown many short ones; the worst response is kept by name, since a batch mean hides it (Yao et
-al. 2025). A token whose log-probability is not finite on either side is counted and takes part in
-nothing else.
+weight. Means over responses are means of each response's mean, so that a long response does not
+outweigh many short ones. The worst response is kept with its id, because a batch mean hides it (Yao
+et al. 2025). A token whose log-probability is not finite on either side is counted as such and
+excluded from everything else.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from grpodoctor.measure.divergence import k3
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
 POSITION_EDGES = (0, 16, 64, 256, 1024, 4096)
-"""Where buckets of token position begin; the last one is open."""
+"""Starts of the position buckets; the last one is open."""
 PROBABILITY_EDGES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
-"""Borders of the buckets of the sampler's probability: the tokens are drawn by it, so that what
-is seen in a bucket is not selected by the difference itself."""
+"""Bounds of the buckets of the sampler's probability. Tokens are sampled by this probability, so
+the difference itself does not select the tokens of a bucket."""
 FAR = math.log(2)
-"""|log p - log p'| from which on a token counts as far off: one side thinks it twice as likely."""
+"""|log p - log p'| above which a token counts as far off: twice as likely on one side."""
 
 _ROUNDING = 1e-15
-"""Deviation of a probability from its mean that is the arithmetic's own."""
+"""Deviation of a probability from its mean that rounding causes."""
 
 _POSITION_NAMES = tuple(
     f"position/{low}-{high}"
@@ -43,26 +43,26 @@ _PROBABILITY_NAMES = tuple(
     f"probability/{low:g}-{high:g}" for low, high in pairwise(PROBABILITY_EDGES)
 )
 BUCKETS = (*_POSITION_NAMES, *_PROBABILITY_NAMES)
-"""Of tokens, by position and by probability; each token is in one of both kinds."""
+"""Token buckets; each token is in one position bucket and one probability bucket."""
 PER_RESPONSE = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max")
-"""The figures that every response has of its own."""
+"""The metrics that are computed per response."""
 _OVER_TOKENS = ("bias", "kl_k1", "kl_k3", "chi2", "ess", "pearson", "far_rate")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPairs:
-    """The tokens that are finite on both sides, in the order of their responses."""
+    """The tokens with finite log-probabilities on both sides, in the order of their responses."""
 
     rows_N: Integers
-    """Which response."""
+    """Index of the response."""
     position_N: Integers
-    """Which of its generated tokens."""
+    """Index among the response's generated tokens."""
     log_ratio_N: NDArray[np.float64]
     learner_N: NDArray[np.float64]
-    """Probability."""
+    """Probabilities."""
     sampler_N: NDArray[np.float64]
     nonfinite: Rate
-    """The tokens that are left out, among all."""
+    """Share of excluded tokens."""
 
     @classmethod
     def select(
@@ -72,13 +72,13 @@ class TokenPairs:
         learner_logprobs_N: Floats,
         sampler_logprobs_N: Floats,
     ) -> Self:
-        """Take the tokens that are finite on both sides.
+        """Select the tokens with finite log-probabilities on both sides.
 
         Args:
-            rows_N: which response each token belongs to, ascending.
-            position_N: which of its generated tokens it is.
-            learner_logprobs_N: of the tokens, in nats.
-            sampler_logprobs_N: of the same tokens.
+            rows_N: index of each token's response, ascending.
+            position_N: index among the response's generated tokens.
+            learner_logprobs_N: log-probabilities under the learner, in nats.
+            sampler_logprobs_N: the same under the sampler.
         """
         learner_N = learner_logprobs_N.astype(np.float64)
         sampler_N = sampler_logprobs_N.astype(np.float64)
@@ -97,7 +97,7 @@ class TokenPairs:
 
     @property
     def starts(self) -> Integers:
-        """Where each response that has tokens begins."""
+        """Start of each response that has tokens."""
         return np.flatnonzero(np.diff(self.rows_N, prepend=-1))
 
     @np.errstate(invalid="ignore")
@@ -109,7 +109,7 @@ class TokenPairs:
         }
 
     def per_response(self) -> dict[str, NDArray[np.float64]]:
-        """The figures of `PER_RESPONSE`, one for each of `starts`."""
+        """The metrics of `PER_RESPONSE`, one value per entry of `starts`."""
         figures: dict[str, NDArray[np.float64]] = {}
         starts = self.starts
         for name, values_N in self.differences().items():
@@ -119,23 +119,23 @@ class TokenPairs:
 
 @dataclass(frozen=True, slots=True)
 class PairMoments:
-    """What the effective sample size and the correlation of all tokens are made of; mergeable.
+    """Mergeable moments for the effective sample size and the correlation of all tokens.
 
-    Raw weights and squares are kept over a common peak, since their logarithms may be anything.
+    Weights and squares are scaled by a common peak, because their logarithms are unbounded.
     """
 
     count: int
     peak: float
     """The largest log-weight."""
     weights: float
-    """Sum of the weights over e^peak."""
+    """Sum of the weights, divided by e^peak."""
     squares: float
-    """Sum of their squares over e^(2 peak)."""
+    """Sum of the squared weights, divided by e^(2 peak)."""
     learner: float
-    """Mean probability."""
+    """Mean probability under the learner."""
     sampler: float
     learner_spread: float
-    """Sum of squared deviations from that mean."""
+    """Sum of squared deviations from the mean."""
     sampler_spread: float
     both: float
     """Sum of the products of deviations."""
@@ -143,7 +143,7 @@ class PairMoments:
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
     def of(cls, tokens: TokenPairs) -> Self:
-        """Of one or more tokens."""
+        """The moments of at least one token."""
         log_ratio_N = tokens.log_ratio_N
         peak = float(log_ratio_N.max())
         weights_N = np.exp(log_ratio_N - peak)
@@ -162,17 +162,17 @@ class PairMoments:
         )
 
     def merge(self, other: Self) -> Self:
-        """Those of the union, up to rounding (Chan, Golub and LeVeque 1983)."""
+        """The moments of the union, up to rounding. Source: Chan, Golub and LeVeque 1983."""
         peak = max(self.peak, other.peak)
-        mine, theirs = math.exp(self.peak - peak), math.exp(other.peak - peak)
+        own_scale, other_scale = math.exp(self.peak - peak), math.exp(other.peak - peak)
         count = self.count + other.count
         pull = self.count * other.count / count
         learner, sampler = other.learner - self.learner, other.sampler - self.sampler
         return type(self)(
             count,
             peak,
-            self.weights * mine + other.weights * theirs,
-            self.squares * mine * mine + other.squares * theirs * theirs,
+            self.weights * own_scale + other.weights * other_scale,
+            self.squares * own_scale * own_scale + other.squares * other_scale * other_scale,
             self.learner + learner * other.count / count,
             self.sampler + sampler * other.count / count,
             self.learner_spread + other.learner_spread + learner * learner * pull,
@@ -181,8 +181,8 @@ class PairMoments:
         )
 
     def readings(self) -> dict[str, Reading]:
-        """`mismatch/ess` and `mismatch/pearson` of all these tokens."""
-        # (sum w)^2 / (N sum w^2) of the weights as they are, without a cap.
+        """`mismatch/ess` and `mismatch/pearson` of these tokens."""
+        # (sum w)^2 / (N sum w^2) of the uncapped weights.
         share = self.weights**2 / (self.count * self.squares)
         spreads = (self.learner_spread, self.sampler_spread)
         readings: dict[str, Reading] = {"mismatch/ess": Mean.of([share])}
@@ -195,7 +195,7 @@ class PairMoments:
 
 @np.errstate(invalid="ignore")
 def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`mismatch/*`; what the sampler's log-probabilities are needed for is absent without them."""
+    """`mismatch/*`; most readings require the sampler's log-probabilities."""
     if batch.learner_logprobs_BT is None or not batch.mask_BT.any():
         return {}
     readings: dict[str, Reading] = {}
@@ -207,7 +207,7 @@ def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
 
 
 def _tokens_of(batch: RolloutBatch) -> TokenPairs | None:
-    """None where one side's log-probabilities were not recorded."""
+    """The token pairs; None if one side's log-probabilities were not recorded."""
     if batch.learner_logprobs_BT is None or batch.sampler_logprobs_BT is None:
         return None
     mask_BT = batch.mask_BT
@@ -224,8 +224,8 @@ def pair_readings(tokens: TokenPairs, sequence_ids: Sequence[str]) -> dict[str, 
     """`mismatch/*` of tokens with log-probabilities on both sides.
 
     Args:
-        tokens: those that are finite.
-        sequence_ids: of the responses that `rows_N` counts.
+        tokens: the tokens with finite values.
+        sequence_ids: ids of the responses to which `rows_N` refers.
     """
     readings: dict[str, Reading] = {"mismatch/nonfinite": tokens.nonfinite}
     if not tokens.rows_N.size:
@@ -248,10 +248,10 @@ def _over_tokens(tokens: TokenPairs) -> dict[str, Reading]:
 
 
 def response_gaps(batch: RolloutBatch) -> dict[str, NDArray[np.float64]] | None:
-    """The figures of `PER_RESPONSE`, shape (B,) each, NaN for a response without finite tokens.
+    """The metrics of `PER_RESPONSE`, shape (B,) each; NaN for a response without finite tokens.
 
     Returns:
-        None where one side's log-probabilities were not recorded.
+        None if one side's log-probabilities were not recorded.
     """
     tokens = _tokens_of(batch)
     if tokens is None:
@@ -267,7 +267,7 @@ def response_gaps(batch: RolloutBatch) -> dict[str, NDArray[np.float64]] | None:
 def _mean_and_max(
     name: str, values_N: NDArray[np.float64], starts: Integers
 ) -> dict[str, NDArray[np.float64]]:
-    """Per response, the mean and the maximum of its tokens."""
+    """Mean and maximum over the tokens of each response."""
     counts = np.diff(starts, append=values_N.size)
     return {
         f"{name}_mean": np.add.reduceat(values_N, starts) / counts,
@@ -289,7 +289,7 @@ def _per_response(tokens: TokenPairs, sequence_ids: Sequence[str]) -> dict[str, 
 def _by_bucket(
     metric: str, tokens: TokenPairs, values_N: NDArray[np.float64]
 ) -> dict[str, Reading]:
-    """The mean over responses of each response's mean within a bucket."""
+    """The mean over responses of each response's mean in a bucket."""
     readings: dict[str, Reading] = {}
     for names, edges, keys_N in (
         (_POSITION_NAMES, POSITION_EDGES[1:], tokens.position_N),

@@ -1,8 +1,8 @@
-"""Per-token columns of responses of different lengths, one after another, without padding.
+"""Per-token columns of responses of different lengths, concatenated without padding.
 
-A dump's columns are measured as they lie, in blocks of whole responses that fit the processor's
-cache. What is reduced is reduced within one response, so that no figure depends on how a dump was
-cut.
+The columns of a dump are measured in place, in blocks of whole responses that fit into the
+processor's cache. Reductions stay within a response, so that no figure depends on how a dump is
+split into shards.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.mismatch import FAR
 
 _BLOCK = 24 * 1024
-"""Tokens measured at once: a few double columns of them stay in the second-level cache."""
+"""Tokens per block: a few float64 columns of them fit into the second-level cache."""
 
 GAP_SUMS = (
     "gap/tokens", "gap/nonfinite", "gap/bias", "gap/excess", "gap/squared_excess", "gap/far",
     "gap/logprob_diff", "gap/prob_diff", "gap/q", "gap/qq", "gap/qe", "gap/qqe", "gap/qqee",
 )  # fmt: skip
-"""Sums over a response's tokens: with q the sampler's probability, d the log-ratio to the
-learner's and e = exp(d) - 1, of d, e, e², |d|, q|e|, q, q², qe, q²e, q²e²."""
+"""Sums over a response's tokens of d, e, e², |d|, q|e|, q, q², qe, q²e and q²e², where q is the
+sampler's probability, d the log-ratio of learner to sampler, and e = exp(d) - 1."""
 GAP_MAXIMA = ("gap/logprob_diff_max", "gap/prob_diff_max")
 
 
@@ -37,11 +37,11 @@ class Ragged:
 
     values_N: NDArray[Any]
     offsets_B: NDArray[np.int64]
-    """Where each response begins, and where the last one ends; one longer than there are."""
+    """Start of each response, and the end of the last one; shape (B + 1,)."""
 
     @classmethod
     def of_lengths(cls, values_N: NDArray[Any], lengths_B: NDArray[np.int64]) -> Ragged:
-        """From the values and how many each response has."""
+        """Build from the values and the number of values per response."""
         return cls(values_N, np.concatenate(([0], np.cumsum(lengths_B))).astype(np.int64))
 
     @property
@@ -57,7 +57,7 @@ class Ragged:
         return self.values_N[self.offsets_B[index] : self.offsets_B[index + 1]]
 
     def where(self, mask_N: Flags) -> Ragged:
-        """Only the entries that are chosen."""
+        """Only the entries where the mask is set."""
         kept = np.concatenate(([0], np.cumsum(mask_N)))
         first = self.offsets_B[0]
         return Ragged(
@@ -70,34 +70,34 @@ class Ragged:
         return len(self) == len(other) and bool((self.lengths_B == other.lengths_B).all())
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """Runs of responses of about `_BLOCK` tokens, as first and after the last."""
+        """Ranges of responses with about `_BLOCK` tokens, as (first, one past the last)."""
         first = 0
         while first < len(self):
-            border = self.offsets_B[first] + _BLOCK
-            last = int(np.searchsorted(self.offsets_B, border, side="right")) - 1
+            limit = self.offsets_B[first] + _BLOCK
+            last = int(np.searchsorted(self.offsets_B, limit, side="right")) - 1
             last = min(max(last, first + 1), len(self))
             yield first, last
             first = last
 
 
 def fingerprints(tokens: Ragged) -> NDArray[np.uint64]:
-    """A number per response that equal token lists share, 0 for an empty one.
+    """A hash of each response's tokens, 0 for an empty response.
 
-    It is the sum of the tokens, each times an odd number that its position alone decides, modulo
-    2**64, and the length: lists that differ share one by chance alone.
+    It combines the length with the sum of the tokens, each multiplied by an odd number that depends
+    on its position, modulo 2**64. Different token lists have the same hash only by chance.
     """
     values_N = np.ascontiguousarray(tokens.values_N, dtype=np.int64).view(np.uint64)
     lengths_B = tokens.lengths_B
     factors_T = _factors(max(int(lengths_B.max(initial=1)) - 1, 1).bit_length())
     ends = tokens.offsets_B.tolist()
-    # Of whole numbers this is no matter of a linear-algebra library: nothing rounds.
+    # Integer arithmetic: numpy does not use a BLAS library here, and nothing is rounded.
     sums = [np.dot(values_N[i:j], factors_T[: j - i]) for i, j in pairwise(ends)]
     return (lengths_B.astype(np.uint64) << np.uint64(32)) ^ np.array(sums, np.uint64)
 
 
 @lru_cache(maxsize=4)
 def _factors(bits: int) -> NDArray[np.uint64]:
-    """2**bits odd numbers without a pattern: what splitmix64 makes of 1, 2, 3 ..."""
+    """2**bits odd pseudo-random numbers: the splitmix64 sequence from 1 on."""
     mixed_T = np.arange(1, 2**bits + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed_T = (mixed_T ^ (mixed_T >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed_T = (mixed_T ^ (mixed_T >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -105,11 +105,11 @@ def _factors(bits: int) -> NDArray[np.uint64]:
 
 
 def gap_figures(learner: Ragged, sampler: Ragged) -> dict[str, NDArray[np.float64]]:
-    """Sums and maxima of the differences of two policies within each response.
+    """Sums and maxima of the differences between two policies within each response.
 
     Args:
         learner: log-probabilities of the generated tokens under the learner, in nats.
-        sampler: the same under the sampler; as many of each response.
+        sampler: the same under the sampler, with the same lengths.
 
     Returns:
         The columns of `GAP_SUMS` and `GAP_MAXIMA`, shape (B,).
@@ -117,7 +117,7 @@ def gap_figures(learner: Ragged, sampler: Ragged) -> dict[str, NDArray[np.float6
     figures = {name: np.zeros(len(learner)) for name in (*GAP_SUMS, *GAP_MAXIMA)}
     figures["gap/tokens"][:] = learner.lengths_B
     longest = int(learner.lengths_B.max(initial=0))
-    # The same memory for every block: what was just let go of is not in the cache any more.
+    # All blocks share this memory, because freshly allocated memory is not in the cache.
     room_3N = np.empty((3, max(_BLOCK, longest)))
     for first, last in learner.blocks():
         filled = _filled(learner, first, last)
@@ -127,7 +127,7 @@ def gap_figures(learner: Ragged, sampler: Ragged) -> dict[str, NDArray[np.float6
 
 
 def _filled(column: Ragged, first: int, last: int) -> slice | NDArray[np.int64]:
-    """Those of a block's responses that are not empty."""
+    """The non-empty responses of a block."""
     lengths = np.diff(column.offsets_B[first : last + 1])
     return slice(first, last) if lengths.all() else first + np.flatnonzero(lengths)
 
@@ -164,14 +164,14 @@ def _reduce(
     filled: slice | NDArray[np.int64],
     figures: dict[str, NDArray[np.float64]],
 ) -> None:
-    """Write the figures of one block; what is reduced is overwritten where it is not needed."""
+    """Write the figures of one block; the inputs are overwritten to save memory."""
 
     def total(name: str, values: NDArray[np.float64]) -> None:
         figures[name][filled] = np.add.reduceat(values, starts)
 
     def largest(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        figures[name][filled] = found = np.maximum.reduceat(values, starts)
-        return found
+        figures[name][filled] = maxima = np.maximum.reduceat(values, starts)
+        return maxima
 
     total("gap/bias", d)
     np.expm1(d, out=e)

@@ -1,10 +1,10 @@
-"""What a step of a rollout dump says, from one row of figures for each response.
+"""Readings of a step of a rollout dump, from one row of figures per response.
 
-A dump is too large to hold, its responses are not: whoever reads it turns every response into a
-row of numbers and keeps those. A row depends on its response alone, and a step is measured from
-all its rows, so that the readings are the same however the dump was cut and by whom it was read.
+A dump is too large for memory, so its reader reduces each response to a row of numbers. A row
+depends only on its response, and a step is measured from all its rows. The readings therefore do
+not depend on how the dump is split into shards or on who reads it.
 
-In a column, NaN stands for what is not known, and an infinity for a number that is not finite.
+In a column, NaN means unknown, and an infinity stands for a value that is not finite.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.batch import Flags
-from grpodoctor.measure.buckets import Sorted, lowest, sorted_readings
+from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
 from grpodoctor.measure.groups import Groups, groups_of, length_gap, reward_groups
 from grpodoctor.measure.responses import bound_excess, mean_over
-from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED, among, drawn
+from grpodoctor.measure.subsample import (
+    COMPRESSED_RESPONSES,
+    SEARCHED_RESPONSES,
+    lowest_ranked,
+    only_where,
+)
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,
@@ -34,73 +39,74 @@ from grpodoctor.vocabulary.values import (
 
 Column = NDArray[np.float64]
 COMPONENT = "component/"
-"""How the name of a reward component's column begins."""
-_WHOLE = {
+"""Prefix of the columns of reward components."""
+_INTEGER_COLUMNS = {
     "step": np.int64, "rank": np.int64, "group": np.uint64, "text": np.uint64,
-    "prompt": np.uint64, "lot": np.uint64,
+    "prompt": np.uint64, "hash_rank": np.uint64,
 }  # fmt: skip
-"""Columns that are no doubles; a group or a text of 0 is not known, a lot of 0 is not drawn."""
+"""Integer columns. In `group` and `text`, 0 means unknown; a response with `hash_rank` 0 is never
+selected."""
 
 
 @dataclass(slots=True)
-class Digest:
-    """Rows of figures, a column each, and the largest of what is wanted with its response."""
+class ResponseTable:
+    """Figures of responses by column, and the maxima of a step with their responses."""
 
     columns: dict[str, NDArray[np.generic]]
-    extremes: dict[int, dict[str, Reading]] = field(default_factory=dict)
-    """By step."""
-    sorted: dict[int, list[Sorted]] = field(default_factory=dict)
-    """By step, the responses whose tokens were sorted by position and probability."""
+    maxima: dict[int, dict[str, Reading]] = field(default_factory=dict)
+    """Maxima by step."""
+    bucketed: dict[int, list[RankedMeans]] = field(default_factory=dict)
+    """By step, the bucket means of the selected responses."""
 
     def __len__(self) -> int:
-        return next((each.size for each in self.columns.values()), 0)
+        return next((column.size for column in self.columns.values()), 0)
 
-    def of_step(self, step: int) -> Digest:
+    def of_step(self, step: int) -> ResponseTable:
         """The rows of one step."""
-        chosen = self.columns["step"] == step
-        columns = {name: values[chosen] for name, values in self.columns.items()}
-        own = {step: self.sorted[step]} if step in self.sorted else {}
-        return Digest(columns, {step: self.extremes.get(step, {})}, own)
+        rows = self.columns["step"] == step
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        bucketed = {step: self.bucketed[step]} if step in self.bucketed else {}
+        return ResponseTable(columns, {step: self.maxima.get(step, {})}, bucketed)
 
 
-def join(parts: list[Digest]) -> Digest:
-    """All rows, in the order of the parts."""
+def join_tables(parts: list[ResponseTable]) -> ResponseTable:
+    """Concatenate tables, in the order of the parts."""
     names = sorted({name for part in parts for name in part.columns})
     columns = {
         name: np.concatenate([part.columns.get(name, _blank(name, len(part))) for part in parts])
         for name in names
     }
-    extremes: dict[int, dict[str, Reading]] = {}
+    maxima: dict[int, dict[str, Reading]] = {}
     for part in parts:
-        for step, found in part.extremes.items():
-            extremes[step] = merge_all(extremes.get(step, {}), found)
-    chosen: dict[int, list[Sorted]] = {}
+        for step, readings in part.maxima.items():
+            maxima[step] = merge_all(maxima.get(step, {}), readings)
+    bucketed: dict[int, list[RankedMeans]] = {}
     for part in parts:
-        for step, rows in part.sorted.items():
-            chosen[step] = lowest([*chosen[step], *rows]) if step in chosen else rows
-    return Digest(columns, extremes, chosen)
+        for step, rows in part.bucketed.items():
+            bucketed[step] = keep_lowest([*bucketed[step], *rows]) if step in bucketed else rows
+    return ResponseTable(columns, maxima, bucketed)
 
 
 def _blank(name: str, count: int) -> NDArray[np.generic]:
-    kind = _WHOLE.get(name)
+    kind = _INTEGER_COLUMNS.get(name)
     return np.full(count, np.nan) if kind is None else np.zeros(count, kind)
 
 
-def digest_readings(digest: Digest) -> dict[str, Reading]:
-    """Every metric that the rows of one step give, by canonical name."""
-    columns = digest.columns
+def table_readings(table: ResponseTable) -> dict[str, Reading]:
+    """All readings of the rows of one step, by canonical metric name."""
+    columns = table.columns
     readings: dict[str, Reading] = {}
     for measure in (_rewards, _lengths, _groups, _advantages, _texts, _entropies, _gaps):
         readings |= measure(columns)
-    for each in digest.extremes.values():
+    for each in table.maxima.values():
         readings |= each
-    for rows in digest.sorted.values():
-        readings |= sorted_readings(rows)
+    for rows in table.bucketed.values():
+        readings |= bucket_readings(rows)
     return readings
 
 
 def _known(columns: Mapping[str, NDArray[np.generic]], name: str) -> Column | None:
-    """The known entries of a column; None where there are none."""
+    """The known entries of a column; None if there are none."""
     if name not in columns:
         return None
     values = columns[name].astype(np.float64, copy=False)
@@ -109,7 +115,7 @@ def _known(columns: Mapping[str, NDArray[np.generic]], name: str) -> Column | No
 
 
 def _together(columns: Mapping[str, NDArray[np.generic]], *names: str) -> tuple[Column, ...] | None:
-    """The rows in which all these columns are known; None where there are none."""
+    """Columns of the rows in which all of them are known; None if there are no such rows."""
     if any(name not in columns for name in names):
         return None
     values = [columns[name].astype(np.float64, copy=False) for name in names]
@@ -118,9 +124,9 @@ def _together(columns: Mapping[str, NDArray[np.generic]], *names: str) -> tuple[
 
 
 def correctness(columns: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float64] | None:
-    """Which responses are correct: 1, 0 or NaN.
+    """Whether each response is correct: 1, 0 or NaN; None if unknown.
 
-    Where the dump does not say, a reward of nothing but 0 and 1, or -1 and 1, does.
+    Without a column `correct`, rewards that are all 0 or 1, or all -1 or 1, are used.
     """
     if (known := columns.get("correct")) is not None and not np.isnan(_double(known)).all():
         return _double(known)
@@ -181,45 +187,48 @@ def _lengths(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
 
 
 def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
-    """Of groups, as far as the dump says who belongs together.
+    """Readings of groups, if the dump has group ids.
 
-    A dump that has no total reward has the advantages that were made of it: they are all equal
-    exactly where the rewards were.
+    Without total rewards, the advantages are used: they are equal exactly where the rewards were.
     """
     grouped = columns["group"] != 0
     if not grouped.any():
         return {}
-    told = {name: values[grouped] for name, values in columns.items()}
-    groups = groups_of(told["group"].astype(np.uint64))
+    columns = {name: values[grouped] for name, values in columns.items()}
+    groups = groups_of(columns["group"].astype(np.uint64))
     readings: dict[str, Reading] = {}
-    if (texts := told["text"]).all():
-        order = np.lexsort((texts, told["group"]))
-        same = [each[order[1:]] == each[order[:-1]] for each in (texts, told["group"])]
+    if (texts := columns["text"]).all():
+        order = np.lexsort((texts, columns["group"]))
+        same = [each[order[1:]] == each[order[:-1]] for each in (texts, columns["group"])]
         readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
-    return readings | _of_rewards(told, groups)
+    return readings | _group_rewards(columns, groups)
 
 
-def _of_rewards(told: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict[str, Reading]:
+def _group_rewards(
+    columns: Mapping[str, NDArray[np.generic]], groups: Groups
+) -> dict[str, Reading]:
     parts = {
         name.removeprefix(COMPONENT): _double(values)
-        for name, values in told.items()
+        for name, values in columns.items()
         if name.startswith(COMPONENT) and not np.isnan(_double(values)).any()
     }
-    correct = correctness(told)
+    correct = correctness(columns)
     if correct is not None and np.isnan(correct).any():
         correct = None
     flags = None if correct is None else correct > 0
     readings: dict[str, Reading] = {}
     for source in ("reward", "advantage"):
-        if source in told and not np.isnan(_double(told[source])).any():
-            readings = reward_groups(groups, _double(told[source]), parts, flags)
+        if source in columns and not np.isnan(_double(columns[source])).any():
+            readings = reward_groups(groups, _double(columns[source]), parts, flags)
             if source == "advantage":
                 readings.pop("groups/reward_std")
             break
-    magnitudes = np.abs(_double(told["advantage"])) if "advantage" in told else np.array([np.nan])
+    magnitudes = (
+        np.abs(_double(columns["advantage"])) if "advantage" in columns else np.array([np.nan])
+    )
     if np.isfinite(magnitudes).all():
         readings["advantage/bound_excess"] = bound_excess(magnitudes, groups)
-    lengths = _double(told["length"]) if "length" in told else np.array([np.nan])
+    lengths = _double(columns["length"]) if "length" in columns else np.array([np.nan])
     if flags is not None and not np.isnan(lengths).any():
         readings["length/group_gap"] = length_gap(lengths, groups, flags)
     return readings
@@ -239,29 +248,36 @@ def _advantages(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading
 
 def _texts(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
     readings: dict[str, Reading] = {}
-    of: tuple[tuple[str, str, Callable[[Column], Reading]], ...] = (
+    of_all: tuple[tuple[str, str, Callable[[Column], Reading]], ...] = (
         ("loop", "text/repetition_rate", lambda values: Rate.of(values > 0)),
         ("staleness", "staleness/mean", Mean.of),
     )
-    of_drawn: tuple[tuple[str, str, int, Callable[[Column], Reading]], ...] = (
-        ("reflects", "text/reflection_rate", SEARCHED, lambda values: Rate.of(values > 0)),
-        ("compression", "text/compression_ratio", LOOKED_INTO, Mean.of),
-        ("trigrams", "text/unique_ngram_rate", LOOKED_INTO, Mean.of),
+    of_selected: tuple[tuple[str, str, int, Callable[[Column], Reading]], ...] = (
+        (
+            "reflects",
+            "text/reflection_rate",
+            SEARCHED_RESPONSES,
+            lambda values: Rate.of(values > 0),
+        ),
+        ("compression", "text/compression_ratio", COMPRESSED_RESPONSES, Mean.of),
+        ("trigrams", "text/unique_ngram_rate", COMPRESSED_RESPONSES, Mean.of),
     )
-    for column, metric, summarise in of:
+    for column, metric, summarize in of_all:
         if (values := _known(columns, column)) is not None:
-            readings[metric] = summarise(values)
-    for column, metric, most, summarise in of_drawn:
-        if column in columns and (values := _drawn(columns, column, most)) is not None:
-            readings[metric] = summarise(values)
+            readings[metric] = summarize(values)
+    for column, metric, most, summarize in of_selected:
+        if column in columns and (values := _selected(columns, column, most)) is not None:
+            readings[metric] = summarize(values)
     return readings
 
 
-def _drawn(columns: Mapping[str, NDArray[np.generic]], name: str, most: int) -> Column | None:
-    """The known entries of those that are drawn; a shard has looked into all that might be."""
-    lots_B = among(columns["lot"].astype(np.uint64, copy=False), ~np.isnan(_double(columns[name])))
+def _selected(columns: Mapping[str, NDArray[np.generic]], name: str, most: int) -> Column | None:
+    """The known entries of the selected responses; shards measure all that may be selected."""
+    hash_ranks_B = only_where(
+        columns["hash_rank"].astype(np.uint64, copy=False), ~np.isnan(_double(columns[name]))
+    )
     ranks = [columns["rank"]] if "rank" in columns else []
-    return _known({name: columns[name][drawn(lots_B, most, *ranks)]}, name)
+    return _known({name: columns[name][lowest_ranked(hash_ranks_B, most, *ranks)]}, name)
 
 
 def _entropies(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
@@ -270,14 +286,14 @@ def _entropies(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]
 
 
 def _mean_of_sums(sums: Column, counts: Column, broken: int = 0) -> Mean:
-    """A mean over tokens, from each response's sum."""
+    """A mean over tokens, from the sum of each response."""
     finite = np.isfinite(sums)
     lost = int(counts[~finite].sum())
     return Mean(exact_sum(sums[finite]), int(counts[finite].sum()), broken + lost)
 
 
 def _gaps(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
-    """`mismatch/*`, where both sides' log-probabilities stand in the dump."""
+    """`mismatch/*`, if the dump has the log-probabilities of both sides."""
     names = [name for name in columns if name.startswith("gap/")]
     rows = _together(columns, *names) if names else None
     if rows is None:
@@ -312,9 +328,9 @@ def _per_response(of: Mapping[str, Column], filled: Flags) -> dict[str, Reading]
 
 
 def _effective(excess: Column, squared: Column, tokens: int) -> Reading:
-    """(sum w)² / (N sum w²), from the sums of w - 1 and w² - 1."""
+    """Effective sample size (sum w)² / (N sum w²), from the sums of w - 1 and w² - 1."""
     if not (np.isfinite(excess).all() and np.isfinite(squared).all()):
-        return NotApplicable("a weight is beyond the largest number")
+        return NotApplicable("an importance weight exceeds the largest number")
     total = exact_sum(excess) + tokens
     squares = exact_sum(squared) + tokens
     return (
@@ -325,10 +341,10 @@ def _effective(excess: Column, squared: Column, tokens: int) -> Reading:
 
 
 def _pearson(of: Mapping[str, Column], tokens: int) -> Reading:
-    """Correlation of the two probabilities, from the sums of their products."""
+    """Correlation of the two probabilities, from sums of their products."""
     sums = {name: of[f"gap/{name}"] for name in ("q", "qq", "qe", "qqe", "qqee")}
     if not all(np.isfinite(each).all() for each in sums.values()):
-        return NotApplicable("a probability is beyond the largest number")
+        return NotApplicable("a probability exceeds the largest number")
     q, qq, qe, qqe, qqee = (exact_sum(each) for each in sums.values())
     p, pq, pp = q + qe, qq + qqe, qq + 2 * qqe + qqee
     variances = (pp * tokens - p * p) * (qq * tokens - q * q)
@@ -338,40 +354,40 @@ def _pearson(of: Mapping[str, Column], tokens: int) -> Reading:
     return Mean.of([float(covariance) / float(variances) ** 0.5])
 
 
-def extremes_of(
+def step_maxima(
     columns: Mapping[str, NDArray[np.generic]], name_of: Callable[[int], str]
 ) -> dict[int, dict[str, Reading]]:
-    """The largest of each step with the response that it stands in.
+    """The maxima of each step, with the response that has them.
 
     Args:
         columns: the rows.
-        name_of: the id of a row's response.
+        name_of: gives the response id of a row.
     """
-    found: dict[int, dict[str, Reading]] = {}
+    maxima: dict[int, dict[str, Reading]] = {}
     for metric, values in _candidates(columns):
         steps = columns["step"]
         for step in np.unique(steps[~np.isnan(values)]).tolist():
             rows = np.flatnonzero((steps == step) & ~np.isnan(values))
             best = values[rows].max()
             names = [name_of(row) for row in rows[values[rows] == best].tolist()]
-            found.setdefault(step, {})[metric] = Max(float(best), min(names))
-    return found
+            maxima.setdefault(step, {})[metric] = Max(float(best), min(names))
+    return maxima
 
 
 def _candidates(columns: Mapping[str, NDArray[np.generic]]) -> list[tuple[str, Column]]:
-    """What a largest is wanted of, and its values; NaN where a response has none."""
-    wanted = []
+    """Metrics whose maximum is reported, and their values; NaN if a response has none."""
+    candidates = []
     if "length" in columns:
-        wanted.append(("length/max", _double(columns["length"])))
+        candidates.append(("length/max", _double(columns["length"])))
     if "advantage" in columns:
-        wanted.append(("advantage/abs_max", np.abs(_double(columns["advantage"]))))
+        candidates.append(("advantage/abs_max", np.abs(_double(columns["advantage"]))))
     if "gap/tokens" in columns:
         tokens = _double(columns["gap/tokens"])
         counts = np.where(tokens > 0, tokens, np.nan)
         for name in ("prob_diff", "logprob_diff"):
             total, largest = _double(columns[f"gap/{name}"]), _double(columns[f"gap/{name}_max"])
-            wanted.append((f"mismatch/{name}_mean/worst_sequence", total / counts))
-            wanted.append(
+            candidates.append((f"mismatch/{name}_mean/worst_sequence", total / counts))
+            candidates.append(
                 (f"mismatch/{name}_max/worst_sequence", np.where(tokens > 0, largest, np.nan))
             )
-    return wanted
+    return candidates

@@ -18,21 +18,23 @@ from grpodoctor.vocabulary.values import (
 )
 
 FORK_SHARE = 0.2
-"""Share of the tokens, those of highest entropy, at which the policy really chooses (Beyond the
-80/20 Rule, arXiv 2506.01939)."""
+"""Share of tokens that count as forking tokens, those of highest entropy. Source: Beyond the 80/20
+Rule, arXiv 2506.01939."""
 _ALONE = NotApplicable("every group has one response")
-_OF_TOKENS = NotApplicable("the advantages of a response's tokens differ: no deviation bounds them")
+_OF_TOKENS = NotApplicable(
+    "the advantages of a response's tokens differ, so the bound does not apply"
+)
 _NO_CORRECT = "no response is correct"
 _NO_INCORRECT = "every response is correct"
 FIRST_RATIO_TOLERANCE = 1e-3
-"""How far from 1 a ratio may be through rounding alone: a hundred times the noise of a float32
-forward pass in other batch shapes, and a hundred times less than the usual clip of 0.2."""
+"""Distance of an importance ratio from 1 that rounding can cause: a hundred times the noise of a
+float32 forward pass with other batch shapes, and a two-hundredth of the usual clip of 0.2."""
 
 
 def fork_threshold(entropies_N: Floats) -> float:
-    """The entropy from which on a token belongs to the fifth that has most of it.
+    """Entropy above which a token is among the `FORK_SHARE` of highest entropy.
 
-    The linearly interpolated quantile; `np.quantile` gives the same and takes five times as long.
+    The linearly interpolated quantile. `np.quantile` gives the same but takes five times as long.
     """
     ordered_N = np.sort(entropies_N)
     rank = (1 - FORK_SHARE) * (ordered_N.size - 1)
@@ -42,7 +44,7 @@ def fork_threshold(entropies_N: Floats) -> float:
 
 
 def mean_over(values: Floats | Integers, chosen: Flags, empty: str) -> Reading:
-    """Mean over the chosen entries; not applicable, for the reason `empty`, if there are none."""
+    """Mean over the selected entries; not applicable with reason `empty` if there are none."""
     return Mean.of(values[chosen]) if chosen.any() else NotApplicable(empty)
 
 
@@ -65,18 +67,18 @@ def reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
 
 
 def component_name(name: str) -> str:
-    """A reward component's name as a part of a metric's."""
+    """A reward component's name as part of a metric name."""
     return name.replace("/", "_")
 
 
 def _spread(values_B: Floats) -> Mean:
-    """Population standard deviation of the finite entries, as one batch of a mean over batches."""
+    """Population standard deviation of the finite entries, as a mean with one entry."""
     finite = values_B[np.isfinite(values_B)]
     return Mean.of([np.std(finite, dtype=np.float64)] if finite.size else [math.nan])
 
 
 def length_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`length/*` but the gap within groups."""
+    """`length/*` except the gap within groups."""
     lengths_B = batch.lengths_B
     readings: dict[str, Reading] = {
         "length/mean": Mean.of(lengths_B),
@@ -94,7 +96,7 @@ def length_readings(batch: RolloutBatch) -> dict[str, Reading]:
 
 
 def entropy_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`entropy/*` over the generated tokens; nothing without recorded entropy."""
+    """`entropy/*` over the generated tokens; empty without recorded entropy."""
     if batch.entropy_BT is None or not batch.mask_BT.any():
         return {}
     entropies_N = batch.entropy_BT[batch.mask_BT]
@@ -114,10 +116,11 @@ def entropy_readings(batch: RolloutBatch) -> dict[str, Reading]:
 
 
 def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
-    """`advantage/*`; nothing without advantages.
+    """`advantage/*`; empty without advantages.
 
-    The bound sqrt(G-1) is that of a division by the population standard deviation; dividing by the
-    sample's (ddof 1) gives (G-1)/sqrt(G), which is smaller, so that it is never wrongly exceeded.
+    The bound sqrt(G-1) holds for division by the population standard deviation. Division by the
+    sample standard deviation (ddof 1) has the smaller bound (G-1)/sqrt(G), so it never exceeds
+    sqrt(G-1) either.
     """
     mask_BT = batch.loss_tokens_BT
     if batch.advantages_BT is not None:
@@ -139,7 +142,7 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
 
 
 def bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
-    """The largest advantage of a batch over the bound that its group's size sets."""
+    """The largest ratio of an advantage to the bound for its group's size."""
     sizes_B = groups.sizes_G[groups.index_B]
     several_B = sizes_B > 1
     bounded_B = magnitudes_B[several_B] / np.sqrt(sizes_B[several_B] - 1)
@@ -148,7 +151,7 @@ def bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
 
 @np.errstate(over="ignore", invalid="ignore")
 def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`staleness/*` and `mismatch/first_ratio_off`: were the tokens sampled from this policy?"""
+    """`staleness/*` and `mismatch/first_ratio_off`: whether tokens came from this policy."""
     readings: dict[str, Reading] = {}
     if batch.staleness_B is not None:
         readings["staleness/mean"] = Mean.of(batch.staleness_B)
@@ -158,6 +161,6 @@ def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
         log_ratio_N = batch.learner_logprobs_BT[chosen_BT] - batch.old_logprobs_BT[chosen_BT]
         close_N = np.abs(np.expm1(log_ratio_N)) <= FIRST_RATIO_TOLERANCE
         readings["mismatch/first_ratio_off"] = (
-            Rate.of(~close_N) if close_N.size else NotApplicable("no token bears loss")
+            Rate.of(~close_N) if close_N.size else NotApplicable("no token is in the loss")
         )
     return readings

@@ -8,44 +8,75 @@ from functools import reduce
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch, expert_readings
-from grpodoctor.measure.rollouts import rollout_readings
+from grpodoctor.measure.groups import group_readings, groups_of
+from grpodoctor.measure.mismatch import mismatch_readings
+from grpodoctor.measure.responses import (
+    advantage_readings,
+    entropy_readings,
+    length_readings,
+    reward_readings,
+    staleness_readings,
+)
+from grpodoctor.measure.text import text_readings
 from grpodoctor.measure.updates import update_readings
 from grpodoctor.vocabulary.values import Mean, Reading, merge_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBatch:
-    """What a training step leaves to be measured: plain data, so that any process can do it."""
+    """The data of a training step to measure; plain data, so that any process can measure it."""
 
     rollouts: RolloutBatch
     updates: Sequence[UpdateBatch] = ()
-    """The optimizer steps taken on the rollouts, in order; empty if nobody looked at them."""
+    """The optimizer steps on the rollouts, in order; empty if they were not captured."""
     on_policy: bool = False
-    """One update per batch, and the old log-probabilities are the learner's own: clipping has no
-    meaning."""
+    """Whether there is one update per batch with the learner's own old log-probabilities; clipping
+    has no meaning then."""
     experts: ExpertBatch | None = None
-    """None for a dense model, and where nobody looked."""
+    """None for a dense model, and if routing was not captured."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
-    """What whoever trains read himself: times, evaluation, change of the weights. They win."""
+    """Readings from the trainer itself, such as times, evaluation and weight changes. They take
+    precedence."""
 
 
 def step_readings(batch: StepBatch) -> dict[str, Reading]:
-    """Everything that is known about a step, by canonical name.
+    """All readings of a step, by canonical metric name.
 
-    The updates are measured one by one: what belongs to the tokens of most entropy is decided
-    within an update, so that measuring them all at once would give another number.
+    The updates are measured one by one: the tokens of highest entropy are selected within an
+    update, so measuring all updates at once would give another number.
     """
     return {
         **rollout_readings(batch.rollouts),
-        **_readings_of_updates(batch),
+        **_update_readings(batch),
         **({} if batch.experts is None else expert_readings(batch.experts)),
         **batch.readings,
     }
 
 
-def _readings_of_updates(batch: StepBatch) -> dict[str, Reading]:
+def _update_readings(batch: StepBatch) -> dict[str, Reading]:
     if not batch.updates:
         return {}
-    each = (update_readings(update, on_policy=batch.on_policy) for update in batch.updates)
-    merged = reduce(merge_all, each)
+    readings = (update_readings(update, on_policy=batch.on_policy) for update in batch.updates)
+    merged = reduce(merge_all, readings)
     return {**merged, "updates_per_batch": Mean.of([len(batch.updates)])}
+
+
+def rollout_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """All readings of a rollout batch, by canonical metric name.
+
+    A metric whose input is missing is left out. A metric that has no meaning for this batch is
+    `NotApplicable`. A batch without responses has no readings.
+    """
+    if not batch.sequence_ids:
+        return {}
+    groups = groups_of(batch.group_ids_B)
+    return {
+        **reward_readings(batch),
+        **length_readings(batch),
+        **entropy_readings(batch),
+        **group_readings(batch, groups),
+        **advantage_readings(batch, groups),
+        **staleness_readings(batch),
+        **mismatch_readings(batch),
+        **text_readings(batch),
+    }

@@ -1,4 +1,4 @@
-"""Readings of what the responses look like: repetition, second thoughts, compressibility."""
+"""Readings of the responses' text: repetition, reflection, compressibility."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from numpy.typing import NDArray
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.ragged import Ragged, fingerprints
 from grpodoctor.measure.subsample import (
-    LOOKED_INTO,
-    SEARCHED,
-    Lots,
-    among,
-    drawn,
-    lots_of,
+    COMPRESSED_RESPONSES,
+    SEARCHED_RESPONSES,
+    HashRanks,
+    hash_ranks,
+    lowest_ranked,
     name_hashes,
-    text_prints,
+    only_where,
+    text_fingerprints,
 )
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 LOOP_COPIES = 4
-"""Copies of a block at the end of a response that make a loop."""
+"""Copies of a block at the end of a response that count as a loop."""
 LOOP_TOKENS = 16
-"""A loop covers at least this many tokens: three full stops in a row are none."""
+"""Minimum length of a loop, in tokens: three periods in a row are not a loop."""
 LONGEST_BLOCK = 64
-"""Longest block that is looked for, in tokens."""
+"""Longest block that is searched for, in tokens."""
 
 PROBE = 4
-"""Last tokens that must stand a block earlier before a loop is looked for."""
+"""Last tokens that must occur one block earlier before a full search for a loop."""
 LOOP_BYTES = 64
-"""What a loop covers at least where only the text is known: four bytes to a token."""
+"""Minimum length of a loop if only the text is known: four bytes per token."""
 LONGEST_BLOCK_BYTES = 256
 
 _WORD = 8
 """Bytes compared at once."""
 _GLANCE = 3
-"""Of these, how many are compared in every text: they leave one in ten."""
+"""Bytes of these that are compared first, in every text; one text in ten passes."""
 _ALL_EMPTY = NotApplicable("every response is empty")
 GRAM = 3
-"""Tokens of the n-grams that are counted."""
+"""Tokens per n-gram."""
 _TOKEN_BITS = 21
 """Three ids of a vocabulary of up to two million fit into one 64-bit key."""
 _REFLECTION = re.compile(
@@ -53,41 +53,43 @@ _REFLECTION = re.compile(
 
 
 REFLECTION_RE2 = f"(?i){_REFLECTION.pattern.decode()}"
-"""The same for Arrow's engine of regular expressions over a binary column, ten times as fast."""
+"""The same for Arrow's regular expressions over a binary column, which are ten times as fast."""
 
 
 def text_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`text/*`; the n-grams and loops are those of the generated tokens.
+    """`text/*`; n-grams and loops are measured on the generated tokens.
 
-    Loops are looked for in all responses, the rest in those that are drawn.
+    Loops are measured in all responses, everything else in a subsample.
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in batch.texts]
     tokens = Ragged.of_lengths(batch.tokens_BT[batch.mask_BT], batch.lengths_B.astype(np.int64))
-    prints_B = text_prints(texts)
-    lots_B = lots_of(name_hashes(batch.prompts), prints_B, fingerprints(tokens))
+    prints_B = text_fingerprints(texts)
+    hash_ranks_B = hash_ranks(name_hashes(batch.prompts), prints_B, fingerprints(tokens))
     with_text_B, with_grams_B = (
-        among(lots_B, prints_B != 0),
-        among(lots_B, tokens.lengths_B >= GRAM),
+        only_where(hash_ranks_B, prints_B != 0),
+        only_where(hash_ranks_B, tokens.lengths_B >= GRAM),
     )
 
-    def those(lots_B: Lots, most: int) -> list[int]:
-        rows: list[int] = np.flatnonzero(drawn(lots_B, most)).tolist()
+    def subsample(hash_ranks_B: HashRanks, most: int) -> list[int]:
+        rows: list[int] = np.flatnonzero(lowest_ranked(hash_ranks_B, most)).tolist()
         return rows
 
     return {
         "text/unique_ngram_rate": _unique_trigrams(
-            [tokens.row(row) for row in those(with_grams_B, LOOKED_INTO)]
+            [tokens.row(row) for row in subsample(with_grams_B, COMPRESSED_RESPONSES)]
         ),
         "text/repetition_rate": Rate.of(_ends_in_loop(batch)),
-        "text/reflection_rate": _reflection([texts[row] for row in those(with_text_B, SEARCHED)]),
+        "text/reflection_rate": _reflection(
+            [texts[row] for row in subsample(with_text_B, SEARCHED_RESPONSES)]
+        ),
         "text/compression_ratio": _compression(
-            [texts[row] for row in those(with_text_B, LOOKED_INTO)]
+            [texts[row] for row in subsample(with_text_B, COMPRESSED_RESPONSES)]
         ),
     }
 
 
 def _unique_trigrams(responses: list[NDArray[np.integer]]) -> Reading:
-    """Mean over responses of distinct 3-grams over all of them."""
+    """Mean over responses of the share of distinct 3-grams."""
     if not responses:
         return NotApplicable("no response has three tokens")
     return Mean.of([unique_trigrams(each) for each in responses])
@@ -100,7 +102,7 @@ def _reflection(texts: list[bytes]) -> Reading:
 
 
 def _ends_in_loop(batch: RolloutBatch) -> NDArray[np.bool_]:
-    """Which responses end in copies of one block; the end token itself is left aside."""
+    """Which responses end in copies of one block, ignoring the end token."""
     lengths_B = batch.lengths_B
     flat_N = batch.tokens_BT[batch.mask_BT]
     kept_B = lengths_B - ~batch.truncated_B
@@ -108,7 +110,7 @@ def _ends_in_loop(batch: RolloutBatch) -> NDArray[np.bool_]:
 
 
 def loops_in(tokens: Ragged, truncated_B: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which responses end in copies of one block; the end token itself is left aside."""
+    """Which responses end in copies of one block, ignoring the end token."""
     kept_B = np.maximum(tokens.lengths_B - ~truncated_B, 0)
     ends_B = tokens.offsets_B[:-1] + kept_B
     likely = np.flatnonzero(_may_loop(tokens.values_N, ends_B, kept_B))
@@ -121,7 +123,7 @@ def loops_in(tokens: Ragged, truncated_B: NDArray[np.bool_]) -> NDArray[np.bool_
 def _may_loop(
     flat_N: NDArray[np.integer], ends_B: NDArray[np.int64], kept_B: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whose last tokens stand a possible block earlier too: few, and all that loop."""
+    """Responses whose last tokens also occur one possible block earlier: all loops, few others."""
     back = np.arange(PROBE + LONGEST_BLOCK, 0, -1)
     long_B = kept_B >= LOOP_TOKENS
     if not long_B.any():
@@ -153,7 +155,7 @@ def _tails(
 ) -> NDArray[np.int64]:
     """The last tokens of each response before its end token, right-aligned.
 
-    What a short response does not fill holds numbers that equal no token and not each other.
+    Short responses are padded with distinct numbers that are not tokens.
     """
     width = min(int(kept_B.max(initial=0)), max(LOOP_COPIES * LONGEST_BLOCK, LOOP_TOKENS))
     back_W = np.arange(width, 0, -1)
@@ -162,14 +164,14 @@ def _tails(
 
 
 def may_loop(data_N: NDArray[np.uint8], ends_B: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which texts repeat their last eight bytes a possible block earlier: few, and all that loop.
+    """Texts whose last eight bytes also occur one possible block earlier: all loops, few others.
 
     Args:
-        data_N: the texts one after another, in UTF-8.
-        ends_B: where each ends, a space or line end at its end left aside.
+        data_N: the concatenated texts, in UTF-8.
+        ends_B: end of each text, without trailing white space.
     """
     width = LONGEST_BLOCK_BYTES + _WORD
-    near = np.flatnonzero(ends_B < width)  # of the first texts nothing is known
+    near = np.flatnonzero(ends_B < width)  # not enough bytes before them
     far = np.flatnonzero(ends_B >= width)
     if not far.size:
         return near
@@ -179,7 +181,7 @@ def may_loop(data_N: NDArray[np.uint8], ends_B: NDArray[np.int64]) -> NDArray[np
 
 
 def _repeats(rows: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    """Whose last bytes, so many of them, all stand one and the same block earlier."""
+    """Rows whose last `count` bytes all occur the same block earlier."""
     again = np.ones((len(rows), LONGEST_BLOCK_BYTES), dtype=bool)
     for place in range(_WORD - count, _WORD):
         last = LONGEST_BLOCK_BYTES + place
@@ -188,34 +190,34 @@ def _repeats(rows: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
 
 
 def text_loops(text: bytes) -> bool:
-    """Whether a text ends in copies of one block, for responses whose tokens nobody kept."""
+    """Whether a text ends in copies of one block, for responses without recorded tokens."""
     text = text.rstrip()
     if len(text) < LOOP_BYTES:
         return False
     probe = text[-LOOP_BYTES // 4 :]
     lowest = max(0, len(text) - len(probe) - LONGEST_BLOCK_BYTES)
     end = len(text) - 1
-    while (found := text.rfind(probe, lowest, end)) >= 0:
-        block = len(text) - len(probe) - found
+    while (start := text.rfind(probe, lowest, end)) >= 0:
+        block = len(text) - len(probe) - start
         covered = max(LOOP_COPIES * block, LOOP_BYTES)
         if covered <= len(text) and text[len(text) - covered + block :] == text[-covered:-block]:
             return True
-        end = found + len(probe) - 1
+        end = start + len(probe) - 1
     return False
 
 
 def _compression(texts: list[bytes]) -> Reading:
-    """Bytes over deflated bytes, at the fastest level: repetition shows at any."""
+    """Mean compression ratio at the fastest level, which is sufficient for repetition."""
     return Mean.of([compression(text) for text in texts]) if texts else _ALL_EMPTY
 
 
 def compression(text: bytes) -> float:
-    """Bytes of a text over its deflated bytes."""
+    """Size of a text over its size after deflate."""
     return len(text) / len(zlib.compress(text, 1))
 
 
 def unique_trigrams(tokens_N: NDArray[np.integer]) -> float:
-    """Distinct 3-grams over all of them in one response; NaN where it has none."""
+    """Share of distinct 3-grams in a response; NaN if it has none."""
     if tokens_N.size < GRAM:
         return math.nan
     keys = tokens_N.astype(np.int64)

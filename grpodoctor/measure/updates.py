@@ -14,22 +14,22 @@ from grpodoctor.measure.responses import fork_threshold
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
 _ON_POLICY = NotApplicable(
-    "with one update per batch and the learner's own old log-probabilities the ratio is always 1"
+    "with one update per batch and the learner's own old log-probabilities, the ratio is always 1"
 )
-_NO_LOSS_TOKENS = NotApplicable("no token bears loss")
-_NO_CLIP = NotApplicable("the loss clips nothing")
-_NO_DUAL_CLIP = NotApplicable("the loss has no second clip")
+_NO_LOSS_TOKENS = NotApplicable("no token is in the loss")
+_NO_CLIP = NotApplicable("the loss does not clip")
+_NO_DUAL_CLIP = NotApplicable("the loss has no dual clip")
 _CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate")
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Reading]:
-    """Every metric that one optimizer step gives, by canonical name.
+    """All readings of one optimizer step, by canonical metric name.
 
     Args:
-        update: what the step saw.
-        on_policy: one update per batch, and the old log-probabilities are the learner's own: the
-            ratio is 1 whatever happens, so that clipping has no meaning.
+        update: the data of the step.
+        on_policy: whether there is one update per batch with the learner's own old
+            log-probabilities; the ratio is then always 1 and clipping has no meaning.
     """
     readings = _optimizer_readings(update)
     mask_BT = update.loss_mask_BT
@@ -70,42 +70,42 @@ def _optimizer_readings(update: UpdateBatch) -> dict[str, Reading]:
 def _ratio_readings(
     update: UpdateBatch, ratio_N: NDArray[np.float64], log_ratio_N: NDArray[np.float64]
 ) -> dict[str, Reading]:
-    """Importance ratios before any clip; a response's own is the geometric mean of its tokens'."""
+    """Importance ratios before clipping; a response's ratio is the geometric mean of its tokens."""
     counts_B = update.loss_mask_BT.sum(axis=1)
     filled_B = counts_B > 0
     ends = np.cumsum(counts_B[filled_B])
     starts = ends - counts_B[filled_B]
     ids = [name for name, filled in zip(update.sequence_ids, filled_B, strict=True) if filled]
-    of_sequence = np.exp(np.add.reduceat(log_ratio_N, starts) / (ends - starts))
+    sequence_ratios = np.exp(np.add.reduceat(log_ratio_N, starts) / (ends - starts))
     highest = np.maximum.reduceat(ratio_N, starts)
     return {
         "ratio/mean": Mean.of(ratio_N),
         "ratio/max": Max.of(highest, ids),
-        "ratio/sequence_max": Max.of(of_sequence, ids),
+        "ratio/sequence_max": Max.of(sequence_ratios, ids),
     }
 
 
 class _Clipped(NamedTuple):
-    """Flags over what the loss clips: its tokens (N) or its responses (B that bear loss)."""
+    """Flags of clipped loss tokens, shape (N,), or of clipped responses with loss tokens."""
 
     low: Flags
     high: Flags
 
 
 def _clips(update: UpdateBatch) -> bool:
-    told = (update.clip_low, update.clip_high, update.clipped_low_BT, update.clipped_high_BT)
-    return any(each is not None for each in told)
+    bounds = (update.clip_low, update.clip_high, update.clipped_low_BT, update.clipped_high_BT)
+    return any(bound is not None for bound in bounds)
 
 
 def _clip_readings(update: UpdateBatch, ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
-    """Share of what the loss clips whose gradient is gone or bounded, by side."""
+    """Share of tokens or responses whose gradient the loss clips, by side."""
     mask_BT = update.loss_mask_BT
     advantages_N = update.advantages_BT[mask_BT]
     low = 0.0 if update.clip_low is None else 1 - update.clip_low
     high = math.inf if update.clip_high is None else 1 + update.clip_high
     clipped = _Clipped(
-        _told(update.clipped_low_BT, mask_BT, (advantages_N < 0) & (ratio_N < low)),
-        _told(update.clipped_high_BT, mask_BT, (advantages_N > 0) & (ratio_N > high)),
+        _flags(update.clipped_low_BT, mask_BT, (advantages_N < 0) & (ratio_N < low)),
+        _flags(update.clipped_high_BT, mask_BT, (advantages_N > 0) & (ratio_N > high)),
     )
     readings: dict[str, Reading] = {
         "clip/low_rate": Rate.of(clipped.low),
@@ -119,8 +119,8 @@ def _clip_readings(update: UpdateBatch, ratio_N: NDArray[np.float64]) -> dict[st
     return readings
 
 
-def _told(flags: Flags | None, mask_BT: Flags, by_rule_N: Flags) -> Flags:
-    """The loss's own flags where it gives them: of loss tokens, or of responses if (B, 1)."""
+def _flags(flags: Flags | None, mask_BT: Flags, by_rule_N: Flags) -> Flags:
+    """The flags that the loss reports, of loss tokens or of responses; PPO's rule without them."""
     if flags is None:
         return by_rule_N
     if flags.shape == mask_BT.shape:
@@ -129,7 +129,7 @@ def _told(flags: Flags | None, mask_BT: Flags, by_rule_N: Flags) -> Flags:
 
 
 def _fork_rate(entropies_N: NDArray[np.floating], clipped: _Clipped) -> Reading:
-    """Clipped tokens among the fifth with most entropy."""
+    """Share of clipped tokens among forking tokens."""
     if not clipped.low.shape == clipped.high.shape == entropies_N.shape:
         return NotApplicable("the loss clips whole responses")
     finite_N = np.isfinite(entropies_N)

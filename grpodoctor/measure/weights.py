@@ -1,4 +1,4 @@
-"""How far an optimizer step moved the weights, and whether it moved them at all."""
+"""Norm of an optimizer step's weight change, and the share of changed weights."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from grpodoctor.errors import ModelError
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
-_PARCEL = 1 << 20
-"""Weights that are compared at once: a small model has many tensors and little in them, so that a
-call for each would take longer than the sums. A larger tensor is a parcel by itself."""
+_CHUNK = 1 << 20
+"""Weights per chunk. A small model has many small tensors; one call per tensor would take longer
+than the sums. A larger tensor is its own chunk."""
 
 
-class _Parcel(NamedTuple):
-    """Some weights in one vector."""
+class _Chunk(NamedTuple):
+    """Several weights in one vector."""
 
     names: list[str]
     sizes: list[int]
@@ -28,38 +28,36 @@ class _Parcel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WeightSnapshot:
-    """The trainable weights of a model at one moment, in their own dtype and on their own device.
+    """A copy of a model's trainable weights, in their dtype and on their device.
 
-    It takes as much memory as the weights do, so it is for whoever asked for it. Of a sharded
-    model each rank keeps, and judges, its own shards.
+    It needs as much memory as the weights, so it is optional. For a sharded model, each rank copies
+    and compares its own shards.
     """
 
-    parcels: list[_Parcel]
+    chunks: list[_Chunk]
 
     @classmethod
     def take(cls, model: nn.Module) -> Self:
-        """Copy the trainable weights; tied ones once."""
-        return cls(_parcels(_trainable(model)))
+        """Copy the trainable weights; tied weights are copied once."""
+        return cls(_chunks(_trainable(model)))
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The copies by name, flat."""
+        """The copies by name, flattened."""
         return {
             name: weight
-            for parcel in self.parcels
-            for name, weight in zip(
-                parcel.names, torch.split(parcel.flat, parcel.sizes), strict=True
-            )
+            for chunk in self.chunks
+            for name, weight in zip(chunk.names, torch.split(chunk.flat, chunk.sizes), strict=True)
         }
 
     def change(self, model: nn.Module) -> dict[str, Reading]:
         """`optimizer/update_norm_ratio` and `optimizer/changed_weight_rate` since the snapshot.
 
         Raises:
-            ModelError: if the model has other trainable weights now than it had then.
+            ModelError: if the model's trainable weights are not those of the snapshot.
         """
         now = dict(_trainable(model))
-        before = [name for parcel in self.parcels for name in parcel.names]
+        before = [name for chunk in self.chunks for name in chunk.names]
         if now.keys() != set(before):
             names = sorted(now.keys() ^ set(before))
             raise ModelError(
@@ -68,36 +66,36 @@ class WeightSnapshot:
                 remedy="take a new snapshot",
             )
         moved, norms, changed = [], [], []
-        for parcel in self.parcels:
-            after = torch.cat([now[name].flatten() for name in parcel.names])
-            difference = after.float() - parcel.flat.float()
+        for chunk in self.chunks:
+            after = torch.cat([now[name].flatten() for name in chunk.names])
+            difference = after.float() - chunk.flat.float()
             moved.append(difference.norm())
-            norms.append(parcel.flat.float().norm())
+            norms.append(chunk.flat.float().norm())
             changed.append(difference.count_nonzero())
-        # Fetched after the last is under way: a device is waited for once, not at every parcel.
+        # Read after the last chunk was queued, so that the device is synchronized once.
         size = math.hypot(*map(float, norms))
         return {
             "optimizer/update_norm_ratio": Mean.of([math.hypot(*map(float, moved)) / size])
             if size
-            else NotApplicable("every weight was zero before"),
+            else NotApplicable("all weights were zero before the update"),
             "optimizer/changed_weight_rate": Rate(
-                sum(map(int, changed)), sum(parcel.flat.numel() for parcel in self.parcels)
+                sum(map(int, changed)), sum(chunk.flat.numel() for chunk in self.chunks)
             ),
         }
 
 
-def _parcels(weights: Sequence[tuple[str, Tensor]]) -> list[_Parcel]:
-    """Copies of weights, small neighbours of one kind in one parcel."""
+def _chunks(weights: Sequence[tuple[str, Tensor]]) -> list[_Chunk]:
+    """Copies of weights; small neighbors with the same dtype and device share a chunk."""
     groups: list[list[tuple[str, Tensor]]] = []
     room, kind = 0, None
     for name, weight in weights:
         if not groups or (weight.dtype, weight.device) != kind or weight.numel() > room:
             groups.append([])
-            room, kind = _PARCEL, (weight.dtype, weight.device)
+            room, kind = _CHUNK, (weight.dtype, weight.device)
         groups[-1].append((name, weight))
         room -= weight.numel()
     return [
-        _Parcel(
+        _Chunk(
             [name for name, _ in group],
             [weight.numel() for _, weight in group],
             torch.cat([weight.flatten() for _, weight in group]),
@@ -107,7 +105,7 @@ def _parcels(weights: Sequence[tuple[str, Tensor]]) -> list[_Parcel]:
 
 
 def _trainable(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Trainable weights by name, without gradient history; of a sharded one, this rank's part."""
+    """Trainable weights by name, detached; for sharded weights, this rank's part."""
     return [
         (name, _local(weight.detach()))
         for name, weight in model.named_parameters()
@@ -116,7 +114,7 @@ def _trainable(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _local(weight: Tensor) -> Tensor:
-    """This rank's part of a sharded weight; any other as it is."""
+    """This rank's part of a sharded weight; other weights unchanged."""
     if type(weight) is Tensor:
         return weight
     from torch.distributed.tensor import DTensor

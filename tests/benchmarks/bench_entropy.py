@@ -26,7 +26,7 @@ from rich.progress import track
 from rich.table import Table
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
-from grpodoctor.measure.rollouts import rollout_readings
+from grpodoctor.measure.step import rollout_readings
 from grpodoctor.measure.updates import update_readings
 
 if TYPE_CHECKING:

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.measure.buckets import DRAWN, NAMES, sort_drawn, sorted_readings
+from grpodoctor.measure.buckets import (
+    BUCKET_METRICS,
+    BUCKETED_RESPONSES,
+    bucket_means,
+    bucket_readings,
+)
 from grpodoctor.measure.mismatch import mismatch_readings
 from grpodoctor.measure.ragged import Ragged, gap_figures
-from grpodoctor.measure.response_table import Digest, digest_readings, join
+from grpodoctor.measure.response_table import ResponseTable, join_tables, table_readings
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import Reading, scalar
 
@@ -29,7 +34,7 @@ def columns(count: int, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarra
     return learner, sampler
 
 
-def digest(learner: list[np.ndarray], sampler: list[np.ndarray]) -> Digest:
+def table(learner: list[np.ndarray], sampler: list[np.ndarray]) -> ResponseTable:
     lengths = np.array([each.size for each in learner])
     left, right = (Ragged.of_lengths(np.concatenate(each), lengths) for each in (learner, sampler))
     rows: dict[str, np.ndarray] = {
@@ -38,7 +43,7 @@ def digest(learner: list[np.ndarray], sampler: list[np.ndarray]) -> Digest:
         "text": np.zeros(lengths.size, np.uint64),
         **gap_figures(left, right),
     }
-    return Digest(rows, {}, sort_drawn(left, right, rows))
+    return ResponseTable(rows, {}, bucket_means(left, right, rows))
 
 
 def live(learner: list[np.ndarray], sampler: list[np.ndarray]) -> dict[str, Reading]:
@@ -60,11 +65,11 @@ def live(learner: list[np.ndarray], sampler: list[np.ndarray]) -> dict[str, Read
 
 
 def test_the_buckets_of_few_responses_are_those_of_a_live_run() -> None:
-    both = columns(DRAWN)
-    found, expected = digest_readings(digest(*both)), live(*both)
-    compared = [name for name in NAMES if name in expected]
+    both = columns(BUCKETED_RESPONSES)
+    found, expected = table_readings(table(*both)), live(*both)
+    compared = [name for name in BUCKET_METRICS if name in expected]
     assert len(compared) > 16
-    assert {name for name in NAMES if name in found} == set(compared)
+    assert {name for name in BUCKET_METRICS if name in found} == set(compared)
     for name in compared:
         assert scalar(found[name]) == pytest.approx(scalar(expected[name]), rel=1e-9), name
         assert metric_of(name) is not None
@@ -73,18 +78,18 @@ def test_the_buckets_of_few_responses_are_those_of_a_live_run() -> None:
 @pytest.mark.parametrize("cuts", [[200], [1, 2, 50], [17, 18, 19, 20, 150]])
 def test_the_same_responses_are_drawn_however_a_dump_is_cut(cuts: list[int]) -> None:
     learner, sampler = columns(300)
-    whole = digest(learner, sampler)
+    whole = table(learner, sampler)
     borders = [0, *cuts, 300]
-    parts = [digest(learner[a:b], sampler[a:b])
+    parts = [table(learner[a:b], sampler[a:b])
              for a, b in pairwise(borders)]  # fmt: skip
-    assert repr(join(parts).sorted) == repr(whole.sorted)
-    assert repr(join(parts[::-1]).sorted) == repr(whole.sorted)
-    assert len(whole.sorted[0]) == DRAWN
+    assert repr(join_tables(parts).bucketed) == repr(whole.bucketed)
+    assert repr(join_tables(parts[::-1]).bucketed) == repr(whole.bucketed)
+    assert len(whole.bucketed[0]) == BUCKETED_RESPONSES
 
 
 def test_a_draw_is_close_to_all() -> None:
     learner, sampler = columns(600, seed=1)
-    found, expected = digest_readings(digest(learner, sampler)), live(learner, sampler)
+    found, expected = table_readings(table(learner, sampler)), live(learner, sampler)
     name = "mismatch/logprob_diff_mean/position/0-15"
     spread = 0.04  # between responses, of which a third is three times as far off as another
     assert scalar(found[name]) == pytest.approx(scalar(expected[name]), abs=3 * spread / 4)
@@ -92,5 +97,5 @@ def test_a_draw_is_close_to_all() -> None:
 
 def test_of_nothing_finite_nothing_is_said() -> None:
     nothing = [np.full(5, -np.inf)] * 3
-    assert digest(nothing, nothing).sorted == {}
-    assert sorted_readings([]) == {}
+    assert table(nothing, nothing).bucketed == {}
+    assert bucket_readings([]) == {}

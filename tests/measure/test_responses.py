@@ -14,7 +14,7 @@ from grpodoctor.measure.responses import (
     reward_readings,
     staleness_readings,
 )
-from grpodoctor.measure.rollouts import rollout_readings
+from grpodoctor.measure.step import rollout_readings
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, scalar
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.measure.subsample import drawn, lots_of, name_hashes, text_prints
+from grpodoctor.measure.subsample import hash_ranks, lowest_ranked, name_hashes, text_fingerprints
 
 RANDOM = np.random.default_rng(0)
 
 
 def lots(prompts: list[str], texts: list[str]) -> np.ndarray:
-    return lots_of(name_hashes(prompts), text_prints([text.encode() for text in texts]))
+    return hash_ranks(name_hashes(prompts), text_fingerprints([text.encode() for text in texts]))
 
 
 def test_a_lot_hangs_on_prompt_and_text_alone():
@@ -19,24 +19,24 @@ def test_a_lot_hangs_on_prompt_and_text_alone():
 
 def test_what_says_nothing_takes_no_part():
     found = lots(["p", "p"], ["", "a"])
-    assert drawn(found, 5).tolist() == [False, True]
+    assert lowest_ranked(found, 5).tolist() == [False, True]
 
 
 def test_tokens_count_where_there_is_no_text():
-    texts, tokens = text_prints([b"", b"a"]), np.array([7, 8], np.uint64)
+    texts, tokens = text_fingerprints([b"", b"a"]), np.array([7, 8], np.uint64)
     prompts = name_hashes(["p", "p"])
-    assert (lots_of(prompts, texts, tokens) != 0).all()
-    assert lots_of(prompts, texts, tokens)[1] == lots_of(prompts, texts)[1]
+    assert (hash_ranks(prompts, texts, tokens) != 0).all()
+    assert hash_ranks(prompts, texts, tokens)[1] == hash_ranks(prompts, texts)[1]
 
 
 def test_those_of_the_lowest_lots_are_drawn_of_each_owner():
-    lots_B = RANDOM.integers(1, 2**63, 1000).astype(np.uint64)
+    hash_ranks_B = RANDOM.integers(1, 2**63, 1000).astype(np.uint64)
     steps_B, ranks_B = RANDOM.integers(0, 3, 1000), RANDOM.integers(0, 2, 1000)
-    chosen = drawn(lots_B, 10, steps_B, ranks_B)
+    chosen = lowest_ranked(hash_ranks_B, 10, steps_B, ranks_B)
     for step in range(3):
         for rank in range(2):
             rows = np.flatnonzero((steps_B == step) & (ranks_B == rank))
-            lowest = rows[np.argsort(lots_B[rows])[:10]]
+            lowest = rows[np.argsort(hash_ranks_B[rows])[:10]]
             assert (
                 sorted(lowest) == np.flatnonzero(chosen & np.isin(np.arange(1000), rows)).tolist()
             )
@@ -51,4 +51,9 @@ def test_every_part_of_a_text_is_drawn_alike_often():
 
 
 def test_of_equal_lots_the_first_are_drawn():
-    assert drawn(np.array([5, 5, 5, 5], np.uint64), 2).tolist() == [True, True, False, False]
+    assert lowest_ranked(np.array([5, 5, 5, 5], np.uint64), 2).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -232,9 +232,9 @@ class DumpFollower:
         if result.summary is None:
             self.notes.append(f"incomplete: not read: {shard.name}: {result.why}")
             return
-        digest = result.summary.digest
-        self.responses.note(shard, digest)
-        steps = np.unique(digest.columns["step"]).tolist() if len(digest) else []
+        table = result.summary.table
+        self.responses.note(shard, table)
+        steps = np.unique(table.columns["step"]).tolist() if len(table) else []
         self._note_late(step for step in steps if step <= self._joined)
         self._merger.add(result.summary)
         self.damage += result.summary.notes.damage

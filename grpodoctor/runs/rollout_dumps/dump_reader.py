@@ -78,8 +78,8 @@ class DumpReader:
         if result.summary is None:
             self.failed.append(f"{result.shard.name}: {result.why}")
             return
-        self.dumped_responses.note(result.shard, result.summary.digest)
-        self.responses += len(result.summary.digest)
+        self.dumped_responses.note(result.shard, result.summary.table)
+        self.responses += len(result.summary.table)
         self.damaged += result.summary.notes.damaged
         self.damage += result.summary.notes.damage[: max(0, _MAX_DAMAGE - len(self.damage))]
 

@@ -13,7 +13,7 @@ from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Respon
 from grpodoctor.frameworks.rollout_formats.columns import clean
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
 from grpodoctor.measure.ragged import gap_figures
-from grpodoctor.measure.response_table import Digest
+from grpodoctor.measure.response_table import ResponseTable
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.vocabulary.values import Max
 
@@ -29,7 +29,7 @@ class _Location(NamedTuple):
     """A shard with responses of a step, and the ids of its most extreme responses."""
 
     shard: Shard
-    extremes: frozenset[str]
+    maxima: frozenset[str]
 
 
 class DumpedResponses:
@@ -38,11 +38,11 @@ class DumpedResponses:
     def __init__(self) -> None:
         self._locations: defaultdict[int, list[_Location]] = defaultdict(list)
 
-    def note(self, shard: Shard, digest: Digest) -> None:
+    def note(self, shard: Shard, table: ResponseTable) -> None:
         """Remember the steps whose responses a shard holds."""
-        for step in np.unique(digest.columns["step"]).tolist() if len(digest) else ():
-            extremes = digest.extremes.get(step, {}).values()
-            ids = frozenset(str(value.where) for value in extremes if isinstance(value, Max))
+        for step in np.unique(table.columns["step"]).tolist() if len(table) else ():
+            maxima = table.maxima.get(step, {}).values()
+            ids = frozenset(str(value.where) for value in maxima if isinstance(value, Max))
             pieces = tuple(piece for piece in shard.pieces if piece.step in (None, step))
             self._locations[step].append(_Location(shard._replace(pieces=pieces), ids))
 
@@ -63,7 +63,7 @@ class DumpedResponses:
             `logprob_diff_max`; unknown values are None. Nothing if a file is gone.
         """
         ids = frozenset(wanted)
-        locations = sorted(self._locations.get(step, []), key=lambda each: not each.extremes & ids)
+        locations = sorted(self._locations.get(step, []), key=lambda each: not each.maxima & ids)
         for location in locations[:MAX_SHARDS]:
             try:
                 yield from _records_of(location.shard, step)

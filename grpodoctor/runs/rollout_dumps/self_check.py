@@ -21,7 +21,7 @@ from grpodoctor.frameworks.bundled import rollouts as native_rollouts
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, FilePart, Responses
 from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import gap_figures
-from grpodoctor.measure.response_table import Digest, digest_readings, join
+from grpodoctor.measure.response_table import ResponseTable, join_tables, table_readings
 from grpodoctor.runs.records import ROLLOUTS, StepRecord
 from grpodoctor.runs.rollouts import rollouts_file
 from grpodoctor.support.damage import Damage
@@ -141,7 +141,7 @@ class SelfCheck:
         count tells which.
         """
         count = _response_count(record)
-        tables: list[Digest] = []
+        tables: list[ResponseTable] = []
         for rank in range(_MAX_RANKS):
             path = rollouts_file(self._directory, record.step, rank)
             if not path.exists():
@@ -154,14 +154,14 @@ class SelfCheck:
                 break
         if not tables or (count is not None and count != sum(map(len, tables))):
             return {}
-        joined = join(tables)
-        readings = digest_readings(joined) | _response_means(joined)
+        joined = join_tables(tables)
+        readings = table_readings(joined) | _response_means(joined)
         # Each rank may number its groups from 0.
         if len(tables) == 1:
             return readings
         return {name: reading for name, reading in readings.items() if "group" not in name}
 
-    def _read(self, path: Path) -> Digest | None:
+    def _read(self, path: Path) -> ResponseTable | None:
         notes = DamageLog()
         try:
             cuts = native_rollouts.FORMAT.cut(path, 1 << 62)
@@ -176,7 +176,7 @@ class SelfCheck:
             notes.damaged_at(path.name, 0, str(error))
             tables = []
         self._damage += notes.damage
-        return join(tables) if tables and not notes.damaged else None
+        return join_tables(tables) if tables and not notes.damaged else None
 
 
 def _response_count(record: StepRecord) -> int | None:
@@ -188,7 +188,7 @@ def _response_count(record: StepRecord) -> int | None:
     return None
 
 
-def _table(responses: Responses, figures: dict[str, NDArray[np.float64]]) -> Digest:
+def _table(responses: Responses, figures: dict[str, NDArray[np.float64]]) -> ResponseTable:
     """A row of figures per response, without texts and tokens."""
     count = len(responses)
     columns: dict[str, NDArray[np.generic]] = {
@@ -210,7 +210,7 @@ def _table(responses: Responses, figures: dict[str, NDArray[np.float64]]) -> Dig
         columns["entropy/tokens"] = lengths_B
     if responses.learner is not None and responses.sampler is not None:
         columns |= gap_figures(responses.learner, responses.sampler)
-    return Digest({**columns, **figures})
+    return ResponseTable({**columns, **figures})
 
 
 def _numbered(names: Sequence[str]) -> NDArray[np.uint64]:
@@ -219,7 +219,7 @@ def _numbered(names: Sequence[str]) -> NDArray[np.uint64]:
     return np.array([int.from_bytes(hashes[name].digest()) or 1 for name in names], np.uint64)
 
 
-def _response_means(table: Digest) -> dict[str, Reading]:
+def _response_means(table: ResponseTable) -> dict[str, Reading]:
     """The means of the mismatch figures that the file has for each response."""
     readings: dict[str, Reading] = {}
     for name in PER_RESPONSE:

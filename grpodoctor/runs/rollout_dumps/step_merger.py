@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from grpodoctor.measure.response_table import Digest, correctness, digest_readings, join
+from grpodoctor.measure.response_table import (
+    ResponseTable,
+    correctness,
+    join_tables,
+    table_readings,
+)
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.summarize import MAX_PROMPTS, ShardSummary, smallest
 from grpodoctor.vocabulary.values import Reading
@@ -35,7 +40,7 @@ class StepMerger:
     prompts: dict[int, str] = field(default_factory=dict)
     late: int = 0
     """Responses of steps that were already returned: the file's name has another step."""
-    _rows: dict[int, list[Digest]] = field(default_factory=lambda: defaultdict(list))
+    _rows: dict[int, list[ResponseTable]] = field(default_factory=lambda: defaultdict(list))
     _row_count: int = 0
     _returned: set[int] = field(default_factory=set)
     _solved: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -43,10 +48,10 @@ class StepMerger:
 
     def add(self, summary: ShardSummary) -> None:
         """Add the summary of a shard."""
-        digest = summary.digest
+        table = summary.table
         self.prompts = smallest({**self.prompts, **summary.prompts})
-        for step in np.unique(digest.columns["step"]).tolist() if len(digest) else ():
-            rows = digest.of_step(step)
+        for step in np.unique(table.columns["step"]).tolist() if len(table) else ():
+            rows = table.of_step(step)
             if step in self._returned:
                 self.late += len(rows)
             else:
@@ -73,18 +78,18 @@ class StepMerger:
 
     def pop(self, step: int) -> dict[str, Reading]:
         """Return the readings of a step."""
-        digest = join(self._rows.pop(step))
-        self._row_count -= len(digest)
+        table = join_tables(self._rows.pop(step))
+        self._row_count -= len(table)
         self._returned.add(step)
-        self._count_prompts(digest)
-        return digest_readings(digest)
+        self._count_prompts(table)
+        return table_readings(table)
 
-    def _count_prompts(self, digest: Digest) -> None:
-        correct_B = correctness(digest.columns)
+    def _count_prompts(self, table: ResponseTable) -> None:
+        correct_B = correctness(table.columns)
         if correct_B is None:
             return
-        known_B = ~np.isnan(correct_B) & (digest.columns["prompt"] != 0)
-        prompts, index = np.unique(digest.columns["prompt"][known_B], return_inverse=True)
+        known_B = ~np.isnan(correct_B) & (table.columns["prompt"] != 0)
+        prompts, index = np.unique(table.columns["prompt"][known_B], return_inverse=True)
         correct = np.bincount(index, weights=correct_B[known_B], minlength=prompts.size)
         counts = np.bincount(index, minlength=prompts.size)
         for key, hits, count in zip(

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Responses
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
-from grpodoctor.measure.buckets import Sorted, sort_drawn
+from grpodoctor.measure.buckets import RankedMeans, bucket_means
 from grpodoctor.measure.ragged import Ragged, fingerprints, gap_figures
-from grpodoctor.measure.response_table import COMPONENT, Digest, extremes_of, join
-from grpodoctor.measure.subsample import lots_of, name_hashes, text_prints
+from grpodoctor.measure.response_table import COMPONENT, ResponseTable, join_tables, step_maxima
+from grpodoctor.measure.subsample import hash_ranks, name_hashes, text_fingerprints
 from grpodoctor.measure.text import (
     LONGEST_BLOCK_BYTES,
     LOOP_COPIES,
@@ -42,7 +42,7 @@ _SHORT_TAIL = LONGEST_BLOCK_BYTES + 16
 class ShardSummary:
     """The figures of a shard."""
 
-    digest: Digest
+    table: ResponseTable
     prompts: dict[int, str] = field(default_factory=dict)
     """The beginnings of the prompts with the smallest hashes, by hash."""
     notes: DamageLog = field(default_factory=DamageLog)
@@ -61,18 +61,18 @@ def summarize_shard(shard: Shard, *, ahead: bool = False) -> ShardSummary:
     """
     notes, subsample = DamageLog(), TextSubsample()
     prompts: dict[int, str] = {}
-    digests = []
+    tables = []
     batches = _responses(shard, notes)
     # Arrow releases the interpreter lock; two threads that parse JSON lines would compete for it.
     if ahead and shard.pieces[0].path.endswith(".parquet"):
         batches = _read_ahead(batches)
     for responses in batches:
-        digests.append(digest_of(responses, subsample))
+        tables.append(table_of(responses, subsample))
         if responses.prompts is not None:
-            prompts = _with_new(prompts, digests[-1].columns["prompt"], responses.prompts)
-    digest = join(digests)
-    digest.columns |= subsample.columns()
-    return ShardSummary(digest, prompts, notes)
+            prompts = _with_new(prompts, tables[-1].columns["prompt"], responses.prompts)
+    table = join_tables(tables)
+    table.columns |= subsample.columns()
+    return ShardSummary(table, prompts, notes)
 
 
 def _responses(shard: Shard, notes: DamageLog) -> Iterator[Responses]:
@@ -109,7 +109,7 @@ def smallest(prompts: dict[int, str]) -> dict[int, str]:
     return {key: prompts[key] for key in sorted(prompts)[:MAX_PROMPTS]}
 
 
-def digest_of(responses: Responses, subsample: TextSubsample) -> Digest:
+def table_of(responses: Responses, subsample: TextSubsample) -> ResponseTable:
     """Compute a row of figures per response.
 
     Args:
@@ -126,9 +126,11 @@ def digest_of(responses: Responses, subsample: TextSubsample) -> Digest:
     if responses.ranks_B is not None:
         columns["rank"] = responses.ranks_B
     texts, tokens = _encoded(responses.texts), responses.tokens
-    text_prints_B = text_prints(texts) if texts is not None else np.zeros(len(responses), np.uint64)
+    text_prints_B = (
+        text_fingerprints(texts) if texts is not None else np.zeros(len(responses), np.uint64)
+    )
     token_prints_B = fingerprints(tokens) if tokens is not None else None
-    columns["lot"] = lots_of(prompts_B, text_prints_B, token_prints_B)
+    columns["hash_rank"] = hash_ranks(prompts_B, text_prints_B, token_prints_B)
     subsample.add(columns, texts, tokens)
     if texts is not None or token_prints_B is not None:
         prints_B = text_prints_B if token_prints_B is None else token_prints_B
@@ -139,13 +141,13 @@ def digest_of(responses: Responses, subsample: TextSubsample) -> Digest:
     elif texts is not None:
         columns["loop"] = _looping_texts(texts)
     columns.setdefault("text", np.zeros(len(responses), np.uint64))
-    by_bucket: dict[int, list[Sorted]] = {}
+    by_bucket: dict[int, list[RankedMeans]] = {}
     if responses.learner is not None and responses.sampler is not None:
         columns |= gap_figures(responses.learner, responses.sampler)
-        by_bucket = sort_drawn(responses.learner, responses.sampler, columns)
+        by_bucket = bucket_means(responses.learner, responses.sampler, columns)
     if responses.entropies is not None:
         columns |= _entropies(responses.entropies)
-    return Digest(columns, extremes_of(columns, responses.names.__getitem__), by_bucket)
+    return ResponseTable(columns, step_maxima(columns, responses.names.__getitem__), by_bucket)
 
 
 def _encoded(texts: Sequence[str] | None) -> list[bytes] | None:

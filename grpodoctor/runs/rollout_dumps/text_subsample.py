@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED, Lots, among, drawn
+from grpodoctor.measure.subsample import (
+    COMPRESSED_RESPONSES,
+    SEARCHED_RESPONSES,
+    HashRanks,
+    lowest_ranked,
+    only_where,
+)
 from grpodoctor.measure.text import GRAM, REFLECTION_RE2, compression, unique_trigrams
 
 MAX_HELD = 64 * 1024 * 1024
@@ -45,7 +51,7 @@ class _Candidates:
     def add(
         self,
         owners: tuple[NDArray[Any], NDArray[Any]],
-        hash_ranks_B: Lots,
+        hash_ranks_B: HashRanks,
         first: int,
         content_of: Callable[[int], Any],
     ) -> None:
@@ -57,7 +63,7 @@ class _Candidates:
             first: row of the batch's first response in the shard.
             content_of: returns the content of a row of the batch.
         """
-        for row in np.flatnonzero(drawn(hash_ranks_B, self._most, *owners)).tolist():
+        for row in np.flatnonzero(lowest_ranked(hash_ranks_B, self._most, *owners)).tolist():
             held = self._held[int(owners[0][row]), int(owners[1][row])]
             rank = int(hash_ranks_B[row])
             if len(held) < self._most or rank < held[self._most - 1].rank:
@@ -79,7 +85,10 @@ class TextSubsample:
     """Takes the responses of a shard in batches, and measures its subsample."""
 
     def __init__(self) -> None:
-        self._texts, self._tokens = _Candidates(SEARCHED), _Candidates(LOOKED_INTO)
+        self._texts, self._tokens = (
+            _Candidates(SEARCHED_RESPONSES),
+            _Candidates(COMPRESSED_RESPONSES),
+        )
         self._rows = 0
         self._figures: dict[str, dict[int, float]] = defaultdict(dict)
 
@@ -92,20 +101,20 @@ class TextSubsample:
         """Add a batch of responses.
 
         Args:
-            columns: `step`, `lot` (the random rank) and, if several ranks sampled, `rank`.
+            columns: `step`, `hash_rank` (the random rank) and, if several ranks sampled, `rank`.
             texts: in UTF-8.
             tokens: the generated tokens.
         """
-        hash_ranks_B, first = columns["lot"], self._rows
+        hash_ranks_B, first = columns["hash_rank"], self._rows
         owners = columns["step"], columns.get("rank", np.zeros(hash_ranks_B.size, np.int64))
         if texts is not None:
             has_text_B = np.fromiter(map(bool, texts), bool, len(texts))
-            self._texts.add(owners, among(hash_ranks_B, has_text_B), first, texts.__getitem__)
+            self._texts.add(owners, only_where(hash_ranks_B, has_text_B), first, texts.__getitem__)
         if tokens is not None:
             is_long_B = tokens.lengths_B >= GRAM
             self._tokens.add(
                 owners,
-                among(hash_ranks_B, is_long_B),
+                only_where(hash_ranks_B, is_long_B),
                 first,
                 lambda row: tokens.row(row).copy(),
             )
@@ -117,7 +126,7 @@ class TextSubsample:
         """Measure the candidates."""
         texts: list[_Candidate] = []
         for held in self._texts.take():
-            for candidate in held[:LOOKED_INTO]:
+            for candidate in held[:COMPRESSED_RESPONSES]:
                 if candidate.content is not None:
                     figure = compression(candidate.content)
                     self._figures["compression"][candidate.row] = figure

@@ -10,7 +10,7 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.rollout_formats import jsonlines
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
-from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
+from grpodoctor.measure.subsample import COMPRESSED_RESPONSES, SEARCHED_RESPONSES
 from grpodoctor.runs.rollout_dumps import runners, text_subsample
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Runner
@@ -165,8 +165,8 @@ def test_what_is_looked_into_hangs_on_the_responses_alone(tmp_path: Path) -> Non
         (tmp_path / str(order)).mkdir()
         long_step(tmp_path / str(order), order)
     whole = steps_of(tmp_path / "1", 1 << 30)
-    assert whole[1]["text/compression_ratio"].count == LOOKED_INTO  # type: ignore[index]
-    assert whole[1]["text/reflection_rate"].count == SEARCHED  # type: ignore[index]
+    assert whole[1]["text/compression_ratio"].count == COMPRESSED_RESPONSES  # type: ignore[index]
+    assert whole[1]["text/reflection_rate"].count == SEARCHED_RESPONSES  # type: ignore[index]
     assert steps_of(tmp_path / "1", 5000) == whole
     assert steps_of(tmp_path / "2", 1 << 30) == whole
 

@@ -8,7 +8,7 @@ import pytest
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.registry import all_dump_formats, dumps_among
-from grpodoctor.measure.rollouts import rollout_readings
+from grpodoctor.measure.step import rollout_readings
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader

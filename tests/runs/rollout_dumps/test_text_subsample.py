@@ -12,7 +12,7 @@ import pytest
 
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.measure.subsample import LOOKED_INTO, SEARCHED
+from grpodoctor.measure.subsample import COMPRESSED_RESPONSES, SEARCHED_RESPONSES
 from grpodoctor.measure.text import text_readings
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
@@ -53,8 +53,8 @@ def test_live_and_offline_look_into_the_same(
     live = reduce(merge_all, map(text_readings, batches))
     names = (*OF_TEXTS, "text/unique_ngram_rate") if depth == "full" else OF_TEXTS
     assert {name: offline[name] for name in names} == {name: live[name] for name in names}
-    assert live["text/reflection_rate"].count == 2 * SEARCHED  # type: ignore[union-attr]
-    assert live["text/compression_ratio"].count == 2 * LOOKED_INTO  # type: ignore[union-attr]
+    assert live["text/reflection_rate"].count == 2 * SEARCHED_RESPONSES  # type: ignore[union-attr]
+    assert live["text/compression_ratio"].count == 2 * COMPRESSED_RESPONSES  # type: ignore[union-attr]
 
 
 def test_the_mean_over_those_drawn_is_near_the_mean_over_all(
@@ -62,8 +62,8 @@ def test_the_mean_over_those_drawn_is_near_the_mean_over_all(
 ) -> None:
     batch = ranks(make_batch)[0]
     some = text_readings(batch)
-    monkeypatch.setattr("grpodoctor.measure.text.SEARCHED", 1000)
-    monkeypatch.setattr("grpodoctor.measure.text.LOOKED_INTO", 1000)
+    monkeypatch.setattr("grpodoctor.measure.text.SEARCHED_RESPONSES", 1000)
+    monkeypatch.setattr("grpodoctor.measure.text.COMPRESSED_RESPONSES", 1000)
     every = text_readings(batch)
     for name in OF_TEXTS:
         assert scalar(some[name]) == pytest.approx(scalar(every[name]), rel=0.2)
