@@ -63,7 +63,7 @@ class WithNote:
 
 @dataclass(frozen=True, slots=True)
 class NothingToSet:
-    """The framework already does this, or a setting must be removed; the note says which."""
+    """The framework already does this, or a setting must be removed, which the note names."""
 
     note: str
 
@@ -138,7 +138,7 @@ class Syntax:
     capital_booleans: bool = False
     """`True` and `False`, as in Python."""
     quotes: bool = False
-    """Texts stand in double quotes."""
+    """Texts are quoted with double quotes."""
 
     def flag(self, key: str) -> str:
         """A key of the config as the user types it."""

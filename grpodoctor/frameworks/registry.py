@@ -40,7 +40,7 @@ def generic_framework() -> Framework:
 def find_framework(name: str, frameworks: Sequence[Framework]) -> Framework | None:
     """The framework with a name or alias; case does not matter, and `_` stands for `-`."""
     wanted = name.strip().lower().replace("_", "-")
-    return next((each for each in frameworks if wanted in (each.name, *each.aliases)), None)
+    return next((known for known in frameworks if wanted in (known.name, *known.aliases)), None)
 
 
 def framework_named(
@@ -64,7 +64,7 @@ def framework_named(
     frameworks = logging_frameworks() if among is None else among
     framework = find_framework(name, frameworks)
     if framework is None:
-        names = [name for each in frameworks for name in (each.name, *each.aliases)]
+        names = [name for known in frameworks for name in (known.name, *known.aliases)]
         raise ConfigError(
             f"unknown {option.lstrip('-')} {name[:60]!r}",
             where=option,

@@ -130,7 +130,7 @@ def _below(path: Path, framework: Framework) -> dict[str, Setting]:
     ]
     relevant = [config for config in configs if framework.knobs.reads_any_of(config)]
     knobs = [framework.knobs.read(config) for config in relevant]
-    return relevant[0] if relevant and all(each == knobs[0] for each in knobs) else {}
+    return relevant[0] if relevant and all(values == knobs[0] for values in knobs) else {}
 
 
 def _is_config(file: Path) -> bool:

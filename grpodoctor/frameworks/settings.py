@@ -39,13 +39,13 @@ def framework_settings(
     Raises:
         ConfigError: if a changed knob is not in the vocabulary.
     """
-    found = find_framework(framework, configurable_frameworks())
-    if found is None:
+    known = find_framework(framework, configurable_frameworks())
+    if known is None:
         unknown = f"the settings of {framework[:40]!r} are unknown"
         return [SettingLine("", "", f"{unknown}: find its name for {knob}") for knob in changes]
     in_force = {**(knobs or {}), **changes}
     lines: list[SettingLine] = []
     for knob, setting in changes.items():
-        check_name(knob, (*KNOBS, *ENGINE_SETTINGS), "knob", where=f"settings of {found.name}")
-        lines += found.knobs.lines(knob, setting, in_force)
+        check_name(knob, (*KNOBS, *ENGINE_SETTINGS), "knob", where=f"settings of {known.name}")
+        lines += known.knobs.lines(knob, setting, in_force)
     return list(dict.fromkeys(lines))

@@ -1,4 +1,4 @@
-"""Keys that the frameworks log, as facts: what a table must know at the least."""
+"""Keys that the frameworks log: the minimum that a table must have."""
 
 LOGGED = {
     "areal": """
@@ -202,4 +202,4 @@ LOGGED = {
         training/rollout_probs_diff_mean  val-core/source/var/mean@N
     """,
 }
-"""By framework, separated by white space; a `~` stands for a space within a key."""
+"""Keys by framework, separated by white space; `~` stands for a space within a key."""

@@ -135,7 +135,7 @@ def summary(report: Report, code: str) -> str:
     return " / ".join(each.summary for each in report.findings if each.code == code)
 
 
-def test_every_log_is_expected() -> None:
+def test_every_log_has_an_expectation() -> None:
     assert sorted([*EXPECTED, "astowolfo_metrics.jsonl"]) == NAMES
 
 
@@ -150,7 +150,7 @@ def test_framework_and_steps(name: str, logs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_values_are_those_of_another_reader(name: str, logs: Path) -> None:
+def test_values_match_an_independent_reader(name: str, logs: Path) -> None:
     _, steps = read(logs / name)
     keys, compared = _KEYS[EXPECTED[name][0]], 0
     for key, (count, first, last, low, high, mean) in SPOTS[name].items():
@@ -167,7 +167,7 @@ def test_values_are_those_of_another_reader(name: str, logs: Path) -> None:
     assert compared >= 3
 
 
-def test_restarts_in_one_file_keep_the_last_writing_and_say_so(logs: Path) -> None:
+def test_restarts_in_one_file_keep_the_last_values_and_are_noted(logs: Path) -> None:
     """Steps 0, 0, 0, 0, 1, 0: five starts of a job, the first four with all groups wrong."""
     run, steps = read(logs / "astowolfo_metrics.jsonl")
     last = {each.step: scalar(each.values["reward/mean"]) for each in steps}
@@ -193,16 +193,16 @@ SOLVED = ["arvindcr4_metrics.jsonl", "dawn_history.json"]
 
 
 @pytest.mark.parametrize("name", [*HEALTHY, *SHORT, *SOLVED])
-def test_no_alarm_where_nothing_is_wrong(name: str, logs: Path) -> None:
+def test_no_alarm_on_a_healthy_run(name: str, logs: Path) -> None:
     assert gravest(checked(logs / name)) == {}
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_a_run_too_short_to_judge_is_called_so(name: str, logs: Path) -> None:
+def test_a_run_too_short_to_judge_is_noted(name: str, logs: Path) -> None:
     assert "too short for a verdict" in notes(checked(logs / name))
 
 
-def test_components_that_were_never_earned_are_noted(logs: Path) -> None:
+def test_reward_components_that_are_always_zero_are_noted(logs: Path) -> None:
     report = checked(logs / "imjonezz_trainer_state.json")
     dead = summary(report, "REW004")
     assert "soft_format_reward_func (0)" in dead
@@ -217,27 +217,27 @@ def test_a_task_that_was_never_rewarded_is_a_warning(logs: Path) -> None:
     assert "equation_reward_func (0)" in summary(report, "REW004")
 
 
-def test_all_cut_and_no_variance_are_both_named_first(logs: Path) -> None:
+def test_truncation_and_missing_variance_are_reported_first(logs: Path) -> None:
     """Its authors saw a consistent rise of the reward."""
     report = checked(logs / "deltasthicc_trainer_state.json")
     assert gravest(report) == {"LEN002": "critical", "GRP004": "critical"}
     assert [each.code for each in report.findings[:2]] == ["LEN002", "GRP004"]
 
 
-def test_a_reward_of_zero_throughout_is_named(logs: Path) -> None:
+def test_a_reward_that_is_always_zero_is_reported(logs: Path) -> None:
     report = checked(logs / "happynessi_grpo.csv")
     assert gravest(report) == {"GRP002": "critical"}
     assert report.findings[0].code == "GRP002"
     assert report.findings[0].remedies[0] == "recheck-reward"
 
 
-def test_low_entropy_beside_success_is_no_collapse(logs: Path) -> None:
+def test_low_entropy_with_rising_reward_is_not_a_collapse(logs: Path) -> None:
     """Entropy .35 to .03 while the reward rises from .27 to .91."""
     report = checked(logs / "happynessi_sft_grpo_mis.csv")
     assert "prompts are solved" in summary(report, "ENT001")
 
 
-def test_what_is_not_computed_is_not_called_a_collapse(logs: Path) -> None:
+def test_a_metric_that_is_not_computed_is_not_a_collapse(logs: Path) -> None:
     """Entropy and KL are 0 on all 500 rows."""
     report = checked(logs / "beibeizzz_own.jsonl")
     assert "(not computed, or constant): approx_kl, entropy" in notes(report)
@@ -245,17 +245,17 @@ def test_what_is_not_computed_is_not_called_a_collapse(logs: Path) -> None:
     assert summary(report, "GRP004") == ""
 
 
-def test_keys_that_a_user_added_are_read_by_their_plain_names(logs: Path) -> None:
+def test_keys_that_a_user_added_are_read_by_the_generic_table(logs: Path) -> None:
     report = checked(logs / "beibeizzz_trl.jsonl")
     assert "read by their common names: accuracy as accuracy/train" in notes(report)
 
 
-def test_solved_prompts_are_called_solved(logs: Path) -> None:
+def test_solved_prompts_are_reported_as_solved(logs: Path) -> None:
     assert "all-correct" in summary(checked(logs / "arvindcr4_metrics.jsonl"), "GRP001")
     assert "nothing is left to learn" in summary(checked(logs / "dawn_history.json"), "REW006")
 
 
-def test_values_that_are_repeated_count_once(logs: Path) -> None:
+def test_repeated_values_count_once(logs: Path) -> None:
     """990 rows, 99 measurements.
 
     The expert's reading also has a KL that is 0 throughout. In the file it is not: it moves with
@@ -267,7 +267,7 @@ def test_values_that_are_repeated_count_once(logs: Path) -> None:
     assert "kl_divergence is not used: the other policy is not stated" in notes(report)
 
 
-def test_steps_are_counted_where_all_progress_bars_stand_before_the_rows(logs: Path) -> None:
+def test_steps_are_counted_if_all_progress_bars_precede_the_rows(logs: Path) -> None:
     path = logs / "akshay_console.log"
     _, steps = read(path)
     rewarded = [each.step for each in steps if "reward/mean" in each.values]
@@ -275,7 +275,7 @@ def test_steps_are_counted_where_all_progress_bars_stand_before_the_rows(logs: P
     assert "steps are those of the bars that were drawn twice" in notes(checked(path))
 
 
-def test_a_loss_that_prints_zero_is_no_fault_and_the_limit_is_asked_for(
+def test_a_printed_loss_of_zero_is_no_finding_and_the_length_limit_is_requested(
     logs: Path, tmp_path: Path
 ) -> None:
     """Mean length 3,300; the limit of 3,584 stands in the run's settings only."""
@@ -293,13 +293,13 @@ def test_a_framework_can_be_named(logs: Path) -> None:
     assert run.manifest.framework == "generic"
 
 
-def test_two_runs_in_one_directory_are_told_apart_by_their_conflicts(
+def test_two_runs_in_one_directory_are_detected_by_their_conflicts(
     logs: Path, tmp_path: Path
 ) -> None:
     for name in ("beibeizzz_own.jsonl", "beibeizzz_trl.jsonl"):
         (tmp_path / name).write_bytes((logs / name).read_bytes())
     report = replay(tmp_path).report
-    assert "if they are of different runs, give one of them" in notes(report)
+    assert "if the logs belong to different runs, give one of them" in notes(report)
 
 
 def test_of_many_checkpoints_the_newest_state_is_read(logs: Path, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def _spoilt(text: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "imjonezz" not in name])
-def test_a_spoilt_log_is_read_as_far_as_it_goes_or_refused_in_a_line(
+def test_a_damaged_log_is_read_as_far_as_possible_or_refused_in_one_line(
     name: str, logs: Path, tmp_path: Path
 ) -> None:
     chance = random.Random(name)

@@ -1,4 +1,4 @@
-"""The settings of a run, from the files that trainers and loggers leave."""
+"""The settings of a run, from the files that trainers and loggers write."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_settings_become_knobs(
     assert {key: knobs.get(key) for key in expected} == expected
 
 
-def test_every_framework_is_tried_here() -> None:
+def test_every_framework_has_an_expected_config() -> None:
     tried = {name for name, _, _ in EXPECTED} | {"verl", "generic"}
     assert {each.name for each in logging_frameworks()} <= tried
 
@@ -150,13 +150,13 @@ def test_the_configuration_of_verl(tmp_path: Path, name: str) -> None:
          "wandb_version: 1\nnum_generations: {desc: null, value: 8}\n_wandb: {value: {t: 1}}\n"),
     ],
 )  # fmt: skip
-def test_every_place_where_settings_lie(tmp_path: Path, name: str, text: str) -> None:
+def test_every_location_of_config_files(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert read_settings(tmp_path, framework_named("trl")) == {"num_generations": 8}
 
 
-def test_the_users_file_goes_before_what_was_found(tmp_path: Path) -> None:
+def test_the_users_file_overrides_the_detected_one(tmp_path: Path) -> None:
     (tmp_path / "args.json").write_text('{"num_generations": 8, "beta": 0.1}')
     given = tmp_path / "mine.yaml"
     given.write_text("num_generations: 4\n")
@@ -196,7 +196,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_hostile_files_unfold_within_bounds(tmp_path: Path, name: str) -> None:
+def test_hostile_files_expand_within_bounds(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(HOSTILE[name])
     began = time.monotonic()
@@ -223,7 +223,7 @@ def test_hostile_files_unfold_within_bounds(tmp_path: Path, name: str) -> None:
         ("missing.json", None),
     ],
 )
-def test_what_holds_no_settings_is_one_clear_line(
+def test_an_unreadable_config_gives_a_one_line_error(
     tmp_path: Path, name: str, content: bytes | None
 ) -> None:
     path = tmp_path / name
@@ -239,7 +239,7 @@ def test_what_holds_no_settings_is_one_clear_line(
         list(open_run(log, ReadOptions(run_config=path)).steps)
 
 
-def test_values_out_of_bounds_are_no_knobs() -> None:
+def test_values_out_of_bounds_are_left_out() -> None:
     settings = {"num_generations": 0, "learning_rate": -1.0, "beta": "much", "temperature": 1e9}
     knobs = framework_named("trl").knobs.read(settings)
     assert not {"group_size", "learning_rate", "kl_coefficient", "temperature"} & set(knobs)
@@ -262,7 +262,7 @@ def knobs_of(path: Path) -> Mapping[str, Any]:
     return run.manifest.knobs
 
 
-def test_settings_lie_between_the_log_and_the_directory_that_was_given(tmp_path: Path) -> None:
+def test_settings_are_found_between_the_log_and_the_given_directory(tmp_path: Path) -> None:
     """W&B keeps them beside its log, far below the directory of the job."""
     log = trl_log(tmp_path / "wandb" / "run-1" / "files")
     (log.parent / "config.yaml").write_text("beta:\n  value: 0.04\n")
@@ -270,7 +270,7 @@ def test_settings_lie_between_the_log_and_the_directory_that_was_given(tmp_path:
     assert knobs_of(tmp_path) == {"kl_coefficient": 0.04, "group_size": 16}
 
 
-def test_a_checkpoints_run_lies_above_it_and_its_models_config_is_no_setting(
+def test_a_checkpoints_run_is_its_parent_and_the_models_config_is_ignored(
     tmp_path: Path,
 ) -> None:
     state = trl_log(tmp_path / "run" / "checkpoint-30", "trainer_state.json")
@@ -282,7 +282,7 @@ def test_a_checkpoints_run_lies_above_it_and_its_models_config_is_no_setting(
         assert knobs_of(given) == {"group_size": 8}
 
 
-def test_hydras_settings_are_found_beside_the_logs_if_all_launches_agree(tmp_path: Path) -> None:
+def test_hydra_settings_count_if_all_launches_agree(tmp_path: Path) -> None:
     trl_log(tmp_path / "logs")
     for launch in ("10-00", "11-00"):
         place = tmp_path / "outputs" / launch / ".hydra"
@@ -300,7 +300,7 @@ def test_a_pickle_of_settings_is_refused_and_never_loaded(tmp_path: Path) -> Non
         open_run(trl_log(tmp_path), ReadOptions(run_config=pickle))
 
 
-def test_ms_swift_is_known_beside_the_keys_it_has_from_trl(tmp_path: Path) -> None:
+def test_ms_swift_is_detected_despite_keys_shared_with_trl(tmp_path: Path) -> None:
     path = trl_log(tmp_path)
     rows = [json.loads(line) | {"memory(GiB)": 3.0} for line in path.read_text().splitlines()]
     rows = [row | {"clip_ratio/region_mean": 0.0, "frac_reward_zero_std": 0.0} for row in rows]

@@ -43,7 +43,7 @@ def some_settings(name: str) -> list[Setting]:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("knob", KNOBS)
-def test_every_framework_answers_for_every_knob(framework: str, knob: str) -> None:
+def test_every_framework_has_lines_for_every_knob(framework: str, knob: str) -> None:
     for setting in some_settings(knob):
         for knobs in ({}, IN_FORCE):
             lines = framework_settings({knob: setting}, framework, knobs)
@@ -64,9 +64,7 @@ ENGINE_VALUES: dict[str, tuple[Setting, ...]] = {
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("name", ENGINE_SETTINGS)
-def test_every_framework_answers_for_every_setting_of_its_engines(
-    framework: str, name: str
-) -> None:
+def test_every_framework_has_lines_for_every_engine_setting(framework: str, name: str) -> None:
     for setting in ENGINE_VALUES.get(name, (True,)):
         lines = framework_settings({name: setting}, framework)
         assert lines
@@ -104,7 +102,7 @@ def test_every_framework_answers_for_every_setting_of_its_engines(
         ("tinker-cookbook", None, None),
     ],
 )
-def test_what_aligns_two_engines_everywhere(
+def test_dtype_and_tensor_parallel_in_every_framework(
     framework: str, dtype: str | None, degree: str | None
 ) -> None:
     wanted: list[tuple[dict[str, Setting], str | None]] = [
@@ -139,7 +137,7 @@ def line(changes: dict[str, Setting], framework: str) -> list[str]:
         ),
     ],
 )
-def test_clip_higher_everywhere(framework: str, expected: str) -> None:
+def test_clip_higher_in_every_framework(framework: str, expected: str) -> None:
     assert expected in line({"clip_high": 0.28}, framework)
 
 
@@ -176,7 +174,7 @@ def test_clip_higher_everywhere(framework: str, expected: str) -> None:
         ("tinker-cookbook", None, None),
     ],
 )
-def test_what_a_mixture_needs_everywhere(
+def test_gspo_and_routing_replay_in_every_framework(
     framework: str, whole: str | None, replay: str | None
 ) -> None:
     wanted: list[tuple[dict[str, Setting], str | None]] = [
@@ -209,7 +207,7 @@ def as_config(framework: Framework, lines: list[SettingLine]) -> dict[str, Setti
 
 
 @pytest.mark.parametrize("framework", configurable_frameworks(), ids=lambda each: each.name)
-def test_every_knob_that_is_read_and_written_comes_back(framework: Framework) -> None:
+def test_a_written_knob_reads_back_with_the_same_value(framework: Framework) -> None:
     """The value that a user sets by following the lines is the value that is read."""
     context = {**IN_FORCE, "correction": "tis_token"}
     for row in framework.knobs.mappings:
@@ -233,13 +231,13 @@ SAME_IN_THE_FRAMEWORK: dict[tuple[str, Setting], Setting] = {
 }
 
 
-def test_a_framework_without_a_clip_says_so() -> None:
-    (spelled,) = framework_settings({"clip_high": 0.28}, "prime-rl")
-    assert (spelled.key, spelled.value) == ("", "")
-    assert spelled.note.startswith("prime-rl has no such setting: there is no PPO clip")
+def test_a_framework_without_a_clip_states_so() -> None:
+    (setting_line,) = framework_settings({"clip_high": 0.28}, "prime-rl")
+    assert (setting_line.key, setting_line.value) == ("", "")
+    assert setting_line.note.startswith("prime-rl has no such setting: there is no PPO clip")
 
 
-def test_dr_grpo_in_verl_sets_the_constant_that_divides() -> None:
+def test_dr_grpo_in_verl_sets_the_constant_denominator() -> None:
     lines = line({"aggregation": "constant", "advantage": "centred"}, "verl")
     assert lines == [
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
@@ -256,7 +254,7 @@ def test_dr_grpo_in_trl_drops_the_standard_deviation_too() -> None:
     ]
 
 
-def test_sizes_are_converted_to_what_the_framework_counts() -> None:
+def test_sizes_are_converted_to_the_frameworks_unit() -> None:
     assert line({"updates_per_batch": 4}, "verl") == [
         "actor_rollout_ref.actor.ppo_mini_batch_size=16"
     ]
@@ -268,12 +266,12 @@ def test_sizes_are_converted_to_what_the_framework_counts() -> None:
 
 
 def test_trl_has_no_dynamic_sampling() -> None:
-    (spelled,) = framework_settings({"dynamic_sampling": True}, "trl")
-    assert not spelled.key
-    assert "drop prompts" in spelled.note
+    (setting_line,) = framework_settings({"dynamic_sampling": True}, "trl")
+    assert not setting_line.key
+    assert "drop prompts" in setting_line.note
 
 
-def test_the_bundled_trainer_takes_every_remedy_as_it_is_spelled() -> None:
+def test_the_bundled_trainer_accepts_the_settings_of_every_remedy() -> None:
     assert KEYS.keys() == KNOBS.keys()
     assert set(KEYS.values()) <= set(known_keys())
     start = {
@@ -322,7 +320,7 @@ def grpo_config_fields() -> set[str]:
     return fields
 
 
-def test_a_change_of_two_clips_is_spelled_once() -> None:
+def test_a_change_of_both_clips_is_written_once() -> None:
     assert line({"clip_low": 0.1, "clip_high": 0.28}, "openrlhf") == [
         "--actor.eps_clip_low_high 0.1 0.28"
     ]
@@ -335,11 +333,11 @@ def test_names_of_frameworks() -> None:
         configurable_framework_named("veerl")
 
 
-def test_a_framework_from_a_log_is_answered_with_a_note() -> None:
-    (spelled,) = framework_settings({"clip_high": 0.28}, "[bold]acme\x1b")
-    assert not spelled.key
-    assert "clip_high" in spelled.note
-    assert "\x1b" not in spelled.note
+def test_an_unknown_framework_from_a_log_gets_a_note() -> None:
+    (setting_line,) = framework_settings({"clip_high": 0.28}, "[bold]acme\x1b")
+    assert not setting_line.key
+    assert "clip_high" in setting_line.note
+    assert "\x1b" not in setting_line.note
 
 
 def test_an_unknown_knob_is_refused() -> None:
@@ -379,7 +377,7 @@ def test_the_tables_need_no_heavy_package() -> None:
 
 
 @pytest.mark.parametrize("remedy", [each for each in all_remedies() if each.restart_with])
-def test_what_a_remedy_is_restarted_with_is_known_everywhere(remedy: Remedy) -> None:
+def test_every_framework_has_the_restart_settings_of_a_remedy(remedy: Remedy) -> None:
     assert remedy.how, "settings belong to what a person is told to do"
     for framework in FRAMEWORKS:
         assert framework_settings(remedy.restart_with, framework)

@@ -1,4 +1,4 @@
-"""The tables of semantics: what the frameworks' keys mean, row by row."""
+"""The tables of log keys, row by row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def number_of(readings: Mapping[str, Reading], metric: str) -> float | None:
 
 
 @pytest.mark.parametrize("framework", logging_frameworks(), ids=lambda each: each.name)
-def test_every_row_names_a_metric_and_a_knob_that_exist(framework: Framework) -> None:
+def test_every_row_names_an_existing_metric_or_knob(framework: Framework) -> None:
     for row in framework.meanings:
         assert not row.metric or metric_of(row.metric) is not None, row
         assert row.formula in FORMULAS
@@ -54,7 +54,7 @@ def test_every_row_names_a_metric_and_a_knob_that_exist(framework: Framework) ->
 
 
 @pytest.mark.parametrize("name", sorted(LOGGED))
-def test_every_key_that_a_framework_is_known_to_log_is_in_its_table(name: str) -> None:
+def test_every_key_that_a_framework_logs_is_in_its_table(name: str) -> None:
     framework = framework_named(name)
     keys = [key.replace("~", " ") for key in LOGGED[name].split()]
     assert len(keys) > 20
@@ -70,31 +70,31 @@ def test_a_signature_is_in_the_table(framework: Framework) -> None:
 
 
 @pytest.mark.parametrize("framework", ["trl", "ms-swift"])
-def test_an_extreme_over_ranks_is_none_over_responses(framework: str) -> None:
-    """Each rank's mean is taken first: what is called a maximum is the largest of means."""
+def test_an_extreme_over_ranks_is_not_an_extreme_over_responses(framework: str) -> None:
+    """Each rank's mean is computed first, so the logged maximum is the largest mean."""
     found, _ = read(framework, {"clip_ratio/high_max": 0.5, "clip_ratio/low_min": 0.1})
     assert found == {}
 
 
-def test_the_standard_deviation_of_trl_is_the_groups_before_027() -> None:
+def test_reward_std_of_trl_is_per_group_before_027() -> None:
     old, _ = read("trl", {"reward_std": 0.5}, version="0.26.2")
     assert number_of(old, "groups/reward_std") == 0.5
     assert "reward/std" not in old
 
 
-def test_and_the_batchs_from_then_on() -> None:
+def test_reward_std_of_trl_is_per_batch_since_027() -> None:
     new, _ = read("trl", {"reward_std": 0.5}, version="0.27.0")
     assert number_of(new, "reward/std") == 0.5
     assert "groups/reward_std" not in new
 
 
-def test_the_version_is_inferred_from_keys_that_others_did_not_have() -> None:
-    """`step_time` came with 0.26 and is always there since: without it the log is older."""
+def test_the_version_is_inferred_from_present_and_missing_keys() -> None:
+    """`step_time` is always logged since 0.26, so a log without it is older."""
     old, _ = read("trl", {"reward_std": 0.5, "completion_length": 9.0, "rewards/f": 1.0})
     assert number_of(old, "groups/reward_std") == 0.5
 
 
-def test_where_the_version_stays_open_nothing_is_claimed() -> None:
+def test_a_key_is_ambiguous_if_the_version_is_unknown() -> None:
     found, translator = read("trl", {"reward_std": 0.5, "step_time": 1.0})
     assert "groups/reward_std" not in found
     assert "reward/std" not in found
@@ -126,7 +126,7 @@ def test_the_meanings_of_pg_clipfrac(mode: str, metric: str) -> None:
     [("low_var_kl", "kl/reference/k3"), ("kl", "kl/reference/k1"), ("mse", "kl/reference/k2"),
      ("abs", "")],
 )  # fmt: skip
-def test_the_estimator_of_verls_kl_loss_is_a_setting(kind: str, metric: str) -> None:
+def test_the_estimator_of_verls_kl_loss_follows_its_setting(kind: str, metric: str) -> None:
     found, _ = read("verl", {"actor/kl_loss": 0.5}, {f"{ACTOR}.kl_loss_type": kind})
     assert set(found) == ({metric} if metric else set())
 
@@ -147,14 +147,14 @@ def test_the_estimator_of_verls_kl_loss_is_a_setting(kind: str, metric: str) -> 
         ("verl", "critic/rewards/mean"),
     ],
 )
-def test_what_is_not_what_it_is_called_is_refused_with_the_reason(framework: str, key: str) -> None:
+def test_a_key_with_a_misleading_name_is_rejected_with_a_reason(framework: str, key: str) -> None:
     found, translator = read(framework, {key: 0.5})
     assert found == {}
     assert len(translator.unused.rejected[key]) > 8
 
 
-def test_ratios_after_the_cap_are_no_raw_ratios() -> None:
-    """The cap hides how far the ratio went: neither its mean nor its maximum is the ratio's."""
+def test_ratios_after_the_cap_are_not_raw_ratios() -> None:
+    """The cap hides large ratios, so neither the mean nor the maximum is the raw ratio's."""
     values = {
         "sampling/importance_sampling_ratio/mean": 1.0,
         "sampling/importance_sampling_ratio/max": 2.0,
@@ -174,12 +174,12 @@ def test_open_instructs_estimators_count_from_zero() -> None:
     assert "kl/reference/k1" not in found
 
 
-def test_areals_sign_is_turned_round() -> None:
+def test_areals_kl_is_negated() -> None:
     found, _ = read("areal", {"ppo_actor/update/approx_kl/avg": -0.25})
     assert number_of(found, "kl/old_policy/k1") == 0.25
 
 
-def test_areals_lengths_are_with_the_prompt() -> None:
+def test_areals_lengths_include_the_prompt() -> None:
     values = {"ppo_actor/seq_len/avg": 900.0, "ppo_actor/prompt_len/avg": 100.0}
     assert number_of(read("areal", values)[0], "length/mean") == 800
     assert read("areal", {"ppo_actor/seq_len/avg": 900.0})[0] == {}
@@ -190,17 +190,17 @@ def test_nemo_counts_groups_in_percent() -> None:
     assert number_of(found, "groups/all_incorrect_rate") == 0.25
 
 
-def test_nemos_product_of_ratios_is_undone_by_its_logarithm() -> None:
+def test_nemos_mean_ratio_becomes_its_logarithm() -> None:
     found, _ = read("nemo-rl", {"train/token_mult_prob_error": 1.0})
     assert number_of(found, "mismatch/logprob_diff_mean") == 0
 
 
-def test_open_instructs_stop_rate_is_the_rest_of_the_truncated() -> None:
+def test_open_instructs_stop_rate_is_one_minus_the_truncated_rate() -> None:
     found, _ = read("open-instruct", {"val/stop_rate": 0.75})
     assert number_of(found, "length/truncated_rate") == 0.25
 
 
-def test_counts_are_rates_only_of_what_they_are_counted_among() -> None:
+def test_counts_become_rates_only_with_their_total() -> None:
     counts = {"batch/filtered_prompts": 8.0, "batch/total_prompts": 32.0}
     assert number_of(read("open-instruct", counts)[0], "groups/zero_variance_rate") == 0.25
     assert read("open-instruct", {"batch/filtered_prompts": 8.0})[0] == {}
@@ -212,18 +212,18 @@ def test_tinkers_length_is_a_product() -> None:
     assert number_of(read("tinker-cookbook", values)[0], "length/mean") == 150
 
 
-def test_tinkers_lag_is_a_difference() -> None:
+def test_tinkers_staleness_is_a_difference() -> None:
     values = {"training_client/step": 12.0, "sampling_client/step_mean": 10.5}
     assert number_of(read("tinker-cookbook", values)[0], "staleness/mean") == 1.5
 
 
-def test_what_trl_takes_from_the_batch_says_nothing_of_groups() -> None:
+def test_trls_batch_scaling_does_not_describe_groups() -> None:
     row = {"frac_reward_zero_std": 1.0}
     assert number_of(read("trl", row)[0], "groups/zero_variance_rate") == 1.0
     assert read("trl", row, {"scale_rewards": "batch"})[0] == {}
 
 
-def test_what_is_summed_over_tokens_is_no_mean_entropy() -> None:
+def test_a_sum_over_tokens_is_not_a_mean_entropy() -> None:
     row = {"actor/entropy": 31.0}
     summed = {f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
     assert number_of(read("verl", row)[0], "entropy/mean") == 31.0
@@ -246,7 +246,7 @@ STRUCTURAL: tuple[tuple[str, str, str, Mapping[str, Setting]], ...] = (
 
 
 @pytest.mark.parametrize(("framework", "key", "metric", "settings"), STRUCTURAL)
-def test_a_zero_by_construction_says_nothing(
+def test_a_structural_zero_is_not_applicable(
     framework: str, key: str, metric: str, settings: Mapping[str, Setting]
 ) -> None:
     once, _ = read(framework, {key: 0.0}, settings)
@@ -264,7 +264,7 @@ def test_a_zero_by_construction_says_nothing(
     assert number_of(unknown, metric) == 0
 
 
-def test_percentages_of_a_console_are_shares(tmp_path: Path) -> None:
+def test_percentages_of_a_console_become_shares(tmp_path: Path) -> None:
     path = tmp_path / "orchestrator.log"
     path.write_text(
         "12:00:00 SUCCESS Step 3 | 9.00s | Reward 0.5000 | Max Off-Policy 2 | Truncation 25.0%\n"
@@ -281,7 +281,7 @@ def test_percentages_of_a_console_are_shares(tmp_path: Path) -> None:
     [("0.25", 0.25), ("1e-6", 1e-6), ("nan", None), ("-3", -3.0), ("true", None), ("", None),
      ("0.25 tokens", None), ("9" * 41, None), ("inf", float("inf"))],
 )  # fmt: skip
-def test_numbers_that_are_logged_as_texts(text: str, expected: float | None) -> None:
+def test_numbers_that_are_logged_as_text(text: str, expected: float | None) -> None:
     found = parse_number(text)
     if text == "nan":
         assert found is not None
@@ -290,7 +290,7 @@ def test_numbers_that_are_logged_as_texts(text: str, expected: float | None) -> 
         assert found == expected
 
 
-def test_the_users_own_map_goes_before_the_table() -> None:
+def test_the_users_map_overrides_the_table() -> None:
     translator = Translator(framework_named("trl"), own={"kl": "kl/old_policy/k1"})
     assert set(translator.readings({"kl": 0.5})) == {"kl/old_policy/k1"}
 
@@ -314,18 +314,18 @@ def test_the_users_own_map_goes_before_the_table() -> None:
         (("rewards_avg", "train_accuracies_avg", "val_accuracies_avg", "kl_avg"), "generic"),
     ],
 )
-def test_a_table_does_not_win_by_keys_it_has_no_use_for(keys: tuple[str, ...], name: str) -> None:
+def test_ignored_keys_do_not_decide_the_framework(keys: tuple[str, ...], name: str) -> None:
     assert guess_frameworks(keys)[0].framework.name == name
 
 
-def test_a_server_of_skyrl_behind_tinker_adds_its_gradient() -> None:
+def test_a_skyrl_server_behind_tinker_adds_its_gradient_norm() -> None:
     row = {"env/all/reward/total": 0.5, "progress/done_frac": 0.1, "skyrl.ai/grad_norm": 2.0}
     translator = Translator(framework_named("tinker"))
     assert scalar(translator.readings(row)["optimizer/grad_norm"]) == 2.0
     assert translator.unused.unmapped == {}
 
 
-def test_a_mean_is_known_by_any_word_for_it() -> None:
+def test_a_mean_is_recognized_by_any_common_name() -> None:
     row = {"rewards_avg": 0.5, "train_accuracies_avg": 0.4, "val_accuracy_mean": 0.3, "KL_ref": 0.1}
     readings = Translator(framework_named("generic")).readings(row)
     assert {name: scalar(value) for name, value in readings.items()} == pytest.approx(
@@ -338,7 +338,7 @@ def test_a_mean_is_known_by_any_word_for_it() -> None:
     )
 
 
-def test_what_a_logger_adds_is_not_unmapped() -> None:
+def test_keys_that_loggers_add_are_not_unmapped() -> None:
     translator = Translator(framework_named("trl"))
     translator.readings({"reward": 0.5, "_runtime": 3.0, "_timestamp": 1.7e9, "mine": 1.0})
     assert set(translator.unused.unmapped) == {"mine"}
@@ -348,20 +348,22 @@ def test_what_a_logger_adds_is_not_unmapped() -> None:
     ("framework", "key"),
     [("tinker-cookbook", "optim/entropy"), ("nemo-rl", "train/approx_entropy")],
 )
-def test_an_estimate_of_entropy_by_sampled_tokens_is_named_as_one(framework: str, key: str) -> None:
+def test_an_entropy_estimate_from_sampled_tokens_has_its_own_metric(
+    framework: str, key: str
+) -> None:
     found, _ = read(framework, {key: 0.5})
     assert number_of(found, "entropy/sampled") == 0.5
     assert "entropy/mean" not in found
 
 
-def test_tinkers_move_within_one_batch_is_a_divergence_from_the_old_policy() -> None:
+def test_tinkers_kl_within_a_batch_is_to_the_old_policy() -> None:
     found, _ = read("tinker-cookbook", {"kl_pre_post_v1": 0.02, "kl_pre_post_v2": 0.03})
     assert number_of(found, "kl/old_policy/k1") == 0.02
     assert number_of(found, "kl/old_policy/k2") == 0.03
 
 
-def test_a_distillation_by_tinker_has_no_reward_to_judge(tmp_path: Path) -> None:
-    """The environment's reward is 0 at every step, by construction: no group is too hard."""
+def test_tinkers_distillation_has_no_reward(tmp_path: Path) -> None:
+    """The environment's reward is always 0 by construction, which does not mean hard prompts."""
 
     def written(**more: float) -> list[str]:
         row = {"env/all/reward/total": 0.0, "env/all/by_group/frac_all_bad": 1.0, **more}
@@ -374,7 +376,7 @@ def test_a_distillation_by_tinker_has_no_reward_to_judge(tmp_path: Path) -> None
     assert {"reward/mean", "groups/all_incorrect_rate"} <= set(written())
 
 
-def test_openrlhfs_reward_is_that_before_length_penalties_where_it_is_logged(
+def test_openrlhfs_reward_excludes_length_penalties_if_the_score_is_logged(
     tmp_path: Path,
 ) -> None:
     def rewards(**more: float) -> set[float | None]:
@@ -387,7 +389,7 @@ def test_openrlhfs_reward_is_that_before_length_penalties_where_it_is_logged(
     assert rewards() == {0.4}
 
 
-def test_ms_swift_as_it_was_before_it_split_its_lengths() -> None:
+def test_ms_swift_before_it_renamed_its_lengths() -> None:
     row = {"completion_length": 74.4, "response_clip_ratio": 0.1, "rewards/MathFormat": 0.2}
     found, translator = read("ms-swift", {**row, "train_speed(iter/s)": 0.03, "reward": 0.2})
     assert number_of(found, "length/mean") == 74.4
@@ -401,13 +403,11 @@ def test_ms_swift_as_it_was_before_it_split_its_lengths() -> None:
     "values",
     [(math.inf, -math.inf), (-math.inf, math.inf, math.nan), (1.7e308, 1.7e308), (0.0, 0.0)],
 )
-def test_no_number_that_a_log_may_hold_is_an_error(
-    formula: Formula, values: tuple[float, ...]
-) -> None:
+def test_formulas_accept_any_number(formula: Formula, values: tuple[float, ...]) -> None:
     assert isinstance(FORMULAS[formula](values), float)
 
 
-def test_infinities_that_meet_are_no_number() -> None:
+def test_opposite_infinities_have_no_sum() -> None:
     row = {"env/all/by_group/frac_all_good": math.inf, "env/all/by_group/frac_all_bad": -math.inf}
     found, _ = read("tinker-cookbook", row)
     assert number_of(found, "groups/zero_variance_rate") is None

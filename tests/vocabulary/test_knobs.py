@@ -26,7 +26,7 @@ HOSTILE = [math.nan, math.inf, -math.inf, None, [], {}, "0.2; rm", "true", b"1",
 
 @pytest.mark.parametrize("knob", KNOBS.values(), ids=lambda knob: knob.name)
 @pytest.mark.parametrize("setting", HOSTILE, ids=lambda setting: str(setting)[:8])
-def test_no_knob_takes_what_it_is_not_made_for(knob, setting):
+def test_a_knob_rejects_values_of_other_types(knob, setting):
     with pytest.raises(ConfigError, match=knob.name):
         knob.check(setting)
 
@@ -42,14 +42,14 @@ def test_a_number_just_outside_its_bounds_is_refused(knob):
         knob.check(True)
 
 
-def test_settings_come_back_in_the_knobs_own_type():
+def test_settings_are_converted_to_the_knobs_type():
     assert type(KNOBS["updates_per_batch"].check(4.0)) is int
     assert type(KNOBS["temperature"].check(1)) is float
     with pytest.raises(ConfigError, match="whole number"):
         KNOBS["updates_per_batch"].check(2.5)
 
 
-def test_a_live_run_takes_only_what_can_change_in_flight():
+def test_a_live_run_accepts_only_live_knobs():
     assert check_change("clip_high", 0.28) == 0.28
     with pytest.raises(ConfigError, match="cannot change in flight"):
         check_change("group_size", 8)
@@ -57,7 +57,7 @@ def test_a_live_run_takes_only_what_can_change_in_flight():
         check_change("api_key", "x")
 
 
-def test_a_refusal_is_one_line_however_long_the_input():
+def test_an_error_is_one_line_for_any_input():
     with pytest.raises(ConfigError) as caught:
         check_change("loss", "a\nb" * 5000)
     assert "\n" not in str(caught.value)

@@ -36,7 +36,7 @@ def test_every_canonical_name_has_a_row(name):
     assert metric_of(name.replace("<name>", "format").replace("<k>", "8")) is not None
 
 
-def test_no_name_stands_for_two_things():
+def test_no_name_has_two_meanings():
     repeated = [name for name, count in Counter(m.name for m in METRICS).items() if count > 1]
     assert repeated == []
 
@@ -79,11 +79,11 @@ def test_qualifiers_and_templates_resolve_to_their_row(qualified, base):
     ["", "reward", "reward/", "reward/Mean", "reward/component/a/b/mean", "clip/low_rate/layer/x",
      "mismatch/bias/position/", "entropy/mean/", "/entropy/mean", "pg_clipfrac"],
 )  # fmt: skip
-def test_what_is_no_canonical_name_is_unknown(name):
+def test_other_names_are_unknown(name):
     assert metric_of(name) is None
 
 
-def test_components_are_found_among_names():
+def test_reward_components_are_found_among_names():
     names = ["reward/component/format/mean", "reward/component/format/std", "reward/mean",
              "reward/component/answer/mean"]  # fmt: skip
     assert components(names) == ["answer", "format"]

@@ -100,7 +100,7 @@ def test_merging_is_commutative_and_associative(readings):
 
 
 @given(READINGS)
-def test_absent_adds_nothing_and_a_value_wins_over_not_applicable(reading):
+def test_a_value_overrides_absent_and_not_applicable(reading):
     assert merge(ABSENT, reading) == merge(reading, ABSENT) == reading
     if not isinstance(reading, NotApplicable) and reading is not ABSENT:
         assert merge(NotApplicable("why"), reading) == reading
@@ -136,14 +136,14 @@ def test_a_reading_survives_strict_json(reading):
 
 
 @given(st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=50))
-def test_a_mean_is_the_rounded_true_mean(numbers):
+def test_a_mean_is_the_exact_mean_rounded(numbers):
     true = sum(map(Fraction, numbers)) / len(numbers)
     assert Mean.of(numbers).value == pytest.approx(float(true), rel=1e-15, abs=1e-300)
 
 
 @given(st.lists(st.floats(1e-6, 1e6) | st.floats(-1e6, -1e-6) | st.just(0.0), min_size=1),
        st.floats(0, 1))  # fmt: skip
-def test_a_quantile_is_right_to_its_promised_error(numbers, q):
+def test_a_quantile_has_the_promised_relative_error(numbers, q):
     ordered = sorted(numbers)
     position = q * (len(ordered) - 1)
     near = {ordered[math.floor(position)], ordered[math.ceil(position)]}
@@ -160,7 +160,7 @@ def test_non_finite_entries_are_counted_and_never_summed():
     assert Min.of([math.nan, -2.0], ["a", "b"]) == Min(-2.0, "b")
 
 
-def test_an_empty_population_is_no_number_and_never_zero():
+def test_an_empty_population_gives_nan_and_never_zero():
     for value in (Mean.of([]), Rate.of([]), Quantiles.of([])):
         assert scalar(value) is None
     assert scalar(ABSENT) is None
@@ -184,6 +184,6 @@ def test_an_empty_population_is_no_number_and_never_zero():
         7,
     ],
 )
-def test_what_is_no_reading_is_refused(data):
+def test_other_json_is_not_a_reading(data):
     with pytest.raises(ValueError, match="not a reading"):
         reading_from_json(data)

@@ -178,8 +178,8 @@ def _starts(block: _Block, border: int) -> list[int]:
     """Positions of the lines that begin before a border, and the position after the last one."""
     data, end, starts = block.data, block.end, [1]
     while starts[-1] < end and starts[-1] <= border:
-        found = data.find(b"\n", starts[-1], end)
-        starts.append(found + 1 if found >= 0 else end + 1)
+        line_end = data.find(b"\n", starts[-1], end)
+        starts.append(line_end + 1 if line_end >= 0 else end + 1)
     return starts
 
 

@@ -29,7 +29,7 @@ def all_dump_formats() -> tuple[DumpFormat, ...]:
 
 def dump_format_named(name: str) -> DumpFormat:
     """The format with a name."""
-    return next(each for each in all_dump_formats() if each.name == name)
+    return next(dump_format for dump_format in all_dump_formats() if dump_format.name == name)
 
 
 def dump_format_of(path: Path) -> DumpFormat | None:
@@ -44,26 +44,33 @@ def may_be_dump(path: Path) -> bool:
     return plain.suffix in wanted and not path.name.startswith(".")
 
 
-def format_of_file(source: DumpFile) -> DumpFormat | None:
+def format_of_file(file: DumpFile) -> DumpFormat | None:
     """The dump format of a file, local or remote; None if it is not a rollout dump.
 
     Raises:
         RunError: if a remote store refuses access.
     """
-    if not may_be_dump(_named(source)):
+    if not may_be_dump(_named(file)):
         return None
     try:
-        head = source.head()
+        head = file.head()
     except (OSError, InputError):
         return None
-    return next((each for each in all_dump_formats() if each.claims(source.path, head)), None)
+    return next(
+        (dump_format for dump_format in all_dump_formats() if dump_format.claims(file.path, head)),
+        None,
+    )
 
 
-def _named(source: DumpFile) -> Path:
-    return source.path.with_name(Path(source.origin).name) if source.is_packed else source.path
+def _named(file: DumpFile) -> Path:
+    return file.path.with_name(Path(file.origin).name) if file.is_packed else file.path
 
 
 def dumps_among(paths: Iterable[Path]) -> list[tuple[DumpFormat, Path]]:
     """The rollout dumps among files, without those that are skipped."""
     formats = ((dump_format_of(path), path) for path in paths)
-    return [(each, path) for each, path in formats if each and not each.skip_reason(path)]
+    return [
+        (dump_format, path)
+        for dump_format, path in formats
+        if dump_format and not dump_format.skip_reason(path)
+    ]

@@ -48,11 +48,9 @@ def _length(row: dict[str, Any]) -> float | None:
     turns = row.get("steps")
     if not isinstance(turns, list) or not 0 < len(turns) <= _MOST_TURNS:
         return None
-    lengths = [
-        parse_number(turn.get("ac_len")) if isinstance(turn, dict) else None for turn in turns
-    ]
-    told = [each for each in lengths if each is not None and each >= 0]
-    return sum(told) if len(told) == len(lengths) else None
+    lengths = [parse_number(turn.get("ac_len")) for turn in turns if isinstance(turn, dict)]
+    logged = [length for length in lengths if length is not None and length >= 0]
+    return sum(logged) if len(logged) == len(turns) else None
 
 
 def _staleness(

@@ -39,13 +39,13 @@ def from_columns(
         if name not in _OWN and (column := _numbers(values)) is not None
     }
     advantages = next((table[name] for name in _ADVANTAGES if name in table), None)
-    prompts = [columns.text_of(each) for each in table.get("prompt", [""] * len(names))]
+    prompts = [columns.text_of(prompt) for prompt in table.get("prompt", [""] * len(names))]
     return Responses(
         steps_B=steps_B,
         names=names,
         groups=prompts,
         prompts=prompts,
-        texts=[columns.text_of(each) for each in table.get("completion", [""] * len(names))],
+        texts=[columns.text_of(text) for text in table.get("completion", [""] * len(names))],
         rewards_B=next(iter(numbers.values())) if len(numbers) == 1 else None,
         components=numbers,
         advantages_B=None if advantages is None else columns.if_known(columns.floats(advantages)),
@@ -54,7 +54,7 @@ def from_columns(
 
 def _numbers(values: Sequence[object]) -> Column | None:
     """A column of numbers; None if it holds texts, lists or objects that users log."""
-    if any(isinstance(each, str | list | dict) for each in values):
+    if any(isinstance(value, str | list | dict) for value in values):
         return None
     return columns.if_known(columns.floats(values))
 
@@ -70,7 +70,7 @@ def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
                 table[field] = batch.column(field).to_pylist()
             elif (column := parquet.doubles(batch, field)) is not None:
                 table[field] = column.tolist()
-        steps = [columns.step_of(each, part.step or 0) for each in table.get("step", ())]
+        steps = [columns.step_of(step, part.step or 0) for step in table.get("step", ())]
         ids = [f"{name}#{first + row}" for row in range(batch.num_rows)]
         column_of_steps = steps or [part.step or 0] * len(ids)
         yield from_columns(table, np.array(column_of_steps, np.int64), ids)
