@@ -116,8 +116,11 @@ FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
         {"health": (404, b"")},
         "no vLLM server responds within 1 s: /health returns HTTP 404",
     ),
-    "silent": ({"models": (None, b"")}, "it was silent for 2 s after /v1/models"),
-    "silent later": ({"completions": (None, b"")}, "it was silent for 2 s after /v1/completions"),
+    "silent": ({"models": (None, b"")}, "it did not respond to /v1/models within 2 s"),
+    "silent later": (
+        {"completions": (None, b"")},
+        "it did not respond to /v1/completions within 2 s",
+    ),
     "no development mode": (
         {"grpodoctor_describe": (404, {"detail": "Not Found"})},
         "without VLLM_SERVER_DEV_MODE=1.*start it with: VLLM_SERVER_DEV_MODE=1 python",
@@ -221,17 +224,20 @@ def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> 
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (["engine.kind=server"], "a server and its address go together"),
-        (["engine.url=http://127.0.0.1:8000"], "a server and its address go together"),
+        (["engine.kind=server"], "engine.url require each other"),
+        (
+            ["engine.url=http://127.0.0.1:8000"],
+            "engine.url require each other",
+        ),
         (["engine.kind=server", "engine.url=localhost"], "write http://HOST:PORT"),
         (["engine.kind=server", "engine.url=http://"], "write http://HOST:PORT"),
         (["engine.kind=server", "engine.url=http://h:99999"], "Port out of range"),
         (["engine.kind=server", "engine.url=http://[h"], "engine.url cannot be"),
         (
             ["engine.kind=server", "engine.url=http://h:1", "engine.precision=bf16"],
-            "the precision of a server is its own",
+            "a server has its own precision",
         ),
-        (["engine.kind=vllm", "engine.precision=int8"], "the built-in engine's imitation"),
+        (["engine.kind=vllm", "engine.precision=int8"], "simulated by the built-in engine only"),
     ],
 )
 def test_contradictory_settings_are_refused(assignments: list[str], message: str) -> None:

@@ -171,7 +171,7 @@ def test_a_critic_multiplies_in_the_precision_of_the_policy() -> None:
 def test_a_model_that_is_all_head_makes_no_critic() -> None:
     policy = build("qwen2")
     policy.base_model_prefix = "there_is_no_such_part"
-    with pytest.raises(ModelError, match=r"no critic.*advantage\.kind=group"):
+    with pytest.raises(ModelError, match=r"cannot be used as a critic.*advantage\.kind=group"):
         ValueModel(policy, small("model.name=x"))
 
 

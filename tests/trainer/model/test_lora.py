@@ -258,4 +258,4 @@ def test_an_exported_model_is_what_was_trained(
     with pytest.raises(SystemExit) as refused:
         app(["export", "run", "merged"])
     assert refused.value.code == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
