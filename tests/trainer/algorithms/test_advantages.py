@@ -105,7 +105,7 @@ def test_components_are_normalised_each_by_itself_as_in_gdpo(
     )
     assert advantage_of("gdpo")(inputs).tolist() == pytest.approx(table[name], rel=1e-6)
     stranger = replace(inputs, settings=AdvantageConfig(component_weights={"c": 1.0}))
-    with pytest.raises(ConfigError, match="it has a, b"):
+    with pytest.raises(ConfigError, match="use one of a, b"):
         advantage_of("gdpo")(stranger)
 
 
