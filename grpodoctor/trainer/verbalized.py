@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -196,7 +196,7 @@ def draw(candidates: Sequence[Candidate | VerbalizedResponse], rng: random.Rando
 
 
 def responses_in(question: str, prompt: str, reply: str) -> list[VerbalizedResponse]:
-    """The responses in a reply from elsewhere, without log-probabilities."""
+    """The responses in a reply, without log-probabilities."""
     return [
         VerbalizedResponse(
             question, prompt, reply, candidate.text, candidate.probability, candidate.stated
@@ -217,7 +217,7 @@ def sample_responses(
     """Sample one reply per question and parse it.
 
     Args:
-        policy: samples the replies and reports the log-probabilities of its tokens.
+        policy: samples the replies.
         questions: the user's prompts.
         count: responses to ask for per question.
         max_length: of a reply, in tokens.
@@ -225,7 +225,7 @@ def sample_responses(
         generator: the only source of randomness.
 
     Returns:
-        For each question the responses in its reply; empty if the reply lists none.
+        For each question the responses in its reply; empty if it lists none.
 
     Raises:
         DataError: if a prompt cannot be encoded, or does not fit the model.
@@ -239,27 +239,24 @@ def sample_responses(
         tokenizer=policy.tokenizer,
         generator=generator,
     )
-    responses = []
+    replies = []
     for index, ids in enumerate(samples.response_ids()):
         logprobs = samples.logprobs_BT[index, : len(ids)].tolist()
-        reply, ends = policy.tokenizer.decode(ids), _token_ends(policy.tokenizer, ids)
-        responses.append(
+        ends = _token_ends(policy.tokenizer, ids)
+        reply = policy.tokenizer.decode(ids)
+        responses = responses_in(questions[index], prompts[index], reply)
+        replies.append(
             [
-                VerbalizedResponse(
-                    question=questions[index],
-                    prompt=prompts[index],
-                    reply=reply,
-                    text=candidate.text,
-                    probability=candidate.probability,
-                    stated=candidate.stated,
+                replace(
+                    response,
                     logprob=_logprob(logprobs, ends, candidate),
                     reply_logprob=math.fsum(logprobs),
                     temperature=temperature,
                 )
-                for candidate in parse(reply).candidates
+                for response, candidate in zip(responses, parse(reply).candidates, strict=True)
             ]
         )
-    return responses
+    return replies
 
 
 def _token_ends(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

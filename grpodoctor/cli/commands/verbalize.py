@@ -75,9 +75,11 @@ def verbalize(
     if output is not None:
         _check_output(output)
     require_torch()
-    responses = _sample(
-        model, device, questions, (count, max_length, batch_size), temperature, seed, draw=draw
-    )
+    sizes = (count, max_length, batch_size)
+    responses = _sample(model, device, questions, sizes, temperature, seed)
+    _report_unparsed(responses, model)
+    if draw:
+        responses = _drawn(responses, seed)
     kept = [response for of_prompt in responses for response in of_prompt]
     if output is not None:
         _write(_json_lines(kept), output)
@@ -116,52 +118,70 @@ def _sample(
     sizes: tuple[int, int, int],
     temperature: float,
     seed: int,
-    *,
-    draw: bool,
 ) -> list[list[VerbalizedResponse]]:
     """The responses to each prompt.
 
-    Raises:
-        DataError: if no reply lists a response.
+    Args:
+        model: path or name of the model.
+        device: `auto`, `cpu` or `cuda[:N]`.
+        questions: the prompts.
+        sizes: responses per prompt, tokens per reply, prompts per forward pass.
+        temperature: of the sampling.
+        seed: of the sampling.
     """
-    import random
-
     import torch
 
     from grpodoctor.support.progress import progress_bar
-    from grpodoctor.trainer import verbalized
     from grpodoctor.trainer.config.train_config import load_config
     from grpodoctor.trainer.data.loading import build_task
     from grpodoctor.trainer.model.policy import load_policy
+    from grpodoctor.trainer.verbalized import sample_responses
 
     config = load_config({"model": {"name": model, "device": device}})
     policy = load_policy(config, build_task(config.task))
     count, max_length, batch_size = sizes
-    generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)  # noqa: S311
+    generator = torch.Generator().manual_seed(seed)
     responses: list[list[VerbalizedResponse]] = []
     with progress_bar("sampling", total=len(questions)) as bar:
         for start in range(0, len(questions), batch_size):
-            responses += verbalized.sample_responses(
+            batch = questions[start : start + batch_size]
+            responses += sample_responses(
                 policy,
-                questions[start : start + batch_size],
+                batch,
                 count,
                 max_length=max_length,
                 temperature=temperature,
                 generator=generator,
             )
             bar.update(len(responses))
-    empty = sum(not of_prompt for of_prompt in responses)
-    if empty == len(responses):
+    return responses
+
+
+def _report_unparsed(responses: list[list[VerbalizedResponse]], model: str) -> None:
+    """Print how many replies list no response.
+
+    Raises:
+        DataError: if no reply lists one.
+    """
+    unparsed = sum(not of_prompt for of_prompt in responses)
+    if unparsed == len(responses):
         raise DataError(
             "no reply lists a response with a probability",
             where=model,
             remedy="raise --max-length, or use a model that follows instructions",
         )
-    if empty:
-        print(f"note: {empty} of {len(responses)} replies cannot be parsed", file=sys.stderr)
-    if draw:
-        return [[each[verbalized.draw(each, rng)]] if each else [] for each in responses]
-    return responses
+    if unparsed:
+        print(f"note: {unparsed} of {len(responses)} replies cannot be parsed", file=sys.stderr)
+
+
+def _drawn(responses: list[list[VerbalizedResponse]], seed: int) -> list[list[VerbalizedResponse]]:
+    """One response per prompt, drawn with its stated probability."""
+    import random
+
+    from grpodoctor.trainer.verbalized import draw
+
+    rng = random.Random(seed)  # noqa: S311
+    return [[of_prompt[draw(of_prompt, rng)]] if of_prompt else [] for of_prompt in responses]
 
 
 def _json_lines(responses: list[VerbalizedResponse]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,15 @@ def test_a_stored_configuration_of_the_former_spelling_loads_silently(
     changed = load_config(stored, assignments=["optimizer.learning_rate=0.25"])
     assert changed.optimizer.learning_rate == 0.25
     assert capsys.readouterr().err == ""
+
+
+def test_the_configuration_of_a_recorded_run_of_the_former_spelling_loads() -> None:
+    recorded = json.loads((Path(__file__).parents[2] / "data" / "run" / "run.json").read_text())
+    assert FORMER in recorded["config"]
+    former = recorded["config"][FORMER]
+    config = TrainConfig.model_validate(recorded["config"])
+    assert config.optimizer.learning_rate == former["learning_rate"]
+    assert load_config(recorded["config"]) == config
 
 
 @pytest.mark.parametrize("key", sorted({key for keys in _OTHER_TRAINERS.values() for key in keys}))
