@@ -99,7 +99,7 @@ def test_a_model_that_does_not_fit(make, train, tmp_path: Path) -> None:
     [
         ("task.data=empty.jsonl", "the data file has no rows"),
         ("rollout.group_size=1", "rollout.group_size cannot be '1'"),
-        ("task.rewards=[{function='os:getcwd'}, {function='re:getcwd'}]", "are called 'getcwd'"),
+        ("task.rewards=[{function='os:getcwd'}, {function='re:getcwd'}]", "are named 'getcwd'"),
         ("steps=true", "steps cannot be 'True'"),
     ],
 )
