@@ -8,7 +8,7 @@ The files they stand in:
     RUN/events.jsonl                                one line an event, by the recording process
     RUN/mailbox/                                    requests to the live run, one file each
     RUN/writer.lock                                 held by the process that trains while it lives
-    RUN/scribe.lock                                 held by the process that writes for it
+    RUN/scribe.lock                                 held by its writer process
 """
 
 from __future__ import annotations

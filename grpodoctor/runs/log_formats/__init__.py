@@ -1,1 +1,1 @@
-"""File formats that carry a training log: each gives rows of a step's numbers by their own keys."""
+"""Log formats: one module per file format, each with a reader of its rows."""

@@ -1,4 +1,4 @@
-"""What every reader gives: the rows of a log, as they stand there."""
+"""The rows of a log, and the interface of the readers of all file formats."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from grpodoctor.support.growing_files import Chunk
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """One row of a foreign log: some numbers of one step, under the framework's own keys."""
+    """One row of a framework's log: values of one step, under the framework's own keys."""
 
     step: int | None
-    """As the log says it; None where the row says nothing."""
+    """Step in the log; None if the row has none."""
     values: Mapping[str, float]
-    """Finite or not; what is no number, and no text of one, is not among them."""
+    """Numbers, finite or not, including numbers written as text."""
     time: float = 0.0
     """Unix time; 0 if unknown."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """What is no number: names, versions, settings."""
+    """Other values: names, versions, settings."""
 
 
 class LogReader(Protocol):
-    """A log in one file format, read once or again and again while it grows."""
+    """Reads a log in one file format, once or repeatedly while it grows."""
 
     path: Path
     name: str
-    """Of the format: `jsonl`, `csv`, `console` …"""
+    """Name of the format: `jsonl`, `csv`, `console` …"""
 
     def read(self) -> Chunk[LogRow]:
-        """The rows of the next block.
+        """Read the rows of the next block.
 
         Raises:
-            RunError: if the file is there but cannot be read.
+            RunError: if the file exists but cannot be read.
         """
 
     def was_replaced(self) -> bool:
-        """Whether what was read so far is gone: removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated."""
 
     def rewind(self) -> None:
         """Start over at the first row."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Settings that stand in the log itself, nested as they are; empty where there are none."""
+        """The run's config in the log itself, nested; empty if there is none."""

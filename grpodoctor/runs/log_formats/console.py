@@ -1,4 +1,4 @@
-"""Console text: what a job printed, into a file or through `tee`."""
+"""Console output of a job, redirected to a file or written by `tee`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 
-_MOST_WRAPPED = 200
-"""Lines that one wrapped row may take."""
+_MAX_WRAPPED = 200
+"""Lines of one wrapped row."""
 
-_LONGEST_DICT = 2000
-"""Lines that a printed dict may take: verl prints all of its settings as one."""
+_MAX_DICT_LINES = 2000
+"""Lines of a printed dict; verl prints all of its settings as one."""
 
 _LINE_STEPS = {"line/step", "line/global_step", "line/iter", "line/iteration", "line/epoch"}
 
 _HEADING_REACH = 3
-"""Lines below a heading within which a dict belongs to it."""
+"""Lines below a heading in which a dict belongs to the heading."""
 
 
 class Console:
-    """A growing text, rows among much else.
+    """Reads the rows in a growing console log.
 
     Args:
         path: the file.
-        keys: where a printed dict says its step.
+        keys: keys of the step in a printed dict.
     """
 
     name = "console"
@@ -44,14 +44,14 @@ class Console:
     def _forget(self) -> None:
         self.config: Mapping[str, Any] = {}
         self._open: list[str] = []
-        """Lines of a row that may go on."""
+        """Lines of a row that may continue."""
         self._closes = ""
-        """What ends it: `-` a line that goes on with nothing, `}` that brace."""
+        """How the row ends: `-` at a line that does not continue it, `}` at that brace."""
         self._depth = 0
         self._block: dict[str, float] = {}
         self._block_step: int | None = None
         self._since_heading = _HEADING_REACH
-        self._bars = _Bars()
+        self._bars = _ProgressBarSteps()
 
     def rewind(self) -> None:
         """Start over at the first line."""
@@ -59,11 +59,11 @@ class Console:
         self._tail.rewind()
 
     def was_replaced(self) -> bool:
-        """Whether the file was removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated."""
         return self._tail.was_replaced()
 
     def read(self) -> Chunk[LogRow]:
-        """The rows of the next block of text."""
+        """Read the rows of the next block."""
         chunk = self._tail.read()
         rows = [row for line in chunk.records for row in self._line(line)]
         if not chunk.more:
@@ -72,31 +72,31 @@ class Console:
         return Chunk(rows, chunk.damage, chunk.size, chunk.more, notes)
 
     def _line(self, line: str) -> Iterator[LogRow]:
-        for segment in lines.cleaned(line):
+        for segment in lines.visible_segments(line):
             yield from self._segment(segment)
 
     def _segment(self, text: str) -> Iterator[LogRow]:
         if self._open:
-            if self._goes_on(text):
+            if self._extend(text):
                 return
             yield from self._close()
-        if lines.begins_dashed(text):
+        if lines.starts_verl_row(text):
             self._open, self._closes = [text], "-"
-        elif lines.begins_dict(text):
+        elif lines.starts_dict(text):
             self._open, self._closes = [text], "}"
             self._depth = text.count("{") - text.count("}")
         else:
-            yield from self._said(text)
+            yield from self._parse(text)
 
-    def _goes_on(self, text: str) -> bool:
-        """Whether a line belongs to what is open; if so, it is taken."""
+    def _extend(self, text: str) -> bool:
+        """Add a line to the open row if it belongs to it; return whether it does."""
         if self._closes == "-":
-            more = _continues(self._open[-1], text) and not lines.begins_dashed(text)
-            if more and len(self._open) < _MOST_WRAPPED:
+            more = _continues(self._open[-1], text) and not lines.starts_verl_row(text)
+            if more and len(self._open) < _MAX_WRAPPED:
                 self._open.append(text)
                 return True
             return False
-        if self._depth <= 0 or len(self._open) >= _LONGEST_DICT or not lines.is_of_dict(text):
+        if self._depth <= 0 or len(self._open) >= _MAX_DICT_LINES or not lines.continues_dict(text):
             return False
         self._open.append(text)
         self._depth += text.count("{") - text.count("}")
@@ -105,56 +105,56 @@ class Console:
     def _close(self) -> Iterator[LogRow]:
         text = ("" if self._closes == "-" else "\n").join(self._open)
         self._open, self._closes = [], ""
-        yield from self._said(text)
+        yield from self._parse(text)
 
-    def _said(self, text: str) -> Iterator[LogRow]:
+    def _parse(self, text: str) -> Iterator[LogRow]:
         self._since_heading += 1
-        said = lines.dashed(text) or lines.piped(text)
-        if said is None:
-            bar = lines.progress(text)
+        parsed = lines.parse_verl_row(text) or lines.parse_prime_rl_row(text)
+        if parsed is None:
+            bar = lines.parse_progress_bar(text)
             if bar is not None:
-                self._bars.moved(bar)
-            said = self._dictionary(text)
-        if said is None:
-            yield from self._of_block(text)
+                self._bars.add_bar(bar)
+            parsed = self._parse_dict(text)
+        if parsed is None:
+            yield from self._parse_block(text)
         else:
-            yield from self._whole(said)
+            yield from self._complete_row(parsed)
 
-    def _whole(self, said: lines.Said) -> Iterator[LogRow]:
-        if len(said.pairs) <= MOST_KEYS:
+    def _complete_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
+        if len(parsed.pairs) <= MOST_KEYS:
             yield from self._end_block()
-            yield self._row(said.pairs, said.step)
+            yield self._row(parsed.pairs, parsed.step)
 
-    def _dictionary(self, text: str) -> lines.Said | None:
-        said = lines.dictionary(text)
-        if said is None:
+    def _parse_dict(self, text: str) -> lines.ParsedLine | None:
+        parsed = lines.parse_dict(text)
+        if parsed is None:
             if text.count("{") > 1 and len(text) > 200:
                 self._learn_settings(text)
             return None
-        if said.step is None and self._since_heading <= _HEADING_REACH:
-            return lines.Said(said.pairs, self._block_step)
-        return said
+        if parsed.step is None and self._since_heading <= _HEADING_REACH:
+            return lines.ParsedLine(parsed.pairs, self._block_step)
+        return parsed
 
     def _learn_settings(self, text: str) -> None:
-        """Take a dict of settings for those of the run; the first printed goes before others."""
-        found = lines.nested(text[text.find("{") :])
+        """Add a printed dict to the run's config; the dict printed first takes precedence."""
+        found = lines.parse_nested_dict(text[text.find("{") :])
         if lines.is_settings(found) and len(self.config) + len(found) <= MOST_KEYS:
             self.config = {**found, **self.config}
 
-    def _of_block(self, text: str) -> Iterator[LogRow]:
-        said = lines.labelled(text)
-        if said is not None:
-            values = {key: value for key, value in said.pairs.items() if key not in _LINE_STEPS}
-            yield LogRow(said.step, values)
+    def _parse_block(self, text: str) -> Iterator[LogRow]:
+        parsed = lines.parse_labeled_line(text)
+        if parsed is not None:
+            values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
+            yield LogRow(parsed.step, values)
             return
-        said = lines.bullet(text) or lines.cells(text)
-        if said is not None:
-            if not said.pairs.keys().isdisjoint(self._block):
+        parsed = lines.parse_bullet(text) or lines.parse_table_cells(text)
+        if parsed is not None:
+            if not parsed.pairs.keys().isdisjoint(self._block):
                 yield from self._end_block()
             if len(self._block) < MOST_KEYS:
-                self._block.update(said.pairs)
+                self._block.update(parsed.pairs)
             return
-        step = lines.heading(text)
+        step = lines.parse_heading(text)
         if step is not None:
             if step != self._block_step:
                 yield from self._end_block()
@@ -166,7 +166,7 @@ class Console:
         self._block = {}
 
     def _finish(self) -> list[LogRow]:
-        """What is whole at the end of the text, as far as it is written."""
+        """Return the rows that are complete at the end of the text."""
         rows = list(self._close()) if self._closes == "-" else []
         if self._closes == "}" and self._depth <= 0:
             rows += self._close()
@@ -178,33 +178,34 @@ class Console:
             step = int(own)
         values = {key: value for key, value in pairs.items() if key not in self._keys.step}
         row = LogRow(step, values)
-        return row if step is not None else self._bars.placed(row)
+        return row if step is not None else self._bars.add_row(row)
 
 
-_EVERY_LOG = ("loss", "reward", "grad_norm", "learning_rate", "lr", "train/loss", "policy_loss")
-"""One of these stands in each row of a training step, and in none of an evaluation."""
+_STEP_KEYS = ("loss", "reward", "grad_norm", "learning_rate", "lr", "train/loss", "policy_loss")
+"""Each row of a training step has one of these keys, and no row of an evaluation does."""
 
 
-class _Bars:
-    """Steps of rows that have none, by the progress bar that stands before them.
+class _ProgressBarSteps:
+    """Assigns steps to rows without one, from the progress bar printed before each row.
 
-    transformers prints both through one stream, so that the bar counts the steps of its row. Where
-    they went different ways the bars of many steps stand before the rows of all of them, and a row
-    that repeats the bar of the row before gives it away. Then the bars that were drawn twice are
-    those of the rows, since printing a row draws the bar anew; without such, rows are counted.
+    transformers prints both to one stream, so the bar before a row has the row's step. If the two
+    were written to different streams, the bars of many steps come before all of their rows; a row
+    with the same bar as the previous row shows this. Printing a row redraws the bar, so the steps
+    of the rows are then those of the bars that were drawn twice. Without such bars, rows are
+    counted.
     """
 
     def __init__(self) -> None:
-        self._bar: lines.Bar | None = None
-        self._placed: list[tuple[LogRow, int | None]] = []
-        """Rows of this block without a step of their own, and the bar before each."""
+        self._bar: lines.ProgressBar | None = None
+        self._unnumbered: list[tuple[LogRow, int | None]] = []
+        """Rows of this block without a step, and the bar before each."""
         self._trusted = True
         self._last_bar: int | None = None
         self._step, self._stride = 0, 1
         self._drawn_twice: deque[int] = deque(maxlen=100_000)
 
-    def moved(self, bar: lines.Bar) -> None:
-        """Take a progress bar; one of other things than steps has another total."""
+    def add_bar(self, bar: lines.ProgressBar) -> None:
+        """Add a progress bar; bars that do not count steps have other totals."""
         if bar == self._bar and bar.done not in (0, self._latest_drawn_twice()):
             self._drawn_twice.append(bar.done)
         if self._bar is None or bar.total == self._bar.total or bar.total > 4:
@@ -213,42 +214,42 @@ class _Bars:
     def _latest_drawn_twice(self) -> int | None:
         return self._drawn_twice[-1] if self._drawn_twice else None
 
-    def placed(self, row: LogRow) -> LogRow:
-        """Remember where a row stood, to be numbered when the block is read."""
-        self._placed.append((row, self._bar.done if self._bar else None))
+    def add_row(self, row: LogRow) -> LogRow:
+        """Add a row that gets its step at the end of the block."""
+        self._unnumbered.append((row, self._bar.done if self._bar else None))
         return row
 
     def numbered(self, rows: list[LogRow]) -> tuple[list[LogRow], list[str]]:
-        """The rows of a block with their steps, and what had to be decided for it."""
-        placed, self._placed = self._placed, []
-        notes = self._judge([bar for row, bar in placed if _is_of_step(row)])
-        steps = {id(row): self._step_of(row, bar) for row, bar in placed}
+        """Return the rows of a block with their steps, and notes on how the steps were found."""
+        unnumbered, self._unnumbered = self._unnumbered, []
+        notes = self._check_bars([bar for row, bar in unnumbered if _is_training_row(row)])
+        steps = {id(row): self._step_of(row, bar) for row, bar in unnumbered}
         return [
             replace(row, step=steps[id(row)]) if id(row) in steps else row for row in rows
         ], notes
 
-    def _judge(self, bars: list[int | None]) -> list[str]:
-        """Whether the bars go on being the steps of their rows."""
+    def _check_bars(self, bars: list[int | None]) -> list[str]:
+        """Check that the bars still have the steps of their rows; return notes if not."""
         known = [bar for bar in (self._last_bar, *bars) if bar is not None]
         self._last_bar = known[-1] if known else None
         if not self._trusted or len(known) == len(set(known)):
             return []
         self._trusted = False
-        by = "are those of the bars that were drawn twice"
+        source = "come from the bars that were drawn twice"
         if len(self._drawn_twice) < len(bars) / 2:
             self._drawn_twice.clear()
             if self._bar and self._bar.done == self._bar.total and bars:
                 self._stride = max(1, self._bar.total // len(bars))
-            each = f", {self._stride} to a row" if self._stride > 1 else ""
-            by = f"are counted by rows{each}"
-        return [f"the progress bars do not stand beside the rows that they belong to: steps {by}"]
+            stride = f", {self._stride} steps per row" if self._stride > 1 else ""
+            source = f"are counted by rows{stride}"
+        return [f"the progress bars are not next to their rows, so steps {source}"]
 
     def _step_of(self, row: LogRow, bar: int | None) -> int | None:
         if self._trusted:
             if bar is not None:
                 self._step = bar
             return bar
-        if _is_of_step(row):
+        if _is_training_row(row):
             self._step = self._next()
         return self._step
 
@@ -260,12 +261,12 @@ class _Bars:
         return self._step + self._stride
 
 
-def _is_of_step(row: LogRow) -> bool:
-    return any(key in row.values for key in _EVERY_LOG)
+def _is_training_row(row: LogRow) -> bool:
+    return any(key in row.values for key in _STEP_KEYS)
 
 
 def _continues(before: str, text: str) -> bool:
-    """Whether a line can be the rest of a wrapped one: nothing but pairs and parts of them."""
+    """Whether a line can continue a wrapped one: it has only pairs and parts of pairs."""
     if len(before) < 40 or len(text) > 4000:
         return False
     parts = text.split(" - ")
@@ -275,10 +276,10 @@ def _continues(before: str, text: str) -> bool:
 
 
 def _text(line: bytes) -> str:
-    """A line as text, without the zeros that a log has in which somebody left a hole.
+    """Decode a line without zero bytes.
 
-    Truncating a file that a job goes on writing leaves one; and a console of Windows writes each
-    letter of a redirected output with a zero after it.
+    Truncating a file that a job keeps writing leaves a hole of zeros, and redirected output of a
+    Windows console has a zero after each letter.
     """
     return line.replace(b"\0", b"").decode("utf-8", "replace")
 
@@ -288,13 +289,20 @@ def _claims(path: Path, head: bytes) -> bool:
         return False
     is_text = b"\0" not in head or not head.strip(b"\0")
     by_name = path.suffix in (".log", ".txt", ".out", ".err", "") and is_text
-    return by_name or _looks_like_one(head)
+    return by_name or _has_rows(head)
 
 
-def _looks_like_one(head: bytes) -> bool:
-    said = (lines.dashed, lines.piped, lines.dictionary, lines.labelled)
-    texts = (part for line in head.splitlines()[:2000] for part in lines.cleaned(_text(line)))
-    return any(each(text) is not None for text in texts for each in said)
+def _has_rows(head: bytes) -> bool:
+    parsers = (
+        lines.parse_verl_row,
+        lines.parse_prime_rl_row,
+        lines.parse_dict,
+        lines.parse_labeled_line,
+    )
+    texts = (
+        text for line in head.splitlines()[:2000] for text in lines.visible_segments(_text(line))
+    )
+    return any(parse(text) is not None for text in texts for parse in parsers)
 
 
 FORMAT = LogFormat("console", 90, _claims, Console)

@@ -1,7 +1,7 @@
-"""What a line of console text says: pairs of key and number, found by patterns, never evaluated.
+"""Parsers for lines of console text: pairs of keys and numbers, matched by patterns.
 
-Each recogniser begins with a plain search for what it cannot do without: nearly all lines of a log
-are something else, and a pattern that is tried on all of them costs more than all the rows.
+Each parser first searches for a required substring. Nearly all lines of a log match no parser, and
+trying the patterns on all of them would cost more than parsing the rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from grpodoctor.support.numbers import parse_number
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
 _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({NUMBER})(?:, device='[\w:]+')?\)?"
-"""A number, or numpy's or torch's way of printing one."""
+"""A number, also as numpy or torch prints it."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RAY = re.compile(r"^\s*\([\w.:/\- ]{1,80} pid=\d+(?:, ip=[\d.a-fA-F:]+)?\)\s?")
@@ -40,7 +40,7 @@ _DATA = re.compile(
     r"\b(?:split|examples?|dataset|shards?|files?|map|filter\w*|tokeniz\w*|loading|download\w*)\b",
     re.IGNORECASE,
 )
-"""Titles of bars over data: `Generating train split` counts no steps of a training."""
+"""Titles of progress bars over data, such as `Generating train split`."""
 _PIPED = re.compile(r"\bStep\s+(\d{1,12})\s+\|\s+(.*)$")
 _PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
@@ -59,33 +59,33 @@ _LINE_STEP = re.compile(
     r"|[\[(](\d{1,12})/\d{1,12}[\])]",
     re.IGNORECASE,
 )
-_LINE_OF = re.compile(
+_STEP_OF_TOTAL = re.compile(
     r"(?<![\w./])(?<!poch )(?<!poch: )(\d{1,12})/\d{1,12}(?: {1,4}\||,| -)", re.IGNORECASE
 )
-"""`12/100 | loss=…`: what it counts is said nowhere, but it is no epoch."""
+"""`12/100 | loss=…`: the unit is not printed, but it is not an epoch."""
 
 _HEADING = re.compile(
     r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\bglobal(?:[ _]step)?:?\s{1,3}(\d{1,12}))?",
     re.IGNORECASE,
 )
 
-_LONGEST = 200_000
-"""Characters of a line that are looked at."""
+_MAX_LINE = 200_000
+"""Characters of a line that are parsed."""
 
 
-class Said(NamedTuple):
-    """What a line says."""
+class ParsedLine(NamedTuple):
+    """The pairs of a line, and its step if it has one."""
 
     pairs: Mapping[str, float]
     step: int | None = None
 
 
-def cleaned(line: str) -> list[str]:
-    """The segments of a line as a terminal would have shown them one after another.
+def visible_segments(line: str) -> list[str]:
+    """Split a line at carriage returns into the texts that a terminal shows one after another.
 
-    Colours go, Ray's prefix goes, and a carriage return begins a segment of its own.
+    Colors and Ray's prefix are removed.
     """
-    text = line[:_LONGEST]
+    text = line[:_MAX_LINE]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     segments = text.split("\r") if "\r" in text else [text]
@@ -96,13 +96,13 @@ def cleaned(line: str) -> list[str]:
     return [segment for segment in segments if segment and not segment.isspace()]
 
 
-def begins_dashed(text: str) -> bool:
-    """Whether a line opens verl's kind of row, which a narrow terminal may have wrapped."""
+def starts_verl_row(text: str) -> bool:
+    """Whether a row of verl starts in this line; a narrow terminal may have wrapped it."""
     return "step:" in text and _DASHED_START.search(text) is not None
 
 
-def dashed(text: str) -> Said | None:
-    """`step:12 - actor/entropy:0.31 - actor/pg_loss:-0.002`, as verl prints it."""
+def parse_verl_row(text: str) -> ParsedLine | None:
+    """Parse `step:12 - actor/entropy:0.31 - actor/pg_loss:-0.002`, as verl prints it."""
     found = _DASHED_START.search(text) if "step:" in text else None
     if found is None:
         return None
@@ -112,16 +112,16 @@ def dashed(text: str) -> Said | None:
         if not colon or not key or " " in key:
             continue
         try:
-            pairs[key] = float(value)  # nearly always: a function for it costs as much again
+            pairs[key] = float(value)  # the common case; a function call would double its cost
         except ValueError:
-            reading = _lenient(value)
+            reading = _parse_wrapped(value)
             if reading is not None:
                 pairs[key] = reading
-    return Said(pairs, int(found[1])) if pairs else None
+    return ParsedLine(pairs, int(found[1])) if pairs else None
 
 
-def _lenient(text: str) -> float | None:
-    """A number in plain or in numpy's or torch's spelling."""
+def _parse_wrapped(text: str) -> float | None:
+    """Parse a number, also as numpy or torch prints it."""
     plain = parse_number(text)
     if plain is not None:
         return plain
@@ -129,8 +129,8 @@ def _lenient(text: str) -> float | None:
     return _number(found[1]) if found else None
 
 
-def dictionary(text: str) -> Said | None:
-    """A dict of numbers, or of their texts, as transformers, OpenRLHF, slime and SkyRL print it."""
+def parse_dict(text: str) -> ParsedLine | None:
+    """Parse a dict of numbers, as transformers, OpenRLHF, slime and SkyRL print it."""
     start = text.find("{")
     end = text.rfind("}") if start >= 0 else -1
     if end < start or start < 0:
@@ -139,7 +139,7 @@ def dictionary(text: str) -> Said | None:
     if ":" not in body:
         return None
     if body.count("{") > 1:
-        found = nested(body)
+        found = parse_nested_dict(body)
         if is_settings(found):
             return None
         pairs = {
@@ -150,19 +150,19 @@ def dictionary(text: str) -> Said | None:
     else:
         pairs = {key: _number(value) for _, key, value in _DICT_PAIR.findall(body)}
         if len(pairs) * 4 < 3 * len(_DICT_KEY.findall(body)):
-            return None  # settings, or what a reward function printed: mostly no numbers
-    if len(pairs) < 2 or pairs.keys() <= _OF_SAMPLING:
+            return None  # settings or output of a reward function: mostly not numbers
+    if len(pairs) < 2 or pairs.keys() <= _SAMPLING_KEYS:
         return None
     step = _DICT_STEP.search(text[max(0, start - 200) : start])
-    return Said(pairs, int(step[1]) if step else None)
+    return ParsedLine(pairs, int(step[1]) if step else None)
 
 
-_OF_SAMPLING = frozenset(
+_SAMPLING_KEYS = frozenset(
     ("n", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens", "max_new_tokens",
      "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
      "frequency_penalty", "seed", "num_beams", "eos_token_id", "pad_token_id", "bos_token_id")
 )  # fmt: skip
-"""What engines and models are told about sampling, which trainers print as a dict of numbers."""
+"""Sampling parameters, which trainers print as a dict of numbers."""
 
 
 _TOKEN = re.compile(
@@ -170,13 +170,13 @@ _TOKEN = re.compile(
     rf"""|(?P<brace>[{{}}\[\]])|(?P<number>{_WRAPPED})"""
     r"""|(?P<word>\b(?:True|False|true|false)\b)"""
 )
-_MOST_NESTED = 32
+_MAX_DEPTH = 32
 
 
-def nested(text: str) -> dict[str, float | int | str | bool]:
-    """The pairs of a printed dict with dicts in it, keys dotted; lists are left out.
+def parse_nested_dict(text: str) -> dict[str, float | int | str | bool]:
+    """Parse a printed dict that contains dicts, with dotted keys; lists are skipped.
 
-    It reads what it can: a line that was lost on the way costs its own pairs.
+    A line that is missing in the middle loses only its own pairs.
     """
     found: dict[str, float | int | str | bool] = {}
     path: list[str] = []
@@ -184,7 +184,7 @@ def nested(text: str) -> dict[str, float | int | str | bool]:
     for token in _TOKEN.finditer(text):
         if token["brace"]:
             lists = max(0, lists + {"[": 1, "]": -1}.get(token["brace"], 0))
-            if lists == 0 and token["brace"] == "{" and len(path) < _MOST_NESTED:
+            if lists == 0 and token["brace"] == "{" and len(path) < _MAX_DEPTH:
                 path.append(key)
             elif lists == 0 and token["brace"] == "}" and path:
                 path.pop()
@@ -209,7 +209,7 @@ def _scalar(token: re.Match[str]) -> float | int | str | bool:
     text = token["number"].rstrip(",")
     if text.lstrip("-").isdecimal() and len(text) < 20:
         return int(text)
-    value = _lenient(text)
+    value = _parse_wrapped(text)
     return text if value is None else value
 
 
@@ -218,62 +218,62 @@ def _is_number(value: object) -> bool:
 
 
 def is_settings(pairs: Mapping[str, object]) -> bool:
-    """Whether a printed dict tells how a run was set up, rather than how a step went."""
+    """Whether a printed dict contains the settings of a run instead of the metrics of a step."""
     words = sum(not _is_number(value) for value in pairs.values())
     return words >= 3 and 4 * words >= len(pairs)
 
 
-def begins_dict(text: str) -> bool:
-    """Whether a dict begins in a line and does not end in it."""
+def starts_dict(text: str) -> bool:
+    """Whether a dict starts in this line and does not end in it."""
     if "{" not in text or len(text) > 4000 or text.count("{") <= text.count("}"):
         return False
     return _DICT_BEGINS.search(text) is not None
 
 
-def is_of_dict(text: str) -> bool:
-    """Whether a line can stand in the middle of a dict that is printed over many."""
-    return _DICT_LINE.match(text) is not None and not begins_dashed(text)
+def continues_dict(text: str) -> bool:
+    """Whether a line can belong to a dict that is printed over several lines."""
+    return _DICT_LINE.match(text) is not None and not starts_verl_row(text)
 
 
-class Bar(NamedTuple):
-    """A progress bar of steps."""
+class ProgressBar(NamedTuple):
+    """A progress bar that counts steps."""
 
     done: int
     total: int
 
 
-def progress(text: str) -> Bar | None:
-    """The last progress bar of the training in a text; other bars have a title that says so."""
+def parse_progress_bar(text: str) -> ProgressBar | None:
+    """Parse the last progress bar of the training; the titles of other bars exclude them."""
     if "%|" not in text:
         return None
-    bars = [each for each in _BAR.finditer(text) if not each[1] or _is_of_training(each[1])]
-    return Bar(int(bars[-1][2]), int(bars[-1][3])) if bars else None
+    bars = [each for each in _BAR.finditer(text) if not each[1] or _counts_steps(each[1])]
+    return ProgressBar(int(bars[-1][2]), int(bars[-1][3])) if bars else None
 
 
-def _is_of_training(title: str) -> bool:
+def _counts_steps(title: str) -> bool:
     return _STEPS.search(title) is not None and _DATA.search(title) is None
 
 
-def piped(text: str) -> Said | None:
-    """`Step 1 | 12.3s | Loss 0.01 | Entropy 0.3`, as prime-rl prints it; keys get `console/`."""
+def parse_prime_rl_row(text: str) -> ParsedLine | None:
+    """Parse `Step 1 | 12.3s | Loss 0.01`, as prime-rl prints it; keys get the prefix `console/`."""
     found = _PIPED.search(text) if "|" in text and "Step" in text else None
     if found is None:
         return None
     matches = (_PIPED_PAIR.match(part) for part in found[2].split("|"))
     pairs = {f"console/{match[1]}": _scaled(match[2], match[3]) for match in matches if match}
-    return Said(pairs, int(found[1])) if pairs else None
+    return ParsedLine(pairs, int(found[1])) if pairs else None
 
 
-def bullet(text: str) -> Said | None:
-    """`• Generation KL Error: 0.01`, a line of NeMo RL's block; keys get `console/`."""
+def parse_bullet(text: str) -> ParsedLine | None:
+    """Parse `• Generation KL Error: 0.01` of NeMo RL; keys get the prefix `console/`."""
     found = _BULLET.match(text) if "•" in text or "*" in text else None
     if found is None:
         return None
-    return Said({f"console/{found[1]}": _scaled(found[2], found[3])})
+    return ParsedLine({f"console/{found[1]}": _scaled(found[2], found[3])})
 
 
-def cells(text: str) -> Said | None:
-    """`│ env/all/reward/total │ 0.4 │`, a line of a printed table or of a panel."""
+def parse_table_cells(text: str) -> ParsedLine | None:
+    """Parse `│ env/all/reward/total │ 0.4 │`, a line of a printed table or panel."""
     if "│" not in text and "┃" not in text and "|" not in text:
         return None
     parts = [part.strip() for part in _LINE.split(text)]
@@ -285,14 +285,14 @@ def cells(text: str) -> Said | None:
     pairs |= {
         match[1]: _number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
     }
-    return Said(pairs) if pairs else None
+    return ParsedLine(pairs) if pairs else None
 
 
-def labelled(text: str) -> Said | None:
-    """`Epoch:[1/2](22/975), Reward: 0.5, Actor Loss: 0.01`, as people's own scripts print it.
+def parse_labeled_line(text: str) -> ParsedLine | None:
+    """Parse `Epoch:[1/2](22/975), Reward: 0.5, Actor Loss: 0.01`, as users' scripts print it.
 
-    Labels are written as keys, after `line/`: such lines stand in the logs of frameworks too, where
-    they are not the framework's own.
+    Labels become keys with the prefix `line/`: such lines also appear in the logs of frameworks,
+    but are not written by the framework.
     """
     if len(text) > 2000 or "│" in text or "┃" in text or not (":" in text or "=" in text):
         return None
@@ -303,32 +303,32 @@ def labelled(text: str) -> Said | None:
     pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in found if match}
     if len(pairs) < 3:
         pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)} or pairs
-    told = [any(word in key for key in pairs) for word in ("reward", "loss")]
-    step = _counted(text)
-    if not any(told) or (len(pairs) < 3 and not (all(told) and step is not None)):
+    has_word = [any(word in key for key in pairs) for word in ("reward", "loss")]
+    step = _step_of_line(text)
+    if not any(has_word) or (len(pairs) < 3 and not (all(has_word) and step is not None)):
         return None
-    return Said(pairs, step)
+    return ParsedLine(pairs, step)
 
 
 def _key_of(label: str) -> str:
     return "line/" + "_".join(label.lower().replace("-", "_").split())
 
 
-def _counted(text: str) -> int | None:
-    """The step of a line: that of an epoch counts on from the epochs before."""
+def _step_of_line(text: str) -> int | None:
+    """The step of a line; steps within an epoch continue the count of the previous epochs."""
     of_epoch = _IN_EPOCH.search(text)
     if of_epoch:
         epoch, step, total = (int(number) for number in of_epoch.groups())
         return (max(epoch, 1) - 1) * total + step
     found = _LINE_STEP.search(text)
     if found is None:
-        of_total = _LINE_OF.search(text)
+        of_total = _STEP_OF_TOTAL.search(text)
         return int(of_total[1]) if of_total else None
     return int(found[1] or found[2])
 
 
-def heading(text: str) -> int | None:
-    """The step that a heading announces for what stands below it."""
+def parse_heading(text: str) -> int | None:
+    """Parse the step in a heading, which applies to the lines below it."""
     if "tep " not in text or len(text) > 300 or "|" in text:
         return None
     found = _HEADING.search(text)

@@ -1,4 +1,4 @@
-"""The checksums of TensorBoard's event files, many messages at a time."""
+"""Checksums of TensorBoard's event files, computed for many messages at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 _POLYNOMIAL = 0x82F63B78
-"""Castagnoli's, its bits turned round."""
+"""Castagnoli's polynomial, bit-reversed."""
 
 _MASK_DELTA = 0xA282EAD8
 _HEAD = 12
@@ -27,13 +27,13 @@ def _table() -> Words:
 
 
 def _masked(crcs: Words) -> Words:
-    whole = ~crcs
-    turned = (whole >> np.uint32(15)) | (whole << np.uint32(17))
-    return turned + np.uint32(_MASK_DELTA)
+    inverted = ~crcs
+    rotated = (inverted >> np.uint32(15)) | (inverted << np.uint32(17))
+    return rotated + np.uint32(_MASK_DELTA)
 
 
 def masked_crcs(messages: Sequence[bytes]) -> list[int]:
-    """The masked checksum of each message; all of them go through the table column by column."""
+    """Return the masked checksum of each message, computed byte position by byte position."""
     if not messages:
         return []
     lengths = np.array([len(each) for each in messages])
@@ -51,12 +51,12 @@ def masked_crcs(messages: Sequence[bytes]) -> list[int]:
 
 
 def _advance(crcs: Words, data: npt.NDArray[np.uint8]) -> None:
-    """One byte more of each message, in place."""
+    """Add one byte of each message, in place."""
     crcs[:] = _table()[(crcs ^ data) & 0xFF] ^ (crcs >> np.uint32(8))
 
 
-def sound_frames(block: bytes) -> Mask:
-    """At which bytes of a block a length stands that its checksum confirms."""
+def valid_frames(block: bytes) -> Mask:
+    """Return the positions in a block with a length whose checksum is correct."""
     count = len(block) - _HEAD + 1
     if count <= 0:
         return np.zeros(0, dtype=bool)

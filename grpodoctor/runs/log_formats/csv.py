@@ -1,4 +1,4 @@
-"""Comma-separated values with a header: a spreadsheet's, or an export of W&B."""
+"""Comma-separated values with a header, such as a spreadsheet or a W&B export."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _EXTREMES = ("__MIN", "__MAX")
 
 
 class CommaSeparated:
-    """A growing table, a row a step.
+    """Reads a growing table with one row per step.
 
-    A field may not hold a line break: no metric does, and a half-written row could not be told.
+    A field must not contain a line break; otherwise a half-written row could not be detected.
 
     Args:
         path: the file.
-        keys: the columns of step and time.
+        keys: columns of the step and the time.
     """
 
     name = "csv"
@@ -45,11 +45,11 @@ class CommaSeparated:
         self._tail.rewind()
 
     def was_replaced(self) -> bool:
-        """Whether the file was removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated."""
         return self._tail.was_replaced()
 
     def read(self) -> Chunk[LogRow]:
-        """The rows of the next block."""
+        """Read the rows of the next block."""
         chunk = self._tail.read()
         rows = [row for row in chunk.records if row is not None]
         return Chunk(rows, chunk.damage, chunk.size, chunk.more)
@@ -64,10 +64,10 @@ class CommaSeparated:
             self._columns = columns_of(self._header)
             return None
         fields = self._fields(text)
-        if fields == self._header:  # a resumed job wrote it again
+        if fields == self._header:  # a resumed job repeats the header
             return None
         if len(fields) != len(self._header):
-            raise ValueError(f"{len(fields)} fields where the header has {len(self._header)}")
+            raise ValueError(f"{len(fields)} fields, but the header has {len(self._header)}")
         pairs = zip(self._columns, fields, strict=True)
         cells = {key: cell for key, cell in pairs if key and cell.strip()}
         return row_of(cells, self._keys)
@@ -76,14 +76,14 @@ class CommaSeparated:
         try:
             return next(csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True), [])
         except csv.Error as error:
-            raise ValueError(f"no row of a table: {error}") from None
+            raise ValueError(f"not a table row: {error}") from None
 
 
 def columns_of(header: list[str]) -> list[str]:
-    """What the columns are called; empty for those that are left out.
+    """Return the keys of the columns; empty for columns that are not read.
 
-    W&B exports a chart as `RUN - key` with its extremes beside it; of several runs the first
-    counts.
+    W&B exports a chart as `RUN - key` together with its extremes; of several runs the first is
+    read.
     """
     names = [name.strip() for name in header]
     runs = [run for name in names for run, dash, _ in [name.partition(" - ")] if dash]
@@ -95,7 +95,7 @@ def columns_of(header: list[str]) -> list[str]:
 
 
 def delimiter_of(header: str) -> str:
-    """What separates the columns of a header."""
+    """Return the character that separates the columns of a header."""
     return max(_DELIMITERS, key=header.count)
 
 

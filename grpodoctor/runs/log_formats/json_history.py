@@ -1,4 +1,4 @@
-"""One JSON document with a history in it: a list of objects, or a list for each key."""
+"""A JSON document with a history: a list of objects, or a list per key."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.numbers import parse_number
 
 _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data")
-"""Keys under which people keep a history, likeliest first."""
+"""Usual keys of a history, most likely first."""
 
-_OTHERS = re.compile(
+_NOT_LOGS = re.compile(
     r"(.*config|args|tokenizer|special_tokens_map|added_tokens|vocab|wandb-.*|.*index|"
     r"(all|train|eval|test)_results|dataset_info|package)\.json",
     re.IGNORECASE,
 )
-"""Settings, tokenizers and summaries: what else lies about as JSON."""
+"""Settings, tokenizers, summaries and other JSON files."""
 
-_TELLING = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", *_NAMES)
-"""Keys of which a history has one near its beginning."""
+_HISTORY_KEYS = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", *_NAMES)
+"""A history has one of these keys near its beginning."""
 
-_BEFORE = b" \t\r\n" + codecs.BOM_UTF8
-"""What may stand before a document."""
+_LEADING = b" \t\r\n" + codecs.BOM_UTF8
+"""White space and byte order marks before a document."""
 
-_LOOKED_AT = 20
+_CHECKED_ENTRIES = 20
 """Entries that are searched for a number."""
 
 
 class JsonHistory(TrainerState):
-    """A history that somebody's own script writes, in whichever of the usual shapes."""
+    """Reads a history that a user's script writes, in any of the usual shapes."""
 
     name = "json"
 
     @staticmethod
     def history_of(data: object) -> list[object] | None:
-        """The entries, one for each step."""
+        """Return the entries, one per step; None if there is no history."""
         if isinstance(data, dict):
             inner = next((data[name] for name in _NAMES if name in data), data)
             return _from_columns(inner) if isinstance(inner, dict) else _from_list(inner)
@@ -54,7 +54,7 @@ def _from_list(data: object) -> list[object] | None:
 
 
 def _from_columns(data: dict[str, object]) -> list[object] | None:
-    """The rows of a table that is kept by columns; columns of other lengths are no part of it."""
+    """Make rows from columns; shorter columns are ignored."""
     columns = {key: value for key, value in data.items() if isinstance(value, list) and value}
     if not columns:
         return None
@@ -65,16 +65,16 @@ def _from_columns(data: dict[str, object]) -> list[object] | None:
 
 
 def _claims(path: Path, head: bytes) -> bool:
-    document = head.lstrip(_BEFORE)
-    if path.suffix != ".json" or _OTHERS.match(path.name) or document[:1] not in (b"[", b"{"):
+    document = head.lstrip(_LEADING)
+    if path.suffix != ".json" or _NOT_LOGS.match(path.name) or document[:1] not in (b"[", b"{"):
         return False
     try:
         history = JsonHistory.history_of(orjson.loads(document))
-    except orjson.JSONDecodeError:  # longer than what was looked at
-        return any(f'"{name}"'.encode() in head for name in _TELLING)
+    except orjson.JSONDecodeError:  # the document is longer than its head
+        return any(f'"{name}"'.encode() in head for name in _HISTORY_KEYS)
     return history is not None and any(
         parse_number(value) is not None
-        for entry in history[:_LOOKED_AT]
+        for entry in history[:_CHECKED_ENTRIES]
         if isinstance(entry, dict)
         for value in entry.values()
     )

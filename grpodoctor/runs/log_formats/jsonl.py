@@ -1,4 +1,4 @@
-"""One JSON object a line: tinker-cookbook, prime-rl, ms-swift, verl's file logger, a W&B export."""
+"""JSON lines: tinker-cookbook, prime-rl, ms-swift, verl's file logger, a W&B export."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from grpodoctor.support.growing_files import Chunk, Tail
 from grpodoctor.support.numbers import parse_number
 
 _NESTED = "data"
-"""verl's file logger keeps the metrics one level down, under this key."""
+"""verl's file logger nests the metrics under this key."""
 
 
 class JsonLines:
-    """A growing file of JSON lines.
+    """Reads a growing file of JSON lines.
 
     Args:
         path: the file.
-        keys: where the step and the time stand.
+        keys: keys of the step and the time.
     """
 
     name = "jsonl"
@@ -36,11 +36,11 @@ class JsonLines:
         self._tail: Tail[LogRow] = Tail(path, self._parse)
 
     def read(self) -> Chunk[LogRow]:
-        """The rows of the next block."""
+        """Read the rows of the next block."""
         return self._tail.read()
 
     def was_replaced(self) -> bool:
-        """Whether the file was removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated."""
         return self._tail.was_replaced()
 
     def rewind(self) -> None:
@@ -50,15 +50,15 @@ class JsonLines:
     def _parse(self, line: bytes) -> LogRow:
         data = loads(line)
         if not isinstance(data, dict):
-            raise ValueError("not an object")  # noqa: TRY004 - a tail asks for one kind of error
+            raise ValueError("not an object")  # noqa: TRY004 - a tail expects ValueError
         return row_of(data, self._keys)
 
 
 def loads(text: bytes) -> Any:
-    """What JSON says, and what Python takes for JSON: `NaN` and `Infinity`, as trainers write them.
+    """Parse JSON, including `NaN` and `Infinity`, which Python writes although JSON lacks them.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if it is not JSON.
     """
     text = text.removeprefix(codecs.BOM_UTF8)
     try:
@@ -73,10 +73,10 @@ def loads(text: bytes) -> Any:
 
 
 def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
-    """The row that an object of keys and values is.
+    """Make a row from a parsed object.
 
     Raises:
-        ValueError: if it has more keys than a log can have.
+        ValueError: if it has too many keys.
     """
     if len(data) > MOST_KEYS:
         raise ValueError(f"{len(data)} keys")
@@ -88,19 +88,21 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
     texts = {key: value for key, value in flat.items() if isinstance(value, str)}
     step = next((found for key in keys.step if (found := _step(flat.get(key))) is not None), None)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
-    beside = {*keys.step, *keys.time}
-    values = {key: value for key, value in numbers.items() if key not in beside}
+    not_metrics = {*keys.step, *keys.time}
+    values = {key: value for key, value in numbers.items() if key not in not_metrics}
     return LogRow(step, values, time, texts)
 
 
 def _step(value: object) -> int | None:
-    """A step, or the first part of `10/100`, as ms-swift writes it."""
+    """Parse a step, also from `10/100`, as ms-swift writes it."""
     if value is None:
         return None
     if isinstance(value, str) and len(value) <= 40:
         value = value.partition("/")[0]
-    plain = parse_number(value)
-    return int(plain) if plain is not None and 0 <= plain < 2**53 and plain == int(plain) else None
+    number = parse_number(value)
+    if number is None or not 0 <= number < 2**53 or number != int(number):
+        return None
+    return int(number)
 
 
 def _claims(path: Path, head: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The fields of a protobuf message, without its schema: what two binary logs are made of."""
+"""Parsing protobuf messages without a schema, for the two binary log formats."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _FIXED = {1: 8, 5: 4}
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of each field, in the order in which they stand.
+    """Yield the number and the value of each field, in order.
 
-    A varint is an int; text, bytes, nested messages and numbers of fixed size are bytes, which the
-    caller must look at before it believes them.
+    A varint is an int. Text, bytes, nested messages and numbers of fixed size are bytes, which the
+    caller must validate.
 
     Raises:
-        ValueError: if it is no message, or one that was cut short.
+        ValueError: if the bytes are not a message, or a truncated one.
     """
     at, end = 0, len(message)
     while at < end:
@@ -31,15 +31,15 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in _FIXED:
             size = _FIXED[kind]
         else:
-            raise ValueError(f"a field of unknown kind {kind}")
+            raise ValueError(f"a field with unknown wire type {kind}")
         if at + size > end:
-            raise ValueError("a message that was cut short")
+            raise ValueError("a truncated message")
         yield tag >> 3, message[at : at + size]
         at += size
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, seven bits a byte, and where it ends."""
+    """Parse a number of seven bits per byte; return it and its end."""
     try:
         if message[at] < 0x80:
             return message[at], at + 1
@@ -50,10 +50,10 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
             if byte < 0x80:
                 return value & (1 << 64) - 1, at + place + 1
     except IndexError:
-        raise ValueError("a message that was cut short") from None
-    raise ValueError("a number without an end")
+        raise ValueError("a truncated message") from None
+    raise ValueError("a varint that is too long")
 
 
 def text_of(value: int | bytes) -> str:
-    """The text that a field is; nothing if it is none."""
+    """Decode a field as text; empty if it is a number."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""

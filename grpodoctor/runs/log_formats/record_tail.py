@@ -1,4 +1,4 @@
-"""Reading a file of binary records that somebody else may be writing, in bounded memory."""
+"""Reading a file of binary records that another process may be writing, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from grpodoctor.support.growing_files import BLOCK, Chunk
 from grpodoctor.support.regular_files import open_regular, unreadable
 
 LONGEST_RECORD = 8 * 1024 * 1024
-"""Bytes of a record that is looked at: the numbers of a step have a thousandth of it."""
+"""Longer records are skipped; the record of a step is a thousand times shorter."""
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 @dataclass(slots=True)
-class Cut:
-    """What stands whole in a block of a file."""
+class SplitBlock:
+    """The complete records in a block of a file."""
 
     records: list[bytes] = field(default_factory=list)
     used: int = 0
-    """Bytes that need not be looked at again; may reach past the block, but not past the file."""
-    wrong: list[tuple[int, str]] = field(default_factory=list)
-    """Where in the file something is damaged, and what."""
+    """Bytes that need not be read again; may exceed the block, but not the file."""
+    errors: list[tuple[int, str]] = field(default_factory=list)
+    """Positions of damage in the file, with the reason."""
 
 
-Cutter = Callable[[bytes, int, int], Cut]
-"""Takes a block, where in the file it begins, and how long the file is."""
+BlockSplitter = Callable[[bytes, int, int], SplitBlock]
+"""Takes a block, its position in the file, and the size of the file."""
 
 
 class RecordTail:
-    """The records of a growing file, each once; a half-written last one is left for later.
+    """Reads each record of a growing file once; a half-written last one is left for the next read.
 
     Args:
         path: the file, which may not exist yet.
-        cut: finds the records in a block.
+        split: finds the records in a block.
     """
 
-    def __init__(self, path: Path, cut: Cutter) -> None:
-        self._path, self._cut = path, cut
+    def __init__(self, path: Path, split: BlockSplitter) -> None:
+        self._path, self._split = path, split
         self.rewind()
 
     def rewind(self) -> None:
@@ -52,20 +52,20 @@ class RecordTail:
         self._identity: tuple[int, int] | None = None
 
     def was_replaced(self) -> bool:
-        """Whether the file that was read so far is gone: removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated since the last read."""
         if self._identity is None:
             return False
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError as error:
             return error.errno in _MISSING
-        return self._identity != (found.st_dev, found.st_ino) or found.st_size < self._offset
+        return self._identity != (status.st_dev, status.st_ino) or status.st_size < self._offset
 
     def read(self) -> Chunk[bytes]:
-        """The records of the next block.
+        """Read the records of the next block.
 
         Raises:
-            RunError: if the file is there but cannot be read.
+            RunError: if the file exists but cannot be read.
         """
         try:
             with open_regular(self._path) as file:
@@ -82,11 +82,11 @@ class RecordTail:
             return Chunk()
         file.seek(self._offset)
         block = file.read(BLOCK)
-        cut = self._cut(block, self._offset, status.st_size)
-        if not cut.used and len(block) == BLOCK:
+        split = self._split(block, self._offset, status.st_size)
+        if not split.used and len(block) == BLOCK:
             block += file.read(LONGEST_RECORD + BLOCK)
-            cut = self._cut(block, self._offset, status.st_size)
-        self._offset += cut.used
-        damage = [Damage(self._path.name, 0, f"at byte {at}: {why}") for at, why in cut.wrong]
-        more = cut.used > 0 and self._offset < status.st_size
-        return Chunk(cut.records, damage, len(block), more)
+            split = self._split(block, self._offset, status.st_size)
+        self._offset += split.used
+        damage = [Damage(self._path.name, 0, f"at byte {at}: {why}") for at, why in split.errors]
+        more = split.used > 0 and self._offset < status.st_size
+        return Chunk(split.records, damage, len(block), more)

@@ -1,4 +1,4 @@
-"""Which reader reads a file; each format's module says which files are its own."""
+"""The registry of log formats: detecting the format of a file and opening its reader."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogReader
 
-_LOOKED_AT = 64 * 1024
-"""Bytes of a file's beginning by which a format is known."""
+_HEAD = 64 * 1024
+"""Bytes of a file's beginning that identify its format."""
 
 
 class LogFormat(NamedTuple):
-    """A file format: its module in this folder defines one under the name `FORMAT`."""
+    """A file format; each module of a format defines one as `FORMAT`."""
 
     name: str
     rank: int
-    """Formats are asked in this order, the most particular first."""
+    """Formats are tried in this order, the most specific first."""
     claims: Callable[[Path, bytes], bool]
-    """Whether a file is of this format, by its path and its first bytes."""
+    """Whether a file has this format, by its path and its first bytes."""
     open: Callable[[Path, RowKeys], LogReader]
     part_of: Callable[[Path], tuple[str, str]] = lambda path: (str(path), "")
-    """Which log a file is a part of, and its place in it: each launch of a job may write a file of
-    its own, and what a later one says counts."""
+    """The log that a file belongs to, and its position in the log: each launch of a job may write a
+    file of its own, and the values of a later file count."""
 
 
 @lru_cache(maxsize=1)
 def all_log_formats() -> tuple[LogFormat, ...]:
-    """Every format, the most particular first."""
+    """Return all formats, the most specific first."""
     names = [module.name for module in pkgutil.iter_modules(folder.__path__)]
     modules = (importlib.import_module(f"{folder.__name__}.{name}") for name in names)
     found: list[LogFormat] = [each.FORMAT for each in modules if hasattr(each, "FORMAT")]
@@ -42,31 +42,31 @@ def all_log_formats() -> tuple[LogFormat, ...]:
 
 
 def log_format_named(name: str) -> LogFormat | None:
-    """The file format of that name; None if there is none."""
+    """Return the format with this name; None if there is none."""
     return next((each for each in all_log_formats() if each.name == name), None)
 
 
 def log_format_of(path: Path) -> LogFormat | None:
-    """The format of a file by what it begins with; None if it is no log.
+    """Detect the format of a file; None if it is not a log.
 
     Raises:
-        OSError: if it cannot be read.
+        OSError: if the file cannot be read.
     """
     with path.open("rb") as file:
-        head = file.read(_LOOKED_AT)
+        head = file.read(_HEAD)
     return next((each for each in all_log_formats() if each.claims(path, head)), None)
 
 
 def is_log(path: Path, head: bytes, name: str | None = None) -> bool:
-    """Whether a file that begins so is a log, or is to be taken for one of the named format."""
+    """Whether a file with these first bytes is a log, or its format was named."""
     return name is not None or any(each.claims(path, head) for each in all_log_formats())
 
 
 def open_log(path: Path, keys: RowKeys, name: str | None = None) -> LogReader | None:
-    """The reader of a file, in the named format or the one that it is in.
+    """Open the reader of a file, in the named or the detected format; None if it is not a log.
 
     Raises:
-        ConfigError: if no format has that name.
+        ConfigError: if no format has this name.
         OSError: if the file cannot be read.
     """
     if name is None:

@@ -1,8 +1,8 @@
-"""TensorBoard's event files: scalars, each with its step, and the settings that trainers add.
+"""TensorBoard's event files: scalars with their steps, and the settings that trainers add.
 
-Read without TensorBoard: an event file is a list of framed protobuf messages, of which five kinds
-of field matter. So `check` needs no more packages for it, and a damaged or hostile file can ask for
-no more memory than a record may have.
+They are read without TensorBoard: an event file is a list of framed protobuf messages, of which
+five kinds of fields are used. `check` needs no further package for them, and a damaged or malicious
+file cannot use more memory than one record.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, sound_frames
+from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, valid_frames
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
-from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
+from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
 
 _HEAD, _FOOT = 12, 4
-"""Bytes around a message: its length with a checksum, and its own checksum."""
+"""Bytes before and after a message: its length with a checksum, and the message's checksum."""
 
-_NO_BEGINNING = "not the beginning of an event"
+_NOT_A_FRAME = "not the start of an event"
 
-_CHECKED = 1024
-"""Bytes of a message whose checksum is looked at: no scalar has more."""
+_MAX_CHECKED = 1024
+"""Longer messages are not verified by their checksum; no scalar is longer."""
 
 _SETTINGS = ("args", "model_config", "config", "hparams")
-"""Texts that trainers write as JSON; transformers writes its arguments as `args`."""
+"""Names of texts with settings as JSON; transformers writes its arguments as `args`."""
 
 _BEGAN = re.compile(r"tfevents\.(\d{1,20})")
 _LAUNCH = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_")
@@ -45,15 +45,15 @@ _NUMBERS = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "u1", 19: "<f2",
     22: "<u4", 23: "<u8",
 }  # fmt: skip
-"""TensorFlow's types of numbers, as they stand in a tensor's bytes."""
+"""numpy's types of the numbers in a tensor's bytes, by TensorFlow's type."""
 
 _LISTS = {5: "<f4", 6: "<f8"}
-"""Fields of a tensor that list its numbers packed."""
+"""Fields of a tensor with packed numbers, and their types."""
 
 
 @dataclass(slots=True)
 class _Event:
-    """What one message says."""
+    """The content of one message."""
 
     step: int = 0
     time: float = 0.0
@@ -62,10 +62,10 @@ class _Event:
 
 
 class TensorBoard:
-    """An event file that may still grow.
+    """Reads an event file, which may still grow.
 
-    A trainer writes each scalar of a step as an event of its own; they are put together again, and
-    the last step is held back until a second look finds nothing more of it.
+    A trainer writes each scalar of a step as a separate event. The events of a step are joined into
+    a row; the last row is returned when a second read finds no more events.
 
     Args:
         path: the file.
@@ -73,9 +73,9 @@ class TensorBoard:
 
     name = "tensorboard"
 
-    def __init__(self, path: Path, keys: RowKeys) -> None:  # noqa: ARG002 - events say their step
+    def __init__(self, path: Path, keys: RowKeys) -> None:  # noqa: ARG002 - events have a step
         self.path = path
-        self._tail = RecordTail(path, cut_frames)
+        self._tail = RecordTail(path, split_frames)
         self.rewind()
 
     def rewind(self) -> None:
@@ -85,18 +85,18 @@ class TensorBoard:
         self.config: Mapping[str, Any] = {}
 
     def was_replaced(self) -> bool:
-        """Whether the file was removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated."""
         return self._tail.was_replaced()
 
     def read(self) -> Chunk[LogRow]:
-        """The steps of the next block."""
+        """Read the rows of the next block."""
         raw = self._tail.read()
         chunk = Chunk[LogRow](damage=raw.damage, size=raw.size, more=raw.more)
         for message in raw.records:
             try:
                 event = _event_of(message)
             except ValueError as error:
-                chunk.damage.append(Damage(self.path.name, 0, f"no event: {error}"))
+                chunk.damage.append(Damage(self.path.name, 0, f"not an event: {error}"))
             else:
                 chunk.records += self._join(event)
         if raw.records:
@@ -107,8 +107,8 @@ class TensorBoard:
         return chunk
 
     def _join(self, event: _Event) -> list[LogRow]:
-        """Add an event to the step that is being read; the step before it, if that is over."""
-        self._note_settings(event.texts)
+        """Add an event to the current step; return the previous one if another step begins."""
+        self._add_settings(event.texts)
         if not event.values:
             return []
         last = self._open
@@ -119,12 +119,12 @@ class TensorBoard:
         last.time = max(last.time, event.time)
         return []
 
-    def _note_settings(self, texts: Mapping[str, str]) -> None:
+    def _add_settings(self, texts: Mapping[str, str]) -> None:
         for name, text in texts.items():
             if name in _SETTINGS:
                 settings = _settings_in(text)
-                inside = settings if name != "model_config" else {name: settings}
-                self.config = {**self.config, **inside}
+                nested = settings if name != "model_config" else {name: settings}
+                self.config = {**self.config, **nested}
 
 
 def _row(event: _Event) -> LogRow:
@@ -139,66 +139,76 @@ def _settings_in(text: str) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def cut_frames(block: bytes, offset: int, size: int) -> Cut:
-    """The messages that stand whole in a block; damaged ones are reported and left out."""
-    walk = _walk(block, offset, size)
-    if not _is_sound(block, walk):
-        walk = _walk(block, offset, size, sound_frames(block))
-    cut = Cut(used=walk.at, wrong=[(offset + at, _NO_BEGINNING) for at in walk.lost])
-    return _checked(cut, block, offset, walk.frames)
+def split_frames(block: bytes, offset: int, size: int) -> SplitBlock:
+    """Find the complete messages in a block; damaged ones are reported and skipped."""
+    scan = _scan(block, offset, size)
+    if not _has_valid_lengths(block, scan):
+        scan = _scan(block, offset, size, valid_frames(block))
+    errors = [(offset + position, _NOT_A_FRAME) for position in scan.gaps]
+    split = SplitBlock(used=scan.position, errors=errors)
+    _add_messages(split, block, offset, scan.frames)
+    return split
 
 
 @dataclass(slots=True)
-class _Walk:
-    """From frame to frame through a block."""
+class _Scan:
+    """The frames of a block."""
 
-    at: int = 0
-    """Where the next look begins."""
+    position: int = 0
+    """Where the scan continues."""
     frames: list[tuple[int, int]] = field(default_factory=list)
-    """Where the messages begin and end."""
-    heads: list[int] = field(default_factory=list)
-    """Where the lengths stand that were believed."""
-    lost: list[int] = field(default_factory=list)
-    """Where no length stands although one should."""
+    """Starts and ends of the messages."""
+    lengths: list[int] = field(default_factory=list)
+    """Positions of the lengths that were used."""
+    gaps: list[int] = field(default_factory=list)
+    """Positions without a valid length."""
 
 
-def _walk(block: bytes, offset: int, size: int, sound: Mask | None = None) -> _Walk:
-    """Follow the lengths; those that are not sound are passed over, if it is known which are."""
-    walk = _Walk()
-    while walk.at + _HEAD <= len(block):
-        if sound is not None and not sound[walk.at]:
-            walk.lost.append(walk.at)
-            later = np.flatnonzero(sound[walk.at :])
-            walk.at = walk.at + int(later[0]) if len(later) else len(block) - _HEAD + 1
+def _scan(block: bytes, offset: int, size: int, valid: Mask | None = None) -> _Scan:
+    """Follow the lengths from frame to frame.
+
+    Args:
+        block: a part of the file.
+        offset: its position in the file.
+        size: the size of the file.
+        valid: positions with a valid length; all lengths are trusted if None.
+    """
+    scan = _Scan()
+    while scan.position + _HEAD <= len(block):
+        if valid is not None and not valid[scan.position]:
+            scan.gaps.append(scan.position)
+            later = np.flatnonzero(valid[scan.position :])
+            scan.position += int(later[0]) if len(later) else len(block) - _HEAD + 1 - scan.position
             continue
-        (length,) = struct.unpack_from("<Q", block, walk.at)
-        walk.heads.append(walk.at)
-        end = walk.at + _HEAD + length + _FOOT
+        (length,) = struct.unpack_from("<Q", block, scan.position)
+        scan.lengths.append(scan.position)
+        end = scan.position + _HEAD + length + _FOOT
         if offset + end > size or (length <= LONGEST_RECORD and end > len(block)):
             break
         if length <= LONGEST_RECORD:
-            walk.frames.append((walk.at + _HEAD, end - _FOOT))
-        walk.at = end
-    return walk
+            scan.frames.append((scan.position + _HEAD, end - _FOOT))
+        scan.position = end
+    return scan
 
 
-def _is_sound(block: bytes, walk: _Walk) -> bool:
-    found = masked_crcs([block[at : at + 8] for at in walk.heads])
-    stated = (struct.unpack_from("<I", block, at + 8)[0] for at in walk.heads)
-    return all(one == other for one, other in zip(found, stated, strict=True))
+def _has_valid_lengths(block: bytes, scan: _Scan) -> bool:
+    crcs = masked_crcs([block[position : position + 8] for position in scan.lengths])
+    stated = [struct.unpack_from("<I", block, position + 8)[0] for position in scan.lengths]
+    return crcs == stated
 
 
-def _checked(cut: Cut, block: bytes, offset: int, frames: list[tuple[int, int]]) -> Cut:
-    """The same with the messages, but for those that their checksums contradict."""
-    crcs = masked_crcs([block[at:end] for at, end in frames if end - at <= _CHECKED])
-    known = iter(crcs)
-    for at, end in frames:
+def _add_messages(
+    split: SplitBlock, block: bytes, offset: int, frames: list[tuple[int, int]]
+) -> None:
+    """Add the messages, except those with a wrong checksum."""
+    checked = [block[start:end] for start, end in frames if end - start <= _MAX_CHECKED]
+    crcs = iter(masked_crcs(checked))
+    for start, end in frames:
         stated = struct.unpack_from("<I", block, end)[0]
-        if end - at <= _CHECKED and next(known) != stated:
-            cut.wrong.append((offset + at, "an event that its checksum contradicts"))
+        if end - start <= _MAX_CHECKED and next(crcs) != stated:
+            split.errors.append((offset + start, "an event with a wrong checksum"))
         else:
-            cut.records.append(block[at:end])
-    return cut
+            split.records.append(block[start:end])
 
 
 def _event_of(message: bytes) -> _Event:
@@ -232,7 +242,7 @@ def _take_value(message: bytes, event: _Event) -> None:
 
 
 def _content_of(tensor: bytes) -> float | str | None:
-    """The only number of a tensor, or its text; None if it is something else."""
+    """Return the single number of a tensor, or its text; None for anything else."""
     kind, sizes, numbers, text = 0, [], list[float](), ""
     content = b""
     for key, value in fields(tensor):
@@ -263,7 +273,7 @@ def _numbers(content: bytes, kind: str) -> list[float]:
 
 
 def _varints(packed: bytes) -> Iterator[int]:
-    """The only number of a packed list of whole numbers; nothing of longer ones."""
+    """Yield the number of a packed list of integers with one entry; nothing for longer lists."""
     if 0 < len(packed) <= 10:
         try:
             found = list(fields(b"\x08" + packed))
@@ -287,9 +297,9 @@ def _claims(path: Path, head: bytes) -> bool:
 
 
 def _part_of(path: Path) -> tuple[str, str]:
-    """The files of one directory follow each other; so do those of the jobs of one trainer.
+    """The files of one directory are parts of one log, in the order of their start times.
 
-    transformers gives each launch a directory of its own, named by its date and host.
+    transformers creates a directory for each launch, named after its date and host.
     """
     directory = path.parent
     home = directory.parent if _LAUNCH.match(directory.name) else directory

@@ -1,4 +1,4 @@
-"""Trackio's databases: an SQLite file for each project, its runs in one table."""
+"""Trackio's databases: one SQLite file per project, with all runs in one table."""
 
 from __future__ import annotations
 
@@ -16,42 +16,41 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.runs.log_formats.wandb import of_any_logger
+from grpodoctor.runs.log_formats.wandb import with_trainer_steps
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
 
 _MAGIC = b"SQLite format 3\0"
 _ROWS = 1000
-"""Rows read at a time."""
+"""Rows per read."""
 
-_LONGEST = 8 * 1024 * 1024
-"""Bytes of a row that is read."""
+_MAX_ROW_BYTES = 8 * 1024 * 1024
 
-_PATIENCE_SECONDS = 5.0
-"""For one look: a file made to be slow must not hold up the reader."""
+_READ_SECONDS = 5.0
+"""Time limit of one read: a malicious file must not block the reader."""
 
 _LOCKED_SECONDS = 0.2
-"""How long to wait while the job writes."""
+"""How long to wait for the lock while the job writes."""
 
-_INSTRUCTIONS_A_CHECK = 20_000
+_INSTRUCTIONS_PER_CHECK = 20_000
 
 _NEEDED = {"id", "step", "timestamp", "metrics", "run_name"}
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' LIMIT 100"
-"""A view is none: it could be made to never end."""
+"""Views are excluded: a malicious one could run forever."""
 
 
 class Trackio:
-    """The newest run of a database that may still grow.
+    """Reads the newest run of a database, which may still grow.
 
     Args:
         path: the database.
-        keys: where the steps stand in what was logged; else Trackio's own count is taken.
+        keys: keys of the step; without them, Trackio's own count is used.
     """
 
     name = "trackio"
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, of_any_logger(keys)
+        self.path, self._keys = path, with_trainer_steps(keys)
         self.rewind()
 
     def rewind(self) -> None:
@@ -64,7 +63,7 @@ class Trackio:
         self._replaced = False
 
     def was_replaced(self) -> bool:
-        """Whether the database is another one, or another run was begun in it."""
+        """Whether the database was replaced, or another run began in it."""
         if self._identity is None or self._replaced:
             return self._replaced
         try:
@@ -74,7 +73,7 @@ class Trackio:
         return self._identity != (found.st_dev, found.st_ino)
 
     def read(self) -> Chunk[LogRow]:
-        """The next rows of the run."""
+        """Read the next rows of the run."""
         if not self.path.is_file():
             return Chunk()
         found = self.path.stat()
@@ -85,16 +84,16 @@ class Trackio:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())[:160]
             if "locked" in reason:
-                return Chunk()  # the job is writing; the next look finds it done
+                return Chunk()  # the job is writing; the next read succeeds
             return Chunk(damage=[Damage(self.path.name, 0, reason)])
 
     def _read_rows(self, database: sqlite3.Connection) -> Chunk[LogRow]:
         chunk = Chunk[LogRow]()
         if self._run is None and not self._choose(database, chunk):
             return chunk
-        self._look_for_newer(database)
+        self._check_for_newer_run(database)
         rows = database.execute(
-            f"SELECT id, step, timestamp, metrics FROM metrics WHERE id > ? AND {self._column} = ? "  # noqa: S608 - one of two names of ours
+            f"SELECT id, step, timestamp, metrics FROM metrics WHERE id > ? AND {self._column} = ? "  # noqa: S608 - one of two fixed names
             "ORDER BY id LIMIT ?",
             (self._read, self._run, _ROWS),
         ).fetchall()
@@ -109,11 +108,11 @@ class Trackio:
         return chunk
 
     def _choose(self, database: sqlite3.Connection, chunk: Chunk[LogRow]) -> bool:
-        """Take the run that was begun last; whether there is one."""
+        """Choose the run that began last; return whether there is one."""
         columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
         tables = {row[0] for row in database.execute(_TABLES)}
         if "metrics" not in tables or not columns >= _NEEDED:
-            chunk.damage.append(Damage(self.path.name, 0, "no database of Trackio"))
+            chunk.damage.append(Damage(self.path.name, 0, "not a database of Trackio"))
             return False
         self._column = "run_id" if "run_id" in columns else "run_name"
         runs = database.execute(
@@ -125,12 +124,14 @@ class Trackio:
         self._run = runs[-1][0]
         if len(runs) > 1:
             name = str(runs[-1][2])[:60]
-            chunk.notes.append(f"{self.path.name} holds {len(runs)} runs; read is {name!r}")
+            chunk.notes.append(
+                f"{self.path.name} has {len(runs)} runs; the newest, {name!r}, was read"
+            )
         (self._seen,) = database.execute("SELECT max(id) FROM metrics").fetchone()
         self.config = self._config(database)
         return True
 
-    def _look_for_newer(self, database: sqlite3.Connection) -> None:
+    def _check_for_newer_run(self, database: sqlite3.Connection) -> None:
         newer = database.execute(
             f"SELECT id, {self._column} FROM metrics WHERE id > ? ORDER BY id LIMIT ?",  # noqa: S608 - as above
             (self._seen, _ROWS),
@@ -158,7 +159,7 @@ class Trackio:
 
     def _row(self, step: object, stamp: object, text: object) -> LogRow:
         if not isinstance(text, str | bytes):
-            raise ValueError("metrics that are no text")  # noqa: TRY004 - counted like other damage
+            raise ValueError("metrics are not text")  # noqa: TRY004 - counted as damage
         data = orjson.loads(text)
         if not isinstance(data, dict):
             raise ValueError("not an object")  # noqa: TRY004 - as above
@@ -174,13 +175,13 @@ def _unix(stamp: object) -> float:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open for reading only, in bounded time and memory, trusting nothing that the file defines."""
+    """Open read-only, with bounded time and memory, and without trusting the schema."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     database = sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)
     try:
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-        ends = time.monotonic() + _PATIENCE_SECONDS
-        database.set_progress_handler(lambda: time.monotonic() > ends, _INSTRUCTIONS_A_CHECK)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
+        ends = time.monotonic() + _READ_SECONDS
+        database.set_progress_handler(lambda: time.monotonic() > ends, _INSTRUCTIONS_PER_CHECK)
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")
         yield database
@@ -188,7 +189,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         database.close()
 
 
-def _claims(path: Path, head: bytes) -> bool:  # noqa: ARG001 - its first bytes tell
+def _claims(path: Path, head: bytes) -> bool:  # noqa: ARG001 - the first bytes suffice
     return head.startswith(_MAGIC)
 
 

@@ -16,8 +16,8 @@ from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
 from grpodoctor.support.regular_files import open_regular
 
-_LARGEST = 64 * 1024 * 1024
-"""Bytes of a history that is read: that of a hundred thousand steps has as many."""
+_MAX_BYTES = 64 * 1024 * 1024
+"""Largest history that is read: about a hundred thousand steps."""
 
 _HISTORY = "log_history"
 
@@ -30,18 +30,18 @@ _GLOBAL_STEP = re.compile(rb'"global_step":\s{0,8}(\d{1,12})')
 
 
 class TrainerState:
-    """A history that is replaced as a whole, and begins with what it held before.
+    """Reads a history whose file is replaced as a whole and then starts with the earlier entries.
 
     Args:
         path: the file.
-        keys: where step and time stand in its entries.
+        keys: keys of the step and the time in an entry.
     """
 
     name = TRAINER_STATE
 
     @staticmethod
     def history_of(data: object) -> list[object] | None:
-        """The entries in what the file holds; None if it holds none."""
+        """Return the entries of a parsed file; None if there is no history."""
         history = data.get(_HISTORY) if isinstance(data, dict) else None
         return history if isinstance(history, list) else None
 
@@ -52,41 +52,42 @@ class TrainerState:
 
     def rewind(self) -> None:
         """Start over at the first entry."""
-        self._seen: tuple[int, int, int] | None = None
-        self._given = 0
+        self._signature: tuple[int, int, int] | None = None
+        self._read_entries = 0
 
     def was_replaced(self) -> bool:
-        """Whether the history is gone, or another run's: it only ever grows."""
-        return self._seen is not None and not self.path.is_file()
+        """Whether the file was removed."""
+        return self._signature is not None and not self.path.is_file()
 
     def read(self) -> Chunk[LogRow]:
-        """The entries that were not there before."""
+        """Read the new entries."""
         if not self.path.is_file():
             return Chunk()
         status = self.path.stat()
-        seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-        if seen == self._seen:
+        signature = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if signature == self._signature:
             return Chunk()
-        if status.st_size > _LARGEST:
-            self._seen = seen
-            return Chunk(damage=[Damage(self.path.name, 0, f"larger than {_LARGEST} bytes")])
+        if status.st_size > _MAX_BYTES:
+            self._signature = signature
+            return Chunk(damage=[Damage(self.path.name, 0, f"larger than {_MAX_BYTES} bytes")])
         with open_regular(self.path) as file:
-            text = file.read(min(status.st_size, _LARGEST))
+            text = file.read(min(status.st_size, _MAX_BYTES))
         chunk = self._parse(text)
-        self._seen = seen
+        self._signature = signature
         return chunk
 
     def _parse(self, text: bytes) -> Chunk[LogRow]:
         try:
             state = loads(text)
         except ValueError as error:
-            # A checkpoint in the making; the next look finds it whole.
+            # A checkpoint that is being written; the next read finds it complete.
             return Chunk(damage=[Damage(self.path.name, 0, str(error))])
         history = self.history_of(state)
         if history is None:
-            return Chunk(damage=[Damage(self.path.name, 0, "no history of steps in it")])
+            return Chunk(damage=[Damage(self.path.name, 0, "it contains no history of steps")])
         chunk = Chunk[LogRow](size=len(text))
-        fresh, self._given = history[self._given :], max(self._given, len(history))
+        fresh = history[self._read_entries :]
+        self._read_entries = max(self._read_entries, len(history))
         for number, entry in enumerate(fresh, start=1):
             if isinstance(entry, dict):
                 chunk.records.append(row_of(entry, self._keys))
@@ -96,7 +97,7 @@ class TrainerState:
 
 
 def progress_of(path: Path) -> tuple[int, int]:
-    """The step at which a state was written, and the time: the larger, the newer."""
+    """Return the step and the time at which a state was written; the largest is the newest."""
     try:
         with open_regular(path) as file:
             found = _GLOBAL_STEP.search(file.read(64 * 1024))

@@ -1,8 +1,7 @@
-"""W&B's own log of a run, written offline and online alike: `run-<id>.wandb`.
+"""W&B's local log of a run, `run-<id>.wandb`, which W&B writes offline and online.
 
-Read without W&B: the file is a list of protobuf messages in LevelDB's framing, blocks of 32 KiB
-with records that may be torn over several. Of the messages those matter that carry history and
-settings; everything is plain JSON text in there.
+It is read without W&B: the file is a list of protobuf messages in LevelDB's framing, 32 KiB blocks
+whose records may span several blocks. The messages with history and settings contain JSON text.
 """
 
 from __future__ import annotations
@@ -21,49 +20,50 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
-from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, Cut, RecordTail
+from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.damage import Damage
 from grpodoctor.support.growing_files import Chunk
 
 _MAGIC = b":W&B"
 _HEADER = 7
-"""Bytes before the first record, and before each piece of one."""
+"""Bytes before the first record, and before each fragment of a record."""
 
 _BLOCK = 32 * 1024
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-"""Which piece of a record it is."""
+"""Kinds of fragments."""
 
 _HISTORY, _CONFIG, _RUN = 2, 5, 17
-"""Fields of the message that every record is."""
+"""Fields of a record's message."""
 
 _VALUE = 16
-"""Field of an item that holds its value as JSON."""
+"""Field of an item with its value as JSON."""
 
-_STEPS = ("train/global_step", "trainer/global_step", "training/global_step")
-"""Where trainers log their step; the logger's own count runs faster if they log twice a step."""
+_TRAINER_STEPS = ("train/global_step", "trainer/global_step", "training/global_step")
+"""Keys under which trainers log their step. The logger's own count is higher if a trainer logs
+several times per step."""
 
 _BEGAN = re.compile(r"run-(\d{8}_\d{6})-")
 
 
-def of_any_logger(keys: RowKeys) -> RowKeys:
-    """The same, with the steps first that trainers log beside a logger's own count."""
-    return replace(keys, step=(*_STEPS, *keys.step))
+def with_trainer_steps(keys: RowKeys) -> RowKeys:
+    """Prefer the steps that trainers log to a logger's own count."""
+    return replace(keys, step=(*_TRAINER_STEPS, *keys.step))
 
 
 class Wandb:
-    """A run's log that may still grow.
+    """Reads a run's log, which may still grow.
 
     Args:
         path: the file.
-        keys: where the steps stand in what was logged; else W&B's own count is taken.
+        keys: keys of the step; without them, W&B's own count is used.
     """
 
     name = "wandb"
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, of_any_logger(keys)
-        self._tail = RecordTail(path, cut_pieces)
+        self.path, self._keys = path, with_trainer_steps(keys)
+        self._tail = RecordTail(path, split_records)
         self.config: Mapping[str, Any] = {}
 
     def rewind(self) -> None:
@@ -72,18 +72,18 @@ class Wandb:
         self.config = {}
 
     def was_replaced(self) -> bool:
-        """Whether the file was removed, replaced or cut short."""
+        """Whether the file was removed, replaced or truncated."""
         return self._tail.was_replaced()
 
     def read(self) -> Chunk[LogRow]:
-        """The steps of the next block."""
+        """Read the rows of the next block."""
         raw = self._tail.read()
         chunk = Chunk[LogRow](damage=raw.damage, size=raw.size, more=raw.more)
         for message in raw.records:
             try:
                 chunk.records += self._rows(message)
             except ValueError as error:
-                chunk.damage.append(Damage(self.path.name, 0, f"no record: {error}"[:160]))
+                chunk.damage.append(Damage(self.path.name, 0, f"not a record: {error}"[:160]))
         return chunk
 
     def _rows(self, message: bytes) -> Iterator[LogRow]:
@@ -93,11 +93,11 @@ class Wandb:
             if number == _HISTORY:
                 yield self._row(value)
             elif number == _CONFIG:
-                self._note_settings(value)
+                self._add_settings(value)
             elif number == _RUN:
                 for key, part in fields(value):
                     if key == 4 and isinstance(part, bytes):
-                        self._note_settings(part)
+                        self._add_settings(part)
 
     def _row(self, history: bytes) -> LogRow:
         data: dict[str, Any] = {}
@@ -111,7 +111,7 @@ class Wandb:
                 raise ValueError(f"more than {MOST_KEYS} keys")
         return row_of(data, self._keys)
 
-    def _note_settings(self, config: bytes) -> None:
+    def _add_settings(self, config: bytes) -> None:
         for number, value in fields(config):
             if number == 1 and isinstance(value, bytes):
                 settings = {key: each for key, each in _named(value) if key != "_wandb"}
@@ -119,7 +119,7 @@ class Wandb:
 
 
 def _item(message: bytes) -> Iterator[tuple[str, Any]]:
-    """The key and the value of an item; dictionaries are taken apart, media is left out."""
+    """Yield the keys and values of an item; dictionaries are flattened, media is skipped."""
     for key, value in _named(message):
         if not isinstance(value, dict):
             yield key, value
@@ -143,72 +143,74 @@ def _named(message: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def _loads(text: bytes) -> Any:
-    """The value; W&B writes numbers that are none as Python does, which no standard allows."""
+    """Parse a value; W&B writes NaN and infinities as Python does, which JSON lacks."""
     bare = text.strip(b'"')
     return float(bare) if bare in (b"NaN", b"Infinity", b"-Infinity") else orjson.loads(text)
 
 
-def cut_pieces(block: bytes, offset: int, size: int) -> Cut:  # noqa: ARG001 - a cutter's shape
-    """The records that stand whole in a block; damaged ones are reported and left out."""
-    cut = Cut()
+def split_records(block: bytes, offset: int, size: int) -> SplitBlock:  # noqa: ARG001 - a splitter's signature
+    """Find the complete records in a block; damaged ones are reported and skipped."""
+    split = SplitBlock()
     record: list[bytes] | None = None
-    for piece in _pieces(block, offset):
-        if piece.wrong:
-            cut.wrong.append((offset + piece.at, piece.wrong))
+    for fragment in _fragments(block, offset):
+        if fragment.error:
+            split.errors.append((offset + fragment.at, fragment.error))
             record = None
-        elif piece.kind in (_FULL, _FIRST):
-            record = [piece.data]
+        elif fragment.kind in (_FULL, _FIRST):
+            record = [fragment.data]
         elif record is not None:
-            record.append(piece.data)
-        if record is not None and piece.kind in (_FULL, _LAST):
-            cut.records.append(b"".join(record))
+            record.append(fragment.data)
+        if record is not None and fragment.kind in (_FULL, _LAST):
+            split.records.append(b"".join(record))
             record = None
         if record is not None and sum(map(len, record)) > LONGEST_RECORD:
-            cut.wrong.append((offset + piece.at, f"a record of more than {LONGEST_RECORD} bytes"))
+            split.errors.append(
+                (offset + fragment.at, f"a record of more than {LONGEST_RECORD} bytes")
+            )
             record = None
         if record is None:
-            cut.used = piece.end
-    return cut
+            split.used = fragment.end
+    return split
 
 
-class _Piece(NamedTuple):
-    """A part of a record, as large as fits into one block of the file."""
+class _Fragment(NamedTuple):
+    """The part of a record in one block of the file."""
 
     at: int
     end: int
     kind: int = 0
     data: bytes = b""
-    wrong: str = ""
-    """What is damaged."""
+    error: str = ""
+    """The damage, if there is any."""
 
 
-def _pieces(block: bytes, offset: int) -> Iterator[_Piece]:
-    """The whole pieces in a part of the file; a damaged one takes the rest of its block along."""
+def _fragments(block: bytes, offset: int) -> Iterator[_Fragment]:
+    """Yield the complete fragments; damage skips the rest of its block."""
     at = 0
     if offset == 0 and block:
         at = min(_HEADER, len(block))
-        yield _Piece(0, at, wrong="" if block.startswith(_MAGIC) else "no log of W&B")
+        yield _Fragment(0, at, error="" if block.startswith(_MAGIC) else "not a log of W&B")
     while at + _HEADER <= len(block):
         room = _BLOCK - (offset + at) % _BLOCK
         if room < _HEADER:
-            at += room  # filled with zeros: no piece fits
+            at += room  # zero padding: no fragment fits
             continue
         checksum, length, kind = struct.unpack_from("<IHB", block, at)
         end = at + _HEADER + length
         if length + _HEADER > room or not _FULL <= kind <= _LAST:
             end = min(at + room, len(block))
-            yield _Piece(at, end, wrong="not the beginning of a record")
+            yield _Fragment(at, end, error="not the start of a record")
         elif end > len(block):
             return
         else:
-            yield _checked(_Piece(at, end, kind, block[at + _HEADER : end]), checksum)
+            yield _checked(_Fragment(at, end, kind, block[at + _HEADER : end]), checksum)
         at = end
 
 
-def _checked(piece: _Piece, checksum: int) -> _Piece:
-    if zlib.crc32(piece.data, zlib.crc32(bytes([piece.kind]))) == checksum:
-        return piece
-    return piece._replace(wrong="a record that its checksum contradicts", kind=0)
+def _checked(fragment: _Fragment, checksum: int) -> _Fragment:
+    if zlib.crc32(fragment.data, zlib.crc32(bytes([fragment.kind]))) == checksum:
+        return fragment
+    return fragment._replace(error="a record with a wrong checksum", kind=0)
 
 
 def _claims(path: Path, head: bytes) -> bool:
@@ -216,7 +218,7 @@ def _claims(path: Path, head: bytes) -> bool:
 
 
 def _part_of(path: Path) -> tuple[str, str]:
-    """The runs in one directory follow each other: a job started again begins a new one."""
+    """The runs in one directory are parts of one log: each launch of a job begins a new one."""
     began = _BEGAN.search(path.parent.name)
     return (str(path.parent.parent), began[1]) if began else (str(path), "")
 

@@ -1,1 +1,1 @@
-"""Write a run from inside the trainer."""
+"""Recording a run: handing over steps, the writer process, the run directory."""

@@ -1,4 +1,4 @@
-"""Opening a run directory for writing, and the two ways anything is written into it."""
+"""Opening a run directory for writing, and writing to it."""
 
 from __future__ import annotations
 
@@ -27,54 +27,54 @@ from grpodoctor.support.growing_files import LONGEST_LINE
 from grpodoctor.support.locks import Lock, LockHeldError
 from grpodoctor.vocabulary.knobs import Setting
 
-_FAMILIAR = {
+_OWN_NAMES = {
     *(MANIFEST, STEPS, EVENTS, ROLLOUTS, MAILBOX, WRITER_LOCK, WRITER_PROCESS_LOCK),
-    *("checkpoints", "config.toml"),  # a trainer may have put these there before
+    *("checkpoints", "config.toml"),  # a trainer may have written these before
 }
 
-SCRIBE_PATIENCE = 10.0
-"""Seconds that opening waits for the scribe of a killed run to write what it has received."""
+WRITER_WAIT_SECONDS = 10.0
+"""How long opening waits for the writer process of a killed run to write its last jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedDirectory:
-    """A run directory that is ours to write to."""
+    """A run directory that this process may write to."""
 
     lock: Lock
-    """Says that a run is recorded here; it ends with this process."""
-    scribe_lock: Lock
-    """For the process that writes: nobody else may, until it has ended too."""
+    """Marks that a run is recorded here; it ends with this process."""
+    writer_process_lock: Lock
+    """For the writer process: no other process may write until it has exited too."""
     last_step: int
-    """The last step that the directory holds; -1 if none."""
+    """The last recorded step; -1 if there is none."""
     knobs: dict[str, Setting]
-    """Knobs in force that `run.json` does not say, since the run was resumed with others."""
+    """Knobs of the resumed run; `run.json` keeps those of the first start."""
 
 
 def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> OpenedDirectory:
-    """Make the directory a run's own: lock, manifest, empty or mended files, first event.
+    """Prepare a directory for a run: locks, manifest, repaired files, first event.
 
     Raises:
-        RunError: if another process writes there, it holds something else, or a run that is not to
-            be resumed.
+        RunError: if another process records there, or the directory has other content, or a run
+            that is not to be resumed.
         OSError: if it cannot be written.
     """
     refuse_other_content(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    lock = _writer_lock(directory)
+    lock = _take_writer_lock(directory)
     try:
-        scribe_lock = _scribe_lock(directory)
+        writer_process_lock = _take_writer_process_lock(directory)
         try:
             step, knobs = _begin(directory, manifest, resume=resume)
         except BaseException:
-            scribe_lock.release()
+            writer_process_lock.release()
             raise
     except BaseException:
         lock.release()
         raise
-    return OpenedDirectory(lock, scribe_lock, step, knobs)
+    return OpenedDirectory(lock, writer_process_lock, step, knobs)
 
 
-def _writer_lock(directory: Path) -> Lock:
+def _take_writer_lock(directory: Path) -> Lock:
     try:
         return Lock.take(directory / WRITER_LOCK)
     except LockHeldError as holder:
@@ -85,24 +85,24 @@ def _writer_lock(directory: Path) -> Lock:
         ) from None
 
 
-def _scribe_lock(directory: Path) -> Lock:
+def _take_writer_process_lock(directory: Path) -> Lock:
     try:
-        return Lock.take(directory / WRITER_PROCESS_LOCK, SCRIBE_PATIENCE)
+        return Lock.take(directory / WRITER_PROCESS_LOCK, WRITER_WAIT_SECONDS)
     except LockHeldError as holder:
         raise RunError(
-            f"{holder} is still writing what a run that was killed has left",
+            f"{holder} is still writing the last steps of a killed run",
             where=str(directory),
-            remedy="wait for the end of that process",
+            remedy="wait until that process exits",
         ) from None
 
 
 def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, dict[str, Setting]]:
-    """Write what a run begins with; gives its last step and the knobs `run.json` does not say."""
+    """Write the manifest and the first event; return the last step and the resumed run's knobs."""
     steps = directory / STEPS
     holds_steps = steps.exists() and steps.stat().st_size > 0
     if holds_steps and not resume:
         raise RunError(
-            "the directory already holds a run",
+            "the directory already has a run",
             where=str(directory),
             remedy="choose another directory, or resume the run",
         )
@@ -111,7 +111,7 @@ def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, d
     content = _identified(manifest, former).to_json()
     atomic_files.write_bytes(directory / MANIFEST, content, sync=True)
     for name in (STEPS, EVENTS):
-        _mend(directory / name)
+        _repair(directory / name)
     step = last_step(steps)
     body = {"pid": os.getpid(), "host": socket.gethostname()}
     event = Event("resumed" if holds_steps else "started", max(step, 0), body, time.time())
@@ -120,20 +120,20 @@ def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, d
 
 
 def refuse_other_content(directory: Path) -> None:
-    """Refuse a path at which something stands that is not a run.
+    """Refuse a path that exists and is not a run.
 
     Raises:
-        RunError: if it is a file, or a directory of something else.
+        RunError: if it is a file, or a directory with other content.
     """
     if not directory.exists():
         return
     if not directory.is_dir():
         raise RunError("not a directory", where=str(directory), remedy="choose a directory")
     names = {entry.name for entry in directory.iterdir()}
-    foreign = sorted(name for name in names - _FAMILIAR if not name.startswith("."))
+    foreign = sorted(name for name in names - _OWN_NAMES if not name.startswith("."))
     if foreign and not names & {MANIFEST, STEPS}:
         raise RunError(
-            f"the directory holds something else: {name_some(foreign)}",
+            f"the directory has other content: {name_some(foreign)}",
             where=str(directory),
             remedy="choose an empty or a new directory",
         )
@@ -153,9 +153,9 @@ def _former_manifest(directory: Path) -> Manifest | None:
 
 
 def _identified(manifest: Manifest, former: Manifest | None) -> Manifest:
-    """The manifest with its run's id and start; those of the run it continues, if any.
+    """Add the run's id and start time, or take those of the resumed run.
 
-    A reader replays a resumed run from its first step, so the knobs of its first start stay.
+    A reader replays a resumed run from its first step, so the knobs of the first start are kept.
     """
     if former is not None:
         kept = {"run_id": former.run_id, "started": former.started, "knobs": former.knobs}
@@ -165,8 +165,8 @@ def _identified(manifest: Manifest, former: Manifest | None) -> Manifest:
     return manifest.model_copy(update=given)
 
 
-def _mend(path: Path) -> None:
-    """Make the file if it is missing, and end the half line that a killed writer left."""
+def _repair(path: Path) -> None:
+    """Create the file if it is missing, and end the half line of a killed writer."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         size = os.fstat(fd).st_size
@@ -177,25 +177,25 @@ def _mend(path: Path) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append a line to an existing file by one write, so that no reader sees two lines mixed.
+    """Append a line to an existing file in one write, so that readers never see mixed lines.
 
-    The file is opened and closed for each line: that is when a network file system shows it to
-    other machines, and a file that was removed is noticed instead of written to for ever.
+    The file is opened and closed for each line: closing makes a network file system publish the
+    line to other machines, and opening notices a file that was removed.
 
     Raises:
-        OSError: if the file is gone or the disk does not take the line.
+        OSError: if the file is gone or the line cannot be written.
     """
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         rest = line
-        while rest:  # one round, unless a full disk takes a part; the next round says why
+        while rest:  # a full disk may take a part; the next write then raises the reason
             rest = rest[os.write(fd, rest) :]
     finally:
         os.close(fd)
 
 
 def last_step(path: Path) -> int:
-    """The step of the last good line of a steps file; -1 if it has none or does not exist."""
+    """The step of the last valid line of a steps file; -1 if there is none."""
     if not path.exists():
         return -1
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a recorder hands over to be written."""
+"""The messages between a recorder and its writer process."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from grpodoctor.vocabulary.values import Mean, Reading
 
 @dataclass(frozen=True, slots=True)
 class StepJob:
-    """A step: its line first, then its rollouts."""
+    """A step: its line is written first, then its rollouts."""
 
     file: ClassVar[str] = STEPS
     step: int
     measured: StepBatch | Mapping[str, Reading] | None
-    """What its line is made of; None on ranks that write none."""
+    """The measurements of its line; None on ranks that write no lines."""
     rollouts: RolloutBatch | None
-    """What its Parquet file is made of; None if there is to be none."""
+    """The responses of its Parquet file; None for no file."""
     knobs: Mapping[str, Setting]
     time: float
     cost: float | None
-    """Seconds that recording has cost the training since the step before."""
+    """Seconds by which recording delayed the training since the previous step."""
 
     def to_line(self) -> bytes | None:
-        """Measure; None if there is no line to write."""
+        """Measure the step and make its line; None if there is none."""
         if self.measured is None:
             return None
-        given = self.measured
-        values = step_readings(given) if isinstance(given, StepBatch) else dict(given)
+        measured = self.measured
+        values = step_readings(measured) if isinstance(measured, StepBatch) else dict(measured)
         if self.cost is not None:
             values.setdefault("time/record", Mean.of([self.cost]))
         return StepRecord(self.step, values, self.knobs, self.time).to_line()
@@ -41,7 +41,7 @@ class StepJob:
 
 @dataclass(frozen=True, slots=True)
 class EventJob:
-    """An event's line, which is ready."""
+    """An event with its finished line."""
 
     file: ClassVar[str] = EVENTS
     step: int
@@ -49,7 +49,7 @@ class EventJob:
     rollouts: ClassVar[None] = None
 
     def to_line(self) -> bytes:
-        """The line."""
+        """Return the line."""
         return self.line
 
 
@@ -58,17 +58,17 @@ Job = StepJob | EventJob
 
 @dataclass(frozen=True, slots=True)
 class LineWritten:
-    """The job's line is on disk; its rollouts follow."""
+    """The line of the job is on disk; its rollouts follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """All of the job is on disk."""
+    """The whole job is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """Nothing more will be written."""
+    """Writing failed; the writer process stops."""
 
     why: str
 
@@ -77,6 +77,6 @@ Reply = LineWritten | JobDone | JobFailed
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in one line."""
+    """Describe an error in one line."""
     reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return " ".join(str(reason).split())

@@ -1,11 +1,10 @@
-"""Writing a run: the one place where training and its observation touch.
+"""Recording a run from inside the trainer.
 
-The trainer hands over a step and goes on. A thread passes it to another process, the scribe, which
-measures and writes: a thread that did so itself would keep the training waiting for the
-interpreter. The trainer waits only for the line of the step before, and for that only within
-`PATIENCE`, so that a killed process has lost at most the step in flight. When the disk does not
-keep up, rollouts are given up first, then whole steps. Whatever goes wrong ends the recording with
-one warning; the training never notices.
+The trainer hands over a step and continues. A thread passes the step to the writer process, which
+measures and writes it; a thread that did this itself would block the trainer's interpreter. The
+trainer waits only for the line of the previous step, at most `LINE_WAIT_SECONDS`, so a killed
+trainer loses at most the current step. If the disk is too slow, rollouts are dropped first, then
+whole steps. Any error ends the recording with one warning and does not affect the training.
 """
 
 from __future__ import annotations
@@ -35,69 +34,71 @@ from grpodoctor.runs.rollouts import Depth, prepare_rollouts
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading
 
-PATIENCE = 0.25
-"""Seconds that a step waits for the lines before it; spent once until the writer caught up."""
+LINE_WAIT_SECONDS = 0.25
+"""How long a step waits for the earlier lines; after a timeout, no step waits until the writer has
+caught up."""
 
-MOST_ROLLOUTS_WAITING = 4
-"""Jobs in the queue from which on a new step's rollouts are given up, once the scribe has begun."""
+MAX_QUEUE_FOR_ROLLOUTS = 4
+"""Queue length from which a new step's rollouts are dropped, once the writer process has started.
+"""
 
-MOST_WAITING = 16
-"""Jobs in the queue from which on steps and events are given up: each may hold a whole batch."""
+MAX_QUEUE = 16
+"""Queue length from which steps and events are dropped: each may hold a whole batch."""
 
-STARTING_PATIENCE = 10.0
-"""Seconds that a full queue may wait for the scribe to catch up with the beginning, once. No
-training takes so many steps while a process starts; a loop that only records does."""
+START_WAIT_SECONDS = 10.0
+"""How long a full queue waits once for the writer process to start. No training makes so many steps
+while a process starts; a loop that only records does."""
 
-CLOSING_PATIENCE = 10.0
-"""Seconds that closing waits for what is still to be written."""
+CLOSE_WAIT_SECONDS = 10.0
+"""How long closing waits for the remaining jobs."""
 
-LEAVING_PATIENCE = 3.0
-"""Seconds that a scribe with nothing left to do may take to be gone."""
+EXIT_WAIT_SECONDS = 3.0
+"""How long the writer process may take to exit."""
 
 _log = logging.getLogger("grpodoctor")
 
 
 class Recorder:
-    """Records a run. Obtain one from `Recorder.open`; use it as a context manager or close it.
+    """Records a run. Use `Recorder.open` as a context manager, or close it.
 
-    Rank 0 writes steps, events and the manifest; other ranks write their rollouts only. Nothing
-    here raises into the trainer once recording has begun.
+    Rank 0 writes steps, events and the manifest; other ranks write only their rollouts. Once
+    recording has begun, nothing here raises into the trainer.
     """
 
     def __init__(
         self, directory: Path, opened: OpenedDirectory | None, depth: Depth, worst: int, rank: int
     ) -> None:
         self.failure: str | None = None
-        """Why recording ended early; None while all is well."""
+        """Why recording ended early; None if it did not."""
         self._directory, self._opened = directory, opened
         self._depth, self._worst, self._rank = depth, worst, rank
         self._knobs: dict[str, Setting] = opened.knobs if opened else {}
-        """Changes that no line has told yet; a step that was given up leaves its own here."""
-        self._last_step = self._at = opened.last_step if opened else -1
+        """Knob changes that are in no line yet, including those of dropped steps."""
+        self._last_step = self._current_step = opened.last_step if opened else -1
         self._cost: float | None = None
-        self._lost: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
         self._jobs: deque[Job] = deque()
         self._unwritten = 0
-        self._busy = self._late = self._closed = self._begun = False
+        self._busy = self._late = self._closed = self._started = False
         self._changed = threading.Condition()
         self._pid = os.getpid()
         self._close_at_exit = partial(self.close, finished=False)
         atexit.register(self._close_at_exit)
-        self._scribe: WriterProcess | None = None
+        self._writer: WriterProcess | None = None
         with self._boundary():
-            self._scribe = self._start_scribe()
+            self._writer = self._start_writer()
         self._thread = threading.Thread(target=self._work, name="grpodoctor-recorder", daemon=True)
         self._thread.start()
 
-    def _start_scribe(self) -> WriterProcess | None:
-        lock = self._opened.scribe_lock if self._opened else None
+    def _start_writer(self) -> WriterProcess | None:
+        lock = self._opened.writer_process_lock if self._opened else None
         if lock is None and self._depth == "off":
             return None
         try:
             return WriterProcess(self._directory, lock, self._depth, self._worst, self._rank)
         finally:
             if lock:
-                lock.forget()  # from here on it lives and dies with the scribe
+                lock.forget()  # the writer process holds it now
 
     @classmethod
     def open(
@@ -110,20 +111,20 @@ class Recorder:
         rank: int = 0,
         resume: bool = False,
     ) -> Self:
-        """Begin, or with `resume` continue, the run in a directory.
+        """Start a run in a directory, or with `resume` continue it.
 
         Args:
-            path: the run directory; made if it does not exist.
-            manifest: what the run is. A resumed run keeps its id, its start and the knobs it
-                started with; `manifest.knobs` then goes with the first step to come.
+            path: the run directory; created if it does not exist.
+            manifest: the description of the run. A resumed run keeps its id, its start time and
+                its first knobs; `manifest.knobs` is then written with the next step.
             depth: how much of each response the rollouts files keep.
             worst: responses kept in full at depth `worst`.
-            rank: this process's rank.
-            resume: continue the run that the directory holds, if it holds one.
+            rank: rank of this process.
+            resume: continue the run in the directory, if there is one.
 
         Raises:
-            RunError: if another living process records there, the directory holds something else
-                or a run that is not to be resumed, or it cannot be written.
+            RunError: if another living process records there, if the directory has other content
+                or a run that is not to be resumed, or if it cannot be written.
         """
         directory = Path(path).absolute()
         try:
@@ -134,7 +135,7 @@ class Recorder:
             raise RunError(
                 f"cannot record here: {error.strerror}",
                 where=str(directory),
-                remedy="choose a directory that can be written",
+                remedy="choose a writable directory",
             ) from error
         return cls(directory, opened, depth, worst, rank)
 
@@ -146,14 +147,14 @@ class Recorder:
         knobs: Mapping[str, Setting] | None = None,
         rollouts: RolloutBatch | None = None,
     ) -> None:
-        """Record a step: returns at once, or after `PATIENCE` if the step before is not written.
+        """Record a step; return at once, or after a short wait if the previous line is not written.
 
         Args:
-            step: its number.
-            measured: what is to be measured, or readings that are ready. Its arrays must not
-                change any more.
+            step: step number.
+            measured: the batch to measure, or finished readings. The arrays must not change
+                afterwards.
             knobs: knobs that changed before this step.
-            rollouts: the responses of this rank; those of a `StepBatch` need not be given again.
+            rollouts: the responses of this rank; by default those of the `StepBatch`.
         """
         if self._idle():
             return
@@ -173,7 +174,7 @@ class Recorder:
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def event(self, kind: str, step: int, body: Mapping[str, object] | None = None) -> None:
-        """Record an event. It is written in order with the steps; ranks above 0 write none."""
+        """Record an event, in order with the steps; ranks above 0 write none."""
         if self._opened is None or self._idle():
             return
         with self._boundary():
@@ -183,30 +184,30 @@ class Recorder:
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def _wait_for_lines(self) -> None:
-        """Wait, within patience, until all lines handed over so far are on disk."""
+        """Wait briefly until all lines so far are on disk."""
         with self._changed:
             if not self._late:
-                self._late = not self._changed.wait_for(self._lines_written, PATIENCE)
+                self._late = not self._changed.wait_for(self._lines_written, LINE_WAIT_SECONDS)
 
     def _lines_written(self) -> bool:
         return self._unwritten == 0 or self.failure is not None
 
     def _put(self, job: Job) -> bool:
-        """Queue a job, or what there is room for of it; whether its line was."""
+        """Queue a job, without rollouts if the queue is long; return whether it was queued."""
         with self._changed:
-            if not self._begun and len(self._jobs) >= MOST_WAITING:
-                self._late = not self._changed.wait_for(self._lines_written, STARTING_PATIENCE)
-                self._begun = True
+            if not self._started and len(self._jobs) >= MAX_QUEUE:
+                self._late = not self._changed.wait_for(self._lines_written, START_WAIT_SECONDS)
+                self._started = True
             if self._idle():
                 return False
-            crowded = self._begun and len(self._jobs) >= MOST_ROLLOUTS_WAITING
+            crowded = self._started and len(self._jobs) >= MAX_QUEUE_FOR_ROLLOUTS
             if job.rollouts is not None and crowded:
-                self._lose(ROLLOUTS, job.step)
+                self._drop(ROLLOUTS, job.step)
                 if job.measured is None:
                     return False
                 job = replace(job, rollouts=None)
-            if len(self._jobs) >= MOST_WAITING:
-                self._lose(job.file, job.step)
+            if len(self._jobs) >= MAX_QUEUE:
+                self._drop(job.file, job.step)
                 return False
             self._jobs.append(job)
             self._unwritten += 1
@@ -214,36 +215,36 @@ class Recorder:
             return True
 
     def _idle(self) -> bool:
-        """Whether nothing is recorded any more, or this is a fork, which has no writer thread."""
+        """Whether nothing is recorded any more; a fork has no recording thread."""
         return self._closed or self.failure is not None or os.getpid() != self._pid
 
-    def _lose(self, what: str, step: int) -> None:
-        if not self._lost:
+    def _drop(self, what: str, step: int) -> None:
+        if not self._dropped:
             _log.warning(
-                "recording does not keep up: step %d is missing from %s, and more may follow; "
-                "a faster disk or a lower rollout depth would keep it (%s)",
+                "recording is too slow: step %d is missing from %s, and more may follow; use a "
+                "faster disk or a lower rollout depth (%s)",
                 *(step, what, self._directory),
             )
-        self._lost[what] = self._lost.get(what, 0) + 1
+        self._dropped[what] = self._dropped.get(what, 0) + 1
 
     def _work(self) -> None:
         with self._boundary():
             while self._work_once():
                 pass
-        if self._scribe is not None:
-            self._scribe.end(LEAVING_PATIENCE)
+        if self._writer is not None:
+            self._writer.stop(EXIT_WAIT_SECONDS)
 
     def _work_once(self) -> bool:
-        """Do one job; the frame ends with it, so that no batch outlives its writing."""
+        """Write one job; returning frees its batch."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed or self.failure)
             if not self._jobs:
                 return False
             job = self._jobs.popleft()
             self._busy = True
-        self._at = job.step
-        if self._scribe is not None:
-            self._scribe.write(job, self._line_written)
+        self._current_step = job.step
+        if self._writer is not None:
+            self._writer.write(job, self._line_written)
         with self._changed:
             self._busy = False
             self._changed.notify_all()
@@ -252,16 +253,16 @@ class Recorder:
     def _line_written(self) -> None:
         with self._changed:
             self._unwritten -= 1
-            self._begun |= self._unwritten == 0
+            self._started |= self._unwritten == 0
             self._late &= self._unwritten > 0
             self._changed.notify_all()
 
     @contextmanager
     def _boundary(self) -> Iterator[None]:
-        """The border between a training that must go on and a recording that may fail."""
+        """Keep errors of the recording away from the training."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - no fault of ours may reach the trainer
+        except Exception as error:  # noqa: BLE001 - no error of the recording may reach the trainer
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -270,19 +271,21 @@ class Recorder:
             reason = "the run directory was removed"
         with self._changed:
             first = self.failure is None
-            self.failure = self.failure or f"recording ended at step {max(self._at, 0)}: {reason}"
+            self.failure = (
+                self.failure or f"recording ended at step {max(self._current_step, 0)}: {reason}"
+            )
             self._jobs.clear()
             self._unwritten = 0
             self._busy = False
             self._changed.notify_all()
         if first:
             _log.warning(
-                "%s (%s); training goes on unrecorded: mend it and restart with resume to record",
+                "%s (%s); the training continues unrecorded: fix the cause and resume to record",
                 *(self.failure, self._directory),
             )
 
-    def flush(self, timeout: float = CLOSING_PATIENCE) -> bool:
-        """Wait until all that was handed over is written; False if it was not within `timeout`."""
+    def flush(self, timeout: float = CLOSE_WAIT_SECONDS) -> bool:
+        """Wait until everything is written; return False on a timeout or an error."""
         if os.getpid() != self._pid:
             return True
         with self._changed:
@@ -290,29 +293,29 @@ class Recorder:
         return done and self.failure is None
 
     def close(self, *, finished: bool = True) -> None:
-        """Write what is left, within `CLOSING_PATIENCE`, and let the directory go.
+        """Write the remaining jobs, within `CLOSE_WAIT_SECONDS`, and release the directory.
 
         Args:
-            finished: whether the run came to its end, which the journal then says.
+            finished: whether the run is complete; the journal then has a `finished` event.
         """
         if self._closed or os.getpid() != self._pid:
             return
-        deadline = time.monotonic() + CLOSING_PATIENCE
-        self.flush(CLOSING_PATIENCE)
-        if self._lost:
-            self.event("warning", max(self._last_step, 0), {"not_recorded": self._lost})
+        deadline = time.monotonic() + CLOSE_WAIT_SECONDS
+        self.flush(CLOSE_WAIT_SECONDS)
+        if self._dropped:
+            self.event("warning", max(self._last_step, 0), {"not_recorded": self._dropped})
         if finished:
             self.event("finished", max(self._last_step, 0))
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(max(deadline - time.monotonic(), LEAVING_PATIENCE))
-        if self._thread.is_alive() and self._scribe is not None:
-            self._scribe.give_up()  # the thread says so in its warning, and ends
-            self._thread.join(LEAVING_PATIENCE)
+        self._thread.join(max(deadline - time.monotonic(), EXIT_WAIT_SECONDS))
+        if self._thread.is_alive() and self._writer is not None:
+            self._writer.give_up()  # the thread warns and exits
+            self._thread.join(EXIT_WAIT_SECONDS)
         if self._opened is not None:
             with self._boundary():
-                self._opened.lock.release()  # a scribe that hangs still holds its own
+                self._opened.lock.release()  # a hanging writer process keeps its own lock
         atexit.unregister(self._close_at_exit)
 
     def __enter__(self) -> Self:

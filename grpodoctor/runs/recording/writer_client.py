@@ -1,4 +1,4 @@
-"""The recorder's end of the process that measures and writes."""
+"""The recorder's side of the writer process."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from grpodoctor.runs.rollouts import Depth
 from grpodoctor.support.locks import Lock, close_in_forks
 from grpodoctor.support.subprocesses import module_command, worker_environment
 
-_REAPING_PATIENCE = 1.0
-"""Seconds that a process which has closed its end may take to be gone."""
+_EXIT_SECONDS = 1.0
+"""How long a process that closed its end may take to exit."""
 
 
 class WriterError(Exception):
-    """The scribe could not write, or is no more; the message says why."""
+    """The writer process could not write, or has died; the message says why."""
 
 
 class WriterProcess:
-    """A running scribe.
+    """A running writer process.
 
-    It is a program of its own rather than a child of multiprocessing: a fork copies a trainer with
-    all its threads, and a spawn imports the user's main module a second time.
+    It is a separate program and not a child of multiprocessing: a fork would copy the trainer with
+    all its threads, and a spawn would import the user's main module a second time.
 
     Args:
-        directory: the run's, absolute.
-        lock: handed to the scribe, which holds it as long as it lives; None for ranks that write
-            no lines.
+        directory: the run directory, absolute.
+        lock: passed on to the process, which holds it until it exits; None on ranks that write no
+            lines.
         depth: how much of each response the rollouts files keep.
         worst: responses kept in full at depth `worst`.
-        rank: this process's rank.
+        rank: rank of this process.
 
     Raises:
-        OSError: if it cannot be started.
+        OSError: if the process cannot be started.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class WriterProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     pass_fds=[lock.fd] if lock else [],
-                    # A terminal's Ctrl-C is for the trainer alone. Not a session of its own: Linux
-                    # gives each session an equal share of the processors, whatever its priority.
+                    # Ctrl-C on the terminal must reach only the trainer. A session of its own would
+                    # get an equal share of the processors on Linux, whatever its priority.
                     process_group=0,
                     env=worker_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
                 )
@@ -66,52 +66,52 @@ class WriterProcess:
         close_in_forks(self)
 
     def write(self, job: jobs.Job, line_written: Callable[[], None]) -> None:
-        """Have a job done.
+        """Have a job written.
 
         Args:
-            job: what to write, whose arrays nobody changes.
+            job: the job; its arrays must not change.
             line_written: called when its line is on disk, before its rollouts are.
 
         Raises:
-            WriterError: if it was not done.
-            pickle.PicklingError, TypeError, AttributeError: if it cannot be handed over.
+            WriterError: if it was not written.
+            pickle.PicklingError, TypeError, AttributeError: if it cannot be pickled.
         """
         try:
             self._wire.send(job)
         except OSError as error:
-            self._hear(error)
-        self._hear()
+            self._wait_for_reply(error)
+        self._wait_for_reply()
         line_written()
-        self._hear()
+        self._wait_for_reply()
 
-    def _hear(self, lost: OSError | None = None) -> None:
+    def _wait_for_reply(self, lost: OSError | None = None) -> None:
         try:
             reply = self._wire.receive()
         except EOFError:
-            raise WriterError(self._how_it_ended()) from lost
+            raise WriterError(self._exit_reason()) from lost
         if isinstance(reply, jobs.JobFailed):
             raise WriterError(reply.why)
 
-    def _how_it_ended(self) -> str:
+    def _exit_reason(self) -> str:
         try:
-            code = self.process.wait(_REAPING_PATIENCE)
+            code = self.process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            return "the process that writes does not answer"
+            return "the writer process does not respond"
         by = f" by {signal.Signals(-code).name}" if code < 0 else ""
-        return f"the process that writes was ended{by} (exit code {code})"
+        return f"the writer process was ended{by} (exit code {code})"
 
     def give_up(self) -> None:
-        """Wait for no answer any more; from any thread."""
+        """Stop waiting for replies; callable from any thread."""
         self._wire.shut()
 
-    def end(self, patience: float) -> None:
-        """Let the scribe end, and wait for that up to `patience` seconds."""
+    def stop(self, timeout: float) -> None:
+        """Close the connection, so that the process exits; wait at most `timeout` seconds."""
         self._wire.shut()
         self._wire.close()
-        with suppress(subprocess.TimeoutExpired):  # it still ends, when it can
-            self.process.wait(patience)
+        with suppress(subprocess.TimeoutExpired):  # it exits later
+            self.process.wait(timeout)
 
     def forget(self) -> None:
-        """Close the copy that a fork made; the process is not the fork's child."""
+        """Close the copy in a fork, of which the writer process is no child."""
         self._wire.close()
         self.process.returncode = 0

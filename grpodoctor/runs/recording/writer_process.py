@@ -1,11 +1,11 @@
-"""The process that measures and writes for a recorder.
+"""The writer process, which measures and writes for a recorder.
 
 Started as `python -m grpodoctor.runs.recording.writer_process`.
 
-Whatever a thread of the trainer computes, the training waits for, since a process has one
-interpreter lock. So the arithmetic, the JSON and the Parquet of a run are done here, at a lower
-priority, by a process that knows neither torch nor transformers. It does one job at a time, and
-ends when its recorder does: of its own accord, after what it has received whole.
+A thread in the trainer would delay the training, since a process has one interpreter lock. So the
+measurements, the JSON and the Parquet of a run are made here, at a lower priority, without torch or
+transformers. The process does one job at a time. When its recorder exits, it writes the jobs that
+it received completely, and exits too.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from grpodoctor.runs.rollouts import Depth, load_parquet, write_rollouts
 from grpodoctor.support.locks import Lock
 
 NICENESS = 5
-"""Where processors are scarce the training goes first."""
+"""On a busy machine the training takes precedence."""
 
 
 class RunWriter:
-    """Writes the jobs that come over a wire, in order.
+    """Writes the jobs that it receives, in order.
 
     Args:
-        directory: the run's.
-        lock: proves that the directory is still the run's; None on ranks that write no lines.
+        directory: the run directory.
+        lock: tells whether the directory still belongs to the run; None on ranks that write no
+            lines.
         depth: how much of each response the rollouts files keep.
         worst: responses kept in full at depth `worst`.
-        rank: of the process that trains.
+        rank: rank of the trainer's process.
     """
 
     def __init__(
@@ -49,54 +50,56 @@ class RunWriter:
         self._depth, self._worst, self._rank = depth, worst, rank
 
     def serve(self, wire: Wire) -> None:
-        """Work until the other end is gone, or a job fails."""
+        """Write jobs until the other end is gone or a job fails."""
         try:
             if self._depth != "off":
                 load_parquet()
             while True:
-                # The wire joins this package with itself: only jobs come this way.
-                self._do(cast("Job", wire.receive()), wire)
+                # The other end is this package and sends only jobs.
+                self._write(cast("Job", wire.receive()), wire)
         except EOFError:
             return
-        except Exception as error:  # noqa: BLE001 - the recorder's boundary, which tells of it
-            _tell(wire, JobFailed(reason_of(error)))
+        except Exception as error:  # noqa: BLE001 - the recorder reports it
+            _reply(wire, JobFailed(reason_of(error)))
 
-    def _do(self, job: Job, wire: Wire) -> None:
+    def _write(self, job: Job, wire: Wire) -> None:
         line = job.to_line()
         if line is not None:
-            self._check_place()
+            self._check_directory()
             append_line(self._directory / job.file, line)
-        _tell(wire, LineWritten())
+        _reply(wire, LineWritten())
         if job.rollouts is not None:
             write_rollouts(self._directory, job.rollouts, self._depth, self._worst, self._rank)
-        _tell(wire, JobDone())
+        _reply(wire, JobDone())
 
-    def _check_place(self) -> None:
+    def _check_directory(self) -> None:
         if self._lock is not None and not self._lock.is_in_place():
-            raise FileNotFoundError(errno.ENOENT, "another run stands in the directory")
+            raise FileNotFoundError(errno.ENOENT, "another run replaced the directory")
 
 
-def _tell(wire: Wire, reply: Reply) -> None:
-    """Answer, if there is still somebody to hear it: what was received is written in any case."""
+def _reply(wire: Wire, reply: Reply) -> None:
+    """Send a reply; a recorder that is gone does not matter, its jobs are written in any case."""
     with suppress(OSError):
         wire.send(reply)
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Hides pandas: pyarrow would load it to see whether a list is a series.
+    """Hides pandas, which pyarrow would import to check whether a list is a series.
 
-    That takes longer than all the rest of starting; nothing here is one.
+    That import takes longer than the rest of the start, and no list here is a series.
     """
 
     def find_spec(self, fullname: str, *_: object) -> None:
         if fullname == "pandas":
-            raise ModuleNotFoundError(f"{fullname} is not used here", name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is not used by this process", name=fullname)
 
 
 def main() -> None:
-    """Serve the recorder that started this process and is at the other end of standard input."""
+    """Serve the recorder at the other end of standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they end the trainer, whose end ends this process
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # they stop the trainer, and its exit stops this process
     os.nice(NICENESS)
     sys.meta_path.insert(0, _WithoutPandas())
     directory, lock_fd, depth, worst, rank = sys.argv[1:]

@@ -413,7 +413,7 @@ def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
     begun = time.process_time()
     while reader.read().more:
         pass
-    assert time.process_time() - begun < 3
+    assert time.process_time() - begun < 10
 
 
 def test_text_of_any_name_is_known_by_its_rows(tmp_path: Path) -> None:

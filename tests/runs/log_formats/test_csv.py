@@ -53,7 +53,7 @@ def test_a_header_again_is_no_row_and_a_torn_row_is_damage(tmp_path: Path) -> No
     chunk = carrier_of("step,loss\n1,0.5\nstep,loss\n2,0.4\n3\n4,0.3\n", tmp_path).read()
     assert [row.step for row in chunk.records] == [1, 2, 4]
     assert [(each.line, each.why) for each in chunk.damage] == [
-        (5, "1 fields where the header has 2")
+        (5, "1 fields, but the header has 2")
     ]
 
 

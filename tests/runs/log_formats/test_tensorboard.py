@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.crc32c import masked_crcs, sound_frames
+from grpodoctor.runs.log_formats.crc32c import masked_crcs, valid_frames
 from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
@@ -235,7 +235,7 @@ def test_the_checksums_are_castagnolis() -> None:
     masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     assert masked_crcs([bytes(32), b"", bytes(32)]) == [masked, masked_crcs([b""])[0], masked]
     assert masked_crcs([]) == []
-    assert len(sound_frames(b"short")) == 0
+    assert len(valid_frames(b"short")) == 0
 
 
 def test_the_files_of_one_directory_are_one_log_in_the_order_of_their_time(

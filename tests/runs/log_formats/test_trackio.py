@@ -97,7 +97,7 @@ def test_of_several_runs_the_newest_is_read_and_the_others_are_named(tmp_path: P
     rows, damage, notes = rows_of(Trackio(path, RowKeys()))
     assert not damage
     assert [row.step for row in rows] == [0, 1, 2]
-    assert notes == ["project.db holds 2 runs; read is 'new'"]
+    assert notes == ["project.db has 2 runs; the newest, 'new', was read"]
 
 
 def test_the_steps_of_the_trainer_go_before_those_of_the_logger(tmp_path: Path) -> None:

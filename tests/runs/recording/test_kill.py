@@ -46,7 +46,7 @@ def _kill_one(crowd: subprocess.Popen[str], directory: Path, acks: Path, moment:
     os.kill(pid, signal.SIGKILL)
     _wait_until(lambda: not _is_alive(pid))
     if (directory / WRITER_PROCESS_LOCK).exists():
-        Lock.take(directory / WRITER_PROCESS_LOCK, 30).release()  # its scribe has ended too
+        Lock.take(directory / WRITER_PROCESS_LOCK, 30).release()  # its writer_process has ended too
 
 
 def _wait_until(true: Callable[[], bool]) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.runs.recording.recorder import MOST_WAITING, PATIENCE, Recorder
+from grpodoctor.runs.recording.recorder import LINE_WAIT_SECONDS, MAX_QUEUE, Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Manifest
 from grpodoctor.runs.rollouts import rollout_files
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
@@ -58,31 +57,49 @@ def test_what_is_recorded_is_what_is_read(tmp_path: Path, make_batch: Batches) -
     assert run.failure is None
 
 
-def test_a_stuck_writer_costs_one_patience_and_rollouts_before_steps(
-    tmp_path: Path, make_batch: Batches, caplog: pytest.LogCaptureFixture
+def record_waits(run: Recorder, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, bool]]:
+    """The timeouts that the recorder waits for from now on, and whether the wait succeeded."""
+    waits: list[tuple[float, bool]] = []
+    original = run._changed.wait_for
+
+    def wait_for(predicate: Callable[[], object], timeout: float | None = None) -> bool:
+        done = bool(original(predicate, timeout))
+        if timeout is not None:
+            waits.append((timeout, done))
+        return done
+
+    monkeypatch.setattr(run._changed, "wait_for", wait_for)
+    return waits
+
+
+def test_a_stuck_writer_costs_one_wait_and_rollouts_before_steps(
+    tmp_path: Path,
+    make_batch: Batches,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
         run.step(0, reward())
         assert run.flush(10)
-        scribe = run._scribe.process
-        scribe.send_signal(signal.SIGSTOP)
-        began = time.perf_counter()
-        for step in range(1, 2 * MOST_WAITING + 1):
+        writer_process = run._writer.process
+        writer_process.send_signal(signal.SIGSTOP)
+        waits = record_waits(run, monkeypatch)
+        for step in range(1, 2 * MAX_QUEUE + 1):
             run.step(step, reward(), rollouts=make_batch(step), knobs={"clip_low": step / 100})
-        waited = time.perf_counter() - began
-        scribe.send_signal(signal.SIGCONT)
+        timeouts = [timeout for timeout, done in waits if not done]
+        writer_process.send_signal(signal.SIGCONT)
         assert run.flush(10)
         run.step(100, reward(), rollouts=make_batch(100))
     read = read_run(tmp_path)
-    assert PATIENCE < waited < 3 * PATIENCE
-    assert [record.step for record in read.steps] == [*range(MOST_WAITING + 2), 100]
+    assert timeouts == [LINE_WAIT_SECONDS]
+    assert [record.step for record in read.steps] == [*range(MAX_QUEUE + 2), 100]
     assert list(rollout_files(tmp_path)) == [1, 2, 3, 4, 5, 100]
     *_, last = read.steps
     assert last.knobs == {"clip_low": 0.32}  # the change of a step that was given up
     (warning,) = (event for event in read.events if event.kind == "warning")
     assert warning.body["not_recorded"] == {"rollouts": 27, STEPS: 15}
     assert len(caplog.records) == 1
-    assert "does not keep up" in caplog.text
+    assert "recording is too slow" in caplog.text
 
 
 def test_rollouts_left_out_by_depth_write_no_files(tmp_path: Path, make_batch: Batches) -> None:
@@ -276,7 +293,7 @@ def test_a_run_is_not_overwritten_but_resumed(tmp_path: Path) -> None:
 
 def test_what_is_not_a_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(RunError, match=r"holds something else: thesis\.tex"):
+    with pytest.raises(RunError, match=r"has other content: thesis\.tex"):
         Recorder.open(tmp_path, Manifest())
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(RunError, match="not a directory"):

@@ -52,7 +52,7 @@ def record_steps(directory: str, count: int, pause: float) -> None:
 
 
 def record_until_killed(directory: str, acknowledgements: str) -> None:
-    recorder.PATIENCE = 30.0  # a slow machine must not turn the promise into a matter of luck
+    recorder.LINE_WAIT_SECONDS = 30.0  # for slow machines
     steps = Path(directory) / "steps.jsonl"
     acks = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     run = recorder.Recorder.open(directory, Manifest(), depth="full", resume=True)
