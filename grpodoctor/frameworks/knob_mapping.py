@@ -101,11 +101,7 @@ Reader = Callable[[Setting, Settings], Setting | None]
 knob's value does not follow from them."""
 Written = Setting | WithNote | NothingToSet | Unsupported | Quotient | Product | Lines | Writer
 
-SHORT_DTYPES: Mapping[Setting, Written] = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "float32": "fp32",
-}
+SHORT_DTYPES: Mapping[Setting, Written] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def format_setting(setting: Setting) -> str:

@@ -1,1 +1,1 @@
-"""One file per remedy, and one spelling table per framework."""
+"""One file per remedy."""

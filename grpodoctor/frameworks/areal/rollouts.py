@@ -46,9 +46,5 @@ def _step_of(path: Path) -> int | None:
 
 
 FORMAT = json_format(
-    "AReaL rollouts",
-    "areal",
-    ("task_id", "sample_idx", "seqlen", "prompt_len"),
-    _columns,
-    _step_of,
+    "AReaL rollouts", "areal", ("task_id", "sample_idx", "seqlen", "prompt_len"), _columns, _step_of
 )._replace(skip_reason=lambda path: HELDOUT if "eval-rollout" in path.parts else "")

@@ -56,7 +56,9 @@ FRAMEWORK = Framework(
             estimator="k2",
             caveat="half the mean squared log-ratio, which has no canonical metric",
         ),
-        KeyMeaning(key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED),
+        KeyMeaning(
+            key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED
+        ),
         *(
             KeyMeaning(key=key, when={_DISTILLED: (True,)}, caveat=_NO_REWARD)
             for key in (
