@@ -12,7 +12,7 @@ from grpodoctor.vocabulary.values import Mean, Rate, scalar
 Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 
-HARM = EngineMismatch.harm
+HARM = EngineMismatch.warning_difference
 """Mean |Δp| from which training was observed to suffer."""
 
 NEGLIGIBLE = 1e-4

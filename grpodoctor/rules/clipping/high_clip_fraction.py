@@ -66,19 +66,19 @@ class HighClipFraction(Rule):
         "arXiv 2506.13585",
     )
 
-    share: float = 0.1
+    warning_share: float = 0.1
     """Share of tokens. Healthy runs clip below .01, and .034 with 16 cautious updates per batch."""
-    share_with_drift: float = 0.03
+    warning_share_if_drifting: float = 0.03
     """Share that suffices where the policy also moves far. Small runs that over-update their
     batches and lose a third of their accuracy clip .045 at a KL of .02."""
-    drift: float = 0.01
+    drifting_kl: float = 0.01
     """KL to the old policy, nats per token. Healthy runs: .001, with 16 cautious updates .004."""
-    growth: float = 5.0
+    growth_factor: float = 5.0
     """Multiple of the starting value."""
-    off: float = 0.01
+    ratio_off_share: float = 0.01
     """Share of ratios that differ from 1 before any update, above which the updates do not cause
     the clipping. It is 0 in healthy runs, see MIS002."""
-    sequence_share: float = 0.3
+    response_share: float = 0.3
     """Threshold for losses that clip whole responses: twice the published share of .15. A larger
     share does no harm while the policy hardly moves: at the paper's bounds the built-in model
     clips .4 at 2e-5 nats per token."""
@@ -87,7 +87,7 @@ class HighClipFraction(Rule):
         """Add up both sides and compare them with the thresholds."""
         sides = [name for name in (_LOW, _HIGH) if chart.is_fresh(name)]
         sides = sides or [name for name in (_ANY,) if chart.is_fresh(name)]
-        if sum(chart.series(name).last for name in sides) < self.share_with_drift / 2:
+        if sum(chart.series(name).last for name in sides) < self.warning_share_if_drifting / 2:
             return None
         levels = {name: chart.series(name).level(RECENT) for name in sides}
         clipped = sum(levels.values())
@@ -100,7 +100,10 @@ class HighClipFraction(Rule):
             return Sighting("info", text, evidence)
         unit = "responses" if traits.ratio_per_response else "tokens"
         text = f"The clip removes the gradient of {clipped:.1%} of the {unit}{comparison}."
-        if chart.is_fresh(_RATIO_OFF) and chart.series(_RATIO_OFF).level(RECENT) > self.off:
+        if (
+            chart.is_fresh(_RATIO_OFF)
+            and chart.series(_RATIO_OFF).level(RECENT) > self.ratio_off_share
+        ):
             text = (
                 f"{clipped:.1%} of the {unit} are clipped; "
                 "ratios already differ from 1 before the first update (MIS002)."
@@ -114,19 +117,19 @@ class HighClipFraction(Rule):
     def _comparison(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
         """Words for what the share is compared with; None if it is not too high."""
         kl, traits = chart.series(_KL), traits_of(chart.knobs.get("loss"))
-        moves_far = len(kl) > 0 and kl.level(RECENT) >= self.drift
+        moves_far = len(kl) > 0 and kl.level(RECENT) >= self.drifting_kl
         drift = f", and the policy moves {kl.level(RECENT):.2g} nats per token" if len(kl) else ""
         if traits.bounds_weights:
-            return drift if moves_far and clipped >= self.share else None
+            return drift if moves_far and clipped >= self.warning_share else None
         if traits.ratio_per_response:
-            return drift if moves_far and clipped >= self.sequence_share else None
-        if clipped >= self.share:
+            return drift if moves_far and clipped >= self.response_share else None
+        if clipped >= self.warning_share:
             return ""
-        if not clipped >= self.share_with_drift:
+        if not clipped >= self.warning_share_if_drifting:
             return None
         if moves_far:
             return drift
         starts = [start.level for name in sides if (start := chart.baseline(name))]
-        if len(starts) == len(sides) and clipped >= self.growth * sum(starts):
+        if len(starts) == len(sides) and clipped >= self.growth_factor * sum(starts):
             return f", up from {sum(starts):.1%}"
         return None

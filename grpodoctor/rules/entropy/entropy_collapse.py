@@ -71,20 +71,20 @@ class EntropyCollapse(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617", "arXiv 2503.14476")
     clearance: ClassVar[int] = 20
 
-    collapsed: float = 0.2
+    collapsed_share: float = 0.2
     """Share of the starting value. Healthy small runs end at .38 of it while accuracy rises from .5
     to .7; training on positive advantages alone ends at .15."""
-    extreme: float = 0.05
+    extreme_share: float = 0.05
     """Share of the starting value below which the finding is raised even if the outcome rises. A
     healthy agent run went from .33 to .03 nats, a share of .09, while its reward rose from .3 to
     .9."""
-    looping: float = 0.5
+    looping_share: float = 0.5
     """Share of the initial distinct n-grams below which responses repeat themselves. Responses that
     become longer lose a tenth or two of it, loops nearly all."""
-    duplicated: float = 0.7
+    min_duplicate_rate: float = 0.7
     """Share of responses that duplicate another of their group. Healthy runs reach .5 as entropy
     falls, collapsed ones .7 and more."""
-    lost: float = 0.35
+    critical_loss: float = 0.35
     """Share of the best outcome whose loss makes the collapse critical; see REW002."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -99,7 +99,9 @@ class EntropyCollapse(Rule):
             return None
         level = series.level(_LATEST)
         share = level / start.level
-        if not share < self.collapsed or start.level - level < step_noise(series.tail(WINDOW)):
+        if not share < self.collapsed_share or start.level - level < step_noise(
+            series.tail(WINDOW)
+        ):
             return None
         return self._judge(chart, share)
 
@@ -116,7 +118,7 @@ class EntropyCollapse(Rule):
         if improved:
             return self._despite_improvement(chart, share, text)
         lost = outcome_lost(chart)
-        if lost >= self.lost:
+        if lost >= self.critical_loss:
             text = f"{text}, and {lost:.0%} of the best {outcome_noun(chart)} is lost."
             return self._sighting(chart, "critical", text)
         text = f"{text}, and {outcome_noun(chart)} did not rise."
@@ -124,18 +126,18 @@ class EntropyCollapse(Rule):
 
     def _despite_improvement(self, chart: Chart, share: float, text: str) -> Sighting | None:
         noun = outcome_noun(chart)
-        if share < self.extreme and has_stalled(chart):
+        if share < self.extreme_share and has_stalled(chart):
             return self._sighting(chart, "warning", f"{text}, and {noun} has stopped rising.")
         duplicates = chart.series(_DUPLICATES)
         duplicate_rate = duplicates.level(_LATEST) if len(duplicates) else 0.0
-        if share >= self.extreme and duplicate_rate < self.duplicated:
+        if share >= self.extreme_share and duplicate_rate < self.min_duplicate_rate:
             return None
         text = f"{text} while {noun} rose; little exploration is left."
         return self._sighting(chart, "info", text)
 
     def _is_looping(self, ngrams: Series) -> bool:
         start = ngrams.baseline
-        return start is not None and ngrams.level(_LATEST) < self.looping * start.level
+        return start is not None and ngrams.level(_LATEST) < self.looping_share * start.level
 
     def _sighting(
         self,

@@ -64,23 +64,23 @@ class EntropyExplosion(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2505.22617")
     clearance: ClassVar[int] = 20
 
-    risen: float = 1.5
+    min_ratio: float = 1.5
     """Multiple of the starting value. A small run with a quantized sampler's log-probabilities as
     the old policy's goes from .5 to .87 nats, one with a random reward to .67; healthy runs
     fall."""
-    risen_with_outcome: float = 2.5
+    min_ratio_if_improving: float = 2.5
     """Multiple of the starting value where the outcome also rose, which is exploration up to a
     point."""
-    nats: float = 0.1
+    min_rise: float = 0.1
     """Smallest rise that counts, above the noise of small batches (.02 per step)."""
-    spreads: float = 4.0
+    min_spreads: float = 4.0
     """Rise in spreads of the starting value, so that a noisy start is no explosion."""
-    burst: float = 5.0
+    burst_ratio: float = 5.0
     """Multiple of the first three readings, for a run that explodes before it has a baseline: one
     public run went from .17 to 8 nats within thirty steps."""
-    chaos: float = 1.0
+    min_burst_rise: float = 1.0
     """Minimum rise in nats in that case; no policy that reasons was seen to gain as much."""
-    lost: float = 0.5
+    critical_loss: float = 0.5
     """Share of the best outcome whose loss makes the finding critical."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -102,23 +102,25 @@ class EntropyExplosion(Rule):
         start, opening = series.baseline, series.opening
         if start is None or opening is None or start.level <= 0:
             return None
-        if series.last < min(start.level, opening.level * self.burst):
+        if series.last < min(start.level, opening.level * self.burst_ratio):
             return None
         rise, multiple = level - start.level, level / start.level
-        if multiple >= self.risen and rise > max(self.nats, self.spreads * start.spread):
+        if multiple >= self.min_ratio and rise > max(
+            self.min_rise, self.min_spreads * start.spread
+        ):
             return multiple
         first = opening.level
-        if first <= 0 or start.level < self.burst / 2 * first:  # no burst within the baseline
+        if first <= 0 or start.level < self.burst_ratio / 2 * first:  # no burst within the baseline
             return None
-        is_burst = level >= self.burst * first and level - first >= self.chaos
+        is_burst = level >= self.burst_ratio * first and level - first >= self.min_burst_rise
         return level / first if is_burst else None
 
     def _judge(self, chart: Chart, multiple: float) -> tuple[Severity | None, str]:
         lost, noun = outcome_lost(chart), outcome_noun(chart)
-        if lost >= self.lost:
+        if lost >= self.critical_loss:
             return "critical", f", and {lost:.0%} of the best {noun} is lost"
         if has_improved(chart):
-            severity: Severity | None = "info" if multiple >= self.risen_with_outcome else None
+            severity: Severity | None = "info" if multiple >= self.min_ratio_if_improving else None
             return severity, f" while {noun} rose"
         if outcome_metric(chart) is None:
             return "warning", "; no reward or accuracy is logged"

@@ -54,13 +54,13 @@ class BrokenRoutingReplay(Rule):
         "github.com/vllm-project/vllm/pull/39917",
     )
 
-    missing: float = 1e-3
+    info_missing: float = 1e-3
     """Share of missing routes for `info`; none is missing in a working replay."""
-    many: float = 0.01
+    warning_missing: float = 0.01
     """Share for a warning: more than the ends of a few turns."""
-    disobeyed: float = 1e-3
+    warning_unused: float = 1e-3
     """Share of unused routes for a warning; a layer uses either all of them or none."""
-    ruin: float = 0.1
+    critical_unused: float = 0.1
     """Share of unused routes that is critical. One of two layers that used its neighbor's routes
     ended a small run within five steps."""
 
@@ -73,23 +73,23 @@ class BrokenRoutingReplay(Rule):
         layer = extreme_layer(chart, metric, _LATEST, lowest=True)
         if layer is not None:
             level, overall = (chart.series(name).level(_LATEST) for name in (layer, metric))
-            if overall - level > self.missing:
+            if overall - level > self.info_missing:
                 text += f"; layer {layer_number(layer)} is the worst with {level:.1%}"
         return Sighting(severity, f"{text}.", cite_all(chart, _COVERAGE, _AGREEMENT, layer))
 
     def _disagreement(self, chart: Chart) -> tuple[str, Severity, str] | None:
         share = self._shortfall(chart, _AGREEMENT)
-        if share < self.disobeyed:
+        if share < self.warning_unused:
             return None
         text = f"The layers used only {1 - share:.1%} of the replayed routes"
-        return _AGREEMENT, "critical" if share >= self.ruin else "warning", text
+        return _AGREEMENT, "critical" if share >= self.critical_unused else "warning", text
 
     def _missing_routes(self, chart: Chart) -> tuple[str, Severity, str] | None:
         share = self._shortfall(chart, _COVERAGE)
-        if share < self.missing:
+        if share < self.info_missing:
             return None
         text = f"Only {1 - share:.1%} of the routes to replay were recorded"
-        return _COVERAGE, "warning" if share >= self.many else "info", text
+        return _COVERAGE, "warning" if share >= self.warning_missing else "info", text
 
     def _shortfall(self, chart: Chart, metric: str) -> float:
         """How far the recent level is below 1."""

@@ -61,26 +61,28 @@ class ExpertChurn(Rule):
 
     clearance: ClassVar[int] = 2 * _LATEST
 
-    many: float = 0.05
+    warning_share: float = 0.05
     """Share for a warning: half of the share that made token clipping fail at 30B. Healthy small
     runs show .002, a learning rate thirty times too high .08 to .13."""
-    growth: float = 4.0
+    growth_factor: float = 4.0
     """Multiple of the starting value."""
-    least: float = 0.015
+    min_grown_share: float = 0.015
     """Minimum share that counts as grown; no healthy run has reached .01."""
-    spreads: float = 6.0
+    min_spreads: float = 6.0
     """Growth in spreads of the starting value, since the churn of few tokens is a small count."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the published one and with the starting value."""
         series, start = chart.series(_CHURN), chart.baseline(_CHURN)
-        if series.last < self.least / 2:
+        if series.last < self.min_grown_share / 2:
             return None
         level = series.level(_LATEST)
-        threshold = self.many
+        threshold = self.warning_share
         if start is not None:
-            grown = max(self.growth * start.level, start.level + self.spreads * start.spread)
-            threshold = min(threshold, max(self.least, grown))
+            grown = max(
+                self.growth_factor * start.level, start.level + self.min_spreads * start.spread
+            )
+            threshold = min(threshold, max(self.min_grown_share, grown))
         if not level >= threshold:
             return None
         text = f"Updates change {level:.1%} of the activated experts"

@@ -54,24 +54,24 @@ class ExpertLoadImbalance(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("balance-experts", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = ("Switch Transformers, arXiv 2101.03961",)
 
-    growth: float = 1.3
+    growth_factor: float = 1.3
     """Multiple of the initial excess over an even load. Healthy small runs stay below 1.05, a run
     ruined by its learning rate reaches 1.1."""
-    growth_of_layer: float = 1.8
+    layer_growth_factor: float = 1.8
     """The same for a single layer, of which there are many."""
-    least: float = 2.0
+    min_load: float = 2.0
     """Minimum load that matters: below it the busiest expert has less than twice its share."""
-    spreads: float = 6.0
+    min_spreads: float = 6.0
     """Growth in spreads of the starting value."""
-    readings: int = 15
+    min_readings: int = 15
     """Minimum readings: the starting value and some later ones."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Judge the mean of the layers, then the worst layer."""
-        if len(chart.series(_LOAD)) < self.readings:
+        if len(chart.series(_LOAD)) < self.min_readings:
             return None
         layer = extreme_layer(chart, _LOAD, _LATEST)
-        for name, growth in ((_LOAD, self.growth), (layer, self.growth_of_layer)):
+        for name, growth in ((_LOAD, self.growth_factor), (layer, self.layer_growth_factor)):
             if name is not None and self._has_grown(chart, name, growth):
                 return self._sighting(chart, name, layer)
         return None
@@ -81,7 +81,9 @@ class ExpertLoadImbalance(Rule):
         if start is None:
             return False
         threshold = max(
-            1 + growth * (start.level - 1), start.level + self.spreads * start.spread, self.least
+            1 + growth * (start.level - 1),
+            start.level + self.min_spreads * start.spread,
+            self.min_load,
         )
         return series.last >= threshold and series.level(_LATEST) >= threshold
 

@@ -62,18 +62,18 @@ class ExpertRoutingMismatch(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("routing-replay", "higher-precision-sampler", "gspo")
     references: ClassVar[tuple[str, ...]] = ("R3, arXiv 2510.11370",)
 
-    some: float = 0.015
+    info_share: float = 0.015
     """Share of expert assignments for `info`. bf16 against float32 shows .002 in small runs, with
     .008 as the highest single reading."""
-    many: float = 0.03
+    warning_share: float = 0.03
     """Share for a warning, if it does harm: int4 weights flip .03 to .06."""
-    harm: float = 0.02
+    harmful_difference: float = 0.02
     """Mean difference in probability above which it does harm, as for MIS001. Below it, small runs
     with int4 weights learned as well as any. Where it is not logged, the rule assumes harm."""
-    growth: float = 4.0
-    """Multiple of the starting value, for shares above `some`; in sound pairs the share stays
+    growth_factor: float = 4.0
+    """Multiple of the starting value, for shares above `info_share`; in sound pairs the share stays
     constant."""
-    tokens: float = 0.9
+    warning_token_share: float = 0.9
     """Share of tokens with any flip that is a warning by itself: published runs collapsed at
     .94."""
 
@@ -95,25 +95,25 @@ class ExpertRoutingMismatch(Rule):
 
     def _by_churn(self, chart: Chart) -> tuple[Severity, str] | None:
         series, start = chart.series(_CHURN), chart.baseline(_CHURN)
-        if not chart.is_fresh(_CHURN) or series.last < self.some / 2:
+        if not chart.is_fresh(_CHURN) or series.last < self.info_share / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.some:
+        if not level >= self.info_share:
             return None
         text = f"{level:.1%} of expert assignments differ between engines"
-        grown = start is not None and level >= self.growth * start.level
+        grown = start is not None and level >= self.growth_factor * start.level
         if grown and start is not None:
             text += f", up from {start.level:.1%}"
-        harmful = level >= self.many and self._differs(chart)
+        harmful = level >= self.warning_share and self._differs(chart)
         return ("warning" if grown or harmful else "info"), text
 
     def _differs(self, chart: Chart) -> bool:
         difference = chart.series(_DIFFERENCE)
-        return not len(difference) or difference.level(2 * RECENT) >= self.harm
+        return not len(difference) or difference.level(2 * RECENT) >= self.harmful_difference
 
     def _by_tokens(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(_TOKENS)
-        if not chart.is_fresh(_TOKENS) or not series.level(RECENT) >= self.tokens:
+        if not chart.is_fresh(_TOKENS) or not series.level(RECENT) >= self.warning_token_share:
             return None
         share = series.level(RECENT)
         return "warning", f"{share:.0%} of tokens use a different expert in at least one layer"

@@ -51,23 +51,25 @@ class LowRouterEntropy(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("balance-experts", "lower-learning-rate")
     references: ClassVar[tuple[str, ...]] = ("ST-MoE, arXiv 2202.08906",)
 
-    left: float = 0.5
+    remaining_share: float = 0.5
     """Remaining share of the initial entropy. Healthy small runs keep .95 or more; a run ruined by
     its learning rate kept .75."""
-    spreads: float = 2.0
+    min_spreads: float = 2.0
     """Fall in spreads of the starting value: few, since entropy that falls from the first step on
     widens the spread."""
-    uneven: float = 1.2
+    uneven_factor: float = 1.2
     """Multiple of the initial excess load above which the load counts as uneven."""
-    readings: int = 15
+    min_readings: int = 15
     """Minimum readings: the starting value and some later ones."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the starting value, then check the load."""
         series, start = chart.series(_ENTROPY), chart.baseline(_ENTROPY)
-        if start is None or len(series) < self.readings:
+        if start is None or len(series) < self.min_readings:
             return None
-        threshold = min(self.left * start.level, start.level - self.spreads * start.spread)
+        threshold = min(
+            self.remaining_share * start.level, start.level - self.min_spreads * start.spread
+        )
         level = series.level(_LATEST)
         if series.last > threshold or not level <= threshold:
             return None
@@ -86,6 +88,7 @@ class LowRouterEntropy(Rule):
         if start is None:
             return False
         threshold = max(
-            1 + self.uneven * (start.level - 1), start.level + self.spreads * start.spread
+            1 + self.uneven_factor * (start.level - 1),
+            start.level + self.min_spreads * start.spread,
         )
         return series.level(_LATEST) >= threshold

@@ -55,12 +55,12 @@ class AdvantagesWithoutBaseline(Rule):
     )
     clearance: ClassVar[int] = RECENT
 
-    share: float = 0.2
+    max_distance: float = 0.2
     """Typical distance of mean advantage and mean reward, in spreads of the reward. The advantage
     is a mean over tokens and the reward a mean over responses: runs with one response per prompt
     show .01 to .05. Where groups are compared, the distance is that of the reward from 0, at least
     one spread."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings: that many batches do not agree by chance."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -72,12 +72,12 @@ class AdvantagesWithoutBaseline(Rule):
         pairs = [
             (advantages[step], reward) for step, reward in rewards if reward and step in advantages
         ]
-        if len(pairs) < self.readings:
+        if len(pairs) < self.min_readings:
             return None
         pairs = pairs[-2 * RECENT :]
         spread = statistics.pstdev(reward for _, reward in pairs)
         distance = statistics.median(abs(advantage - reward) for advantage, reward in pairs)
-        if not spread or not distance <= self.share * spread:
+        if not spread or not distance <= self.max_distance * spread:
             return None
         mean, reward = chart.value(_ADVANTAGE), chart.value(_REWARD)
         means = f"the mean advantage is {mean:.3g}, the mean reward {reward:.3g}"

@@ -64,11 +64,11 @@ class AllCorrectGroups(Rule):
 
     clearance: ClassVar[int] = 20
 
-    most: float = 0.6
+    min_share: float = 0.6
     """Share of groups. Healthy runs reach up to .37 (small) and .6 (late, accuracy .82)."""
-    unsolved: float = 0.8
+    low_heldout_accuracy: float = 0.8
     """Held-out accuracy below which easy training prompts are a mistake instead of a success."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -77,17 +77,17 @@ class AllCorrectGroups(Rule):
             return CRITIC_IS_BASELINE
         name = _ALL_CORRECT if chart.is_fresh(_ALL_CORRECT) else _ZERO_VARIANCE
         series = chart.series(name)
-        if series.last < self.most / 2 or len(series) < self.readings:
+        if series.last < self.min_share / 2 or len(series) < self.min_readings:
             return None
         share = typical_share(series, 2 * RECENT)
-        if not share >= self.most:
+        if not share >= self.min_share:
             return None
         if name == _ZERO_VARIANCE and zero_variance_cause(chart) != "all-correct":
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)
-        onset = partial(first_step_where, series, lambda value: value >= self.most)
+        onset = partial(first_step_where, series, lambda value: value >= self.min_share)
         heldout = chart.series(_HELDOUT)
-        if len(heldout) and heldout.level(3) < self.unsolved:
+        if len(heldout) and heldout.level(3) < self.low_heldout_accuracy:
             text = (
                 f"{share:.0%} of groups are all-correct, but held-out accuracy is only "
                 f"{heldout.level(3):.0%}."

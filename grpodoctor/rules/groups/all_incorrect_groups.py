@@ -66,28 +66,28 @@ class AllIncorrectGroups(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 20
 
-    all_groups: float = 0.98
+    all_share: float = 0.98
     """Share at which no signal is left except by accident. A public run that learned nothing had a
     median of 1.0 and a minimum of .94."""
-    most: float = 0.5
+    warning_share: float = 0.5
     """Share for a warning if it lasts. A healthy run that began at .75 was far below after thirty
     steps."""
-    many: float = 0.25
+    info_share: float = 0.25
     """Share for `info` if it lasts: dynamic sampling then saves a quarter of the compute. In a
     small run with 30% unsolvable prompts (share .33) it raised accuracy from .60 to .70."""
-    worse: float = 0.2
+    min_worsening: float = 0.2
     """Rise since the first readings that equally hard prompts do not explain: the share of sixteen
     groups scatters by .1."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for any finding."""
     patience: int = 20
-    """Readings before a share below `all_groups` counts, and before all groups are critical."""
+    """Readings before a share below `all_share` counts, and before all groups are critical."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share of all-incorrect groups."""
         name = _ALL_INCORRECT if chart.is_fresh(_ALL_INCORRECT) else _ZERO_VARIANCE
         series = chart.series(name)
-        if series.last < self.many / 2 or len(series) < self.readings:
+        if series.last < self.info_share / 2 or len(series) < self.min_readings:
             return None
         share = typical_share(series, self.patience)
         severity = self._severity(chart, share, is_long=len(series) >= self.patience)
@@ -96,14 +96,14 @@ class AllIncorrectGroups(Rule):
         if name == _ZERO_VARIANCE and zero_variance_cause(chart) != "all-incorrect":
             return None
         evidence = cite_all(chart, name, outcome_metric(chart))
-        onset = partial(first_step_where, series, lambda value: value >= self.many)
+        onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         opening = series.opening
-        if opening and share - opening.level >= self.worse:
+        if opening and share - opening.level >= self.min_worsening:
             text = (
                 f"All-incorrect groups rose from {opening.level:.0%} to {share:.0%}, "
                 "so the policy got worse."
             )
-            if share < self.all_groups:
+            if share < self.all_share:
                 severity = "info"  # REW002 raises the alarm
             remedies = ("lower-learning-rate", "fewer-updates")
             return Sighting(severity, text, evidence, remedies, onset)
@@ -111,10 +111,10 @@ class AllIncorrectGroups(Rule):
         return Sighting(severity, text, evidence, find_onset=onset)
 
     def _severity(self, chart: Chart, share: float, *, is_long: bool) -> Severity | None:
-        if share >= self.all_groups:
+        if share >= self.all_share:
             return "critical" if is_long else "warning"
         if has_critic(chart):
             return None
-        if not (is_long and share >= self.many) or has_improved(chart):
+        if not (is_long and share >= self.info_share) or has_improved(chart):
             return None
-        return "warning" if share >= self.most else "info"
+        return "warning" if share >= self.warning_share else "info"

@@ -52,15 +52,15 @@ class RewardComponentsCancel(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/trl/issues/3857",)
 
-    share: float = 0.25
+    min_share: float = 0.25
     """Share of the groups with varying components that cancel: a quarter of the signal."""
-    all_groups: float = 0.95
+    all_share: float = 0.95
     """Share at which no signal is left except by accident."""
     patience: int = 20
     """Readings without any signal that are critical."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for a level."""
-    zero: float = 1e-8
+    zero_std: float = 1e-8
     """Standard deviation that counts as zero: far below the resolution of any reward in use."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -71,30 +71,30 @@ class RewardComponentsCancel(Rule):
 
     def _by_groups(self, chart: Chart) -> Sighting | None:
         series = chart.series(_CANCELLED)
-        if series.last == 0 or len(series) < self.readings:
+        if series.last == 0 or len(series) < self.min_readings:
             return None
         canceled, effective = series.level(RECENT), chart.series(_EFFECTIVE)
         remaining = effective.level(RECENT) if len(effective) else 1 - canceled
-        if not canceled or not canceled / (canceled + remaining) >= self.share:
+        if not canceled or not canceled / (canceled + remaining) >= self.min_share:
             return None
         lost = canceled / (canceled + remaining)
-        is_critical = lost >= self.all_groups and len(series) >= self.patience
+        is_critical = lost >= self.all_share and len(series) >= self.patience
         text = f"Reward components cancel in {lost:.0%} of the groups in which they vary."
         evidence = cite_all(chart, _CANCELLED, _EFFECTIVE)
         return Sighting("critical" if is_critical else "warning", text, evidence)
 
     def _by_batch(self, chart: Chart) -> Sighting | None:
         total = chart.series(_STD)
-        if total.last > self.zero:
+        if total.last > self.zero_std:
             return None
         components = (name for name in chart.readings if name.startswith("reward/component/"))
         stds = [name for name in components if name.endswith("/std")]
-        varying = [name for name in stds if (chart.value(name) or 0) > self.zero]
+        varying = [name for name in stds if (chart.value(name) or 0) > self.zero_std]
         # A component that varies alone has weight zero: it is logged, but not part of the total.
         if len(varying) < 2:
             return None
         recent = total.tail(self.patience)
-        is_critical = len(recent) == self.patience and max(recent) <= self.zero
+        is_critical = len(recent) == self.patience and max(recent) <= self.zero_std
         text = f"The total reward does not vary although {len(varying)} of its components do."
         evidence = (cite(chart, _STD), *(cite(chart, name) for name in varying[:4]))
         return Sighting("critical" if is_critical else "warning", text, evidence)

@@ -68,29 +68,29 @@ class ZeroRewardStd(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 2 * RECENT
 
-    share: float = 0.5
+    min_share: float = 0.5
     """Share of unexplained groups; healthy runs have next to none."""
-    all_groups: float = 0.98
+    all_share: float = 0.98
     """Share of zero-variance groups at which no signal is left except by accident."""
     patience: int = 20
     """Readings without any signal that are critical."""
-    allowance: float = 0.1
+    noise_allowance: float = 0.1
     """Added to the share that a binary reward can explain, for the noise of both."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share of unexplained zero-variance groups."""
         series = chart.series(_ZERO_VARIANCE)
-        if series.last < self.share or len(series) < self.readings:
+        if series.last < self.min_share or len(series) < self.min_readings:
             return None
         zero_variance = typical_share(series, RECENT)
-        if not zero_variance >= self.share:
+        if not zero_variance >= self.min_share:
             return None
         unexplained = self._unexplained(chart, zero_variance)
-        if not unexplained >= self.share:
+        if not unexplained >= self.min_share:
             return self._of_unknown_cause(chart, zero_variance)
-        is_critical = zero_variance >= self.all_groups and len(series) >= self.patience
+        is_critical = zero_variance >= self.all_share and len(series) >= self.patience
         text = f"{unexplained:.0%} of groups have equal rewards, unexplained by correctness."
         metrics = (_ZERO_VARIANCE, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
         severity: Severity = "critical" if is_critical else "warning"
@@ -115,7 +115,7 @@ class ZeroRewardStd(Rule):
 
     def _onset(self, chart: Chart) -> Callable[[], int]:
         series = chart.series(_ZERO_VARIANCE)
-        return partial(first_step_where, series, lambda value: value >= self.share)
+        return partial(first_step_where, series, lambda value: value >= self.min_share)
 
     def _unexplained(self, chart: Chart, zero_variance: float) -> float:
         parts = [
@@ -134,6 +134,6 @@ class ZeroRewardStd(Rule):
         if len(chart.series("accuracy/train")) or not len(reward) or never_moved(reward):
             return False
         if not all(0 <= value <= 1 for _, value in reward):  # unknown scale
-            return zero_variance < self.all_groups or has_improved(chart) is True
+            return zero_variance < self.all_share or has_improved(chart) is True
         level = reward.level(RECENT)
-        return zero_variance <= max(level, 1 - level) + self.allowance
+        return zero_variance <= max(level, 1 - level) + self.noise_allowance

@@ -104,20 +104,20 @@ class LogDumpMismatch(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     inputs: ClassVar[tuple[Need, ...]] = (tuple(f"{name}/{RECOMPUTED}" for name in _COMPARED),)
 
-    rounding: float = 0.005
+    relative_tolerance: float = 0.005
     """Relative tolerance: consoles print three or four digits."""
-    least: float = 0.002
+    absolute_tolerance: float = 0.002
     """Absolute tolerance: half a unit of the third decimal, twice, and sums of such values."""
-    deviations: float = 6.0
+    max_standard_errors: float = 6.0
     """Standard errors by which a partial dump may differ: a run has thousands of steps and a dozen
     metrics, and none of them may raise an alarm by chance."""
-    of_estimators: float = 0.1
+    kl_tolerance: float = 0.1
     """Relative tolerance of a KL divergence: frameworks cap or mask single terms."""
-    enough: int = 16
+    min_steps: int = 16
     """Minimum steps for a mean difference: with fewer, six standard errors are not yet rare."""
-    end_of_sequence: float = 2.0
+    end_token_tolerance: float = 2.0
     """Tokens by which a mean length may differ: some frameworks count the end token."""
-    of_one_batch: float = 0.001
+    same_responses_tolerance: float = 0.001
     """Relative tolerance where log and dump cover the same responses: what remains is the rounding
     of per-token columns to 32 bits."""
 
@@ -158,11 +158,13 @@ class LogDumpMismatch(Rule):
 
     def _agree_on_average(self, chart: Chart, means: _Pair, error: float) -> bool:
         """Whether chance, estimated from the scatter of the differences, explains their mean."""
-        if means.steps < self.enough or means.metric in _NOT_AVERAGED:
+        if means.steps < self.min_steps or means.metric in _NOT_AVERAGED:
             return True
-        allowed = self.least + self.rounding * max(abs(means.logged), abs(means.recomputed))
-        allowed += self.end_of_sequence if means.metric == "length/mean" else 0.0
-        allowed += self.deviations * error
+        allowed = self.absolute_tolerance + self.relative_tolerance * max(
+            abs(means.logged), abs(means.recomputed)
+        )
+        allowed += self.end_token_tolerance if means.metric == "length/mean" else 0.0
+        allowed += self.max_standard_errors * error
         return any(
             abs(means.logged - value) <= allowed for value in _recomputed_values(chart, means)
         )
@@ -170,14 +172,16 @@ class LogDumpMismatch(Rule):
     def _agree_exactly(self, chart: Chart, pair: _Pair) -> bool:
         """Whether both values agree up to rounding, with either definition of a spread."""
         largest = max(abs(pair.logged), abs(pair.recomputed))
-        allowed = self.of_one_batch * largest + _TINY
+        allowed = self.same_responses_tolerance * largest + _TINY
         return any(abs(pair.logged - value) <= allowed for value in _recomputed_values(chart, pair))
 
     def _agree(self, chart: Chart, pair: _Pair) -> bool:
-        allowed = self.least + self.rounding * max(abs(pair.logged), abs(pair.recomputed))
+        allowed = self.absolute_tolerance + self.relative_tolerance * max(
+            abs(pair.logged), abs(pair.recomputed)
+        )
         if pair.metric.startswith("mismatch/"):
-            allowed = self.of_estimators * max(abs(pair.logged), abs(pair.recomputed)) + 1e-5
-        allowed += self.deviations * _standard_error(chart, pair)
+            allowed = self.kl_tolerance * max(abs(pair.logged), abs(pair.recomputed)) + 1e-5
+        allowed += self.max_standard_errors * _standard_error(chart, pair)
         return any(abs(pair.logged - value) <= allowed for value in _recomputed_values(chart, pair))
 
 

@@ -61,10 +61,10 @@ class HighReferenceKl(Rule):
     )
     clearance: ClassVar[int] = 2 * RECENT
 
-    far: float = 1.0
+    min_kl: float = 1.0
     """Nats per token. Public runs that went well ended at .02 to .15. One whose penalty was ten
     times weaker than that of its successors reached 2.8, for a reward of .69 instead of .77."""
-    grown: float = 5.0
+    growth_factor: float = 5.0
     """Multiple of the starting value, so that a reference other than the starting policy raises no
     finding."""
 
@@ -72,10 +72,10 @@ class HighReferenceKl(Rule):
         """Compare the recent level with one nat and with the starting value."""
         name = current_metric(chart, _KLS)
         series = chart.series(name)
-        if series.baseline is None or series.last < self.far / 2:
+        if series.baseline is None or series.last < self.min_kl / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.far or not level >= self.grown * series.baseline.level:
+        if not level >= self.min_kl or not level >= self.growth_factor * series.baseline.level:
             return None
         text = f"The policy is {level:.2g} nats per token away from the reference"
         evidence = cite_all(chart, name, outcome_metric(chart))

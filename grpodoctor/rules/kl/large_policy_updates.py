@@ -60,13 +60,13 @@ class LargePolicyUpdates(Rule):
     )
     clearance: ClassVar[int] = 2 * RECENT
 
-    far: float = 0.05
+    warning_kl: float = 0.05
     """Nats per token. Runs that learn stay below .02, even with sixteen updates per batch and
     without a clip; runs that collapse show .05 to .5."""
-    clipped: float = 0.05
+    min_clip_share: float = 0.05
     """Share of clipped tokens below which a few tokens explain a signed mean of that size. At .05
     nats half of the ratios are outside a band of .2, and half of those are clipped."""
-    off: float = 0.01
+    ratio_off_share: float = 0.01
     """Share of ratios that differ from 1 before any update, above which the updates are not the
     cause; see MIS002."""
 
@@ -74,14 +74,17 @@ class LargePolicyUpdates(Rule):
         """Compare the recent level with the level that runs survive."""
         name = current_metric(chart, (_KL, _SIGNED))
         series = chart.series(name)
-        if series.last < self.far / 2:
+        if series.last < self.warning_kl / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.far or (name == _SIGNED and self._is_hardly_clipped(chart)):
+        if not level >= self.warning_kl or (name == _SIGNED and self._is_hardly_clipped(chart)):
             return None
         text = f"The updates on one batch move the policy by {level:.2g} nats per token"
         evidence = cite_all(chart, name, _RATIO_OFF)
-        if chart.is_fresh(_RATIO_OFF) and chart.series(_RATIO_OFF).level(RECENT) > self.off:
+        if (
+            chart.is_fresh(_RATIO_OFF)
+            and chart.series(_RATIO_OFF).level(RECENT) > self.ratio_off_share
+        ):
             text = f"{text}; ratios differ from 1 before them (MIS002)."
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
         return Sighting("warning", f"{text}.", evidence)
@@ -89,4 +92,4 @@ class LargePolicyUpdates(Rule):
     def _is_hardly_clipped(self, chart: Chart) -> bool:
         """Whether the logged clip fractions contradict so large a move."""
         shares = [chart.series(name).level(RECENT) for name in _CLIPPED if chart.is_fresh(name)]
-        return bool(shares) and max(shares) < self.clipped
+        return bool(shares) and max(shares) < self.min_clip_share

@@ -63,16 +63,16 @@ class IncorrectResponsesGrowLonger(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783", "arXiv 2503.14476")
     persistence: ClassVar[int] = 5
 
-    growth: float = 0.25
+    min_growth: float = 0.25
     """Minimum gap, and minimum growth of it, as a share of the mean length. In a run built to show
     the effect it goes from 0 to 1.9; with a token-level loss it stays within .02. Healthy runs of
     the bundled trainer grew by up to .3, from -.3 to 0."""
-    growth_overall: float = 0.5
+    min_overall_growth: float = 0.5
     """The same for overall means, which also depend on difficulty: twice as much."""
-    noise: float = 3.0
+    noise_factor: float = 3.0
     """Gap and growth in standard deviations of one reading; a level of ten readings scatters by .4
     of them."""
-    readings: int = 20
+    min_readings: int = 20
     """Minimum readings: the starting value and the current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -88,13 +88,13 @@ class IncorrectResponsesGrowLonger(Rule):
         gap_start, length_start = gap.baseline, length.baseline
         if gap_start is None or length_start is None or not length_start.level:
             return None
-        if len(gap) < self.readings:
+        if len(gap) < self.min_readings:
             return None
         gap_now, length_now = gap.level(RECENT), length.level(RECENT)
         share = gap_now / length_now
         # The lesser of the two: a gap that closes from below is no fault, however much it grew.
         growth = min(share, share - gap_start.level / length_start.level)
-        if not growth >= self.growth or growth * length_now < self._noise_of(gap):
+        if not growth >= self.min_growth or growth * length_now < self._noise_of(gap):
             return None
         text = (
             f"Incorrect responses are {gap_now:.3g} tokens longer than correct ones to the same "
@@ -109,14 +109,16 @@ class IncorrectResponsesGrowLonger(Rule):
         if incorrect_start is None or correct_start is None or not correct_start.level:
             return None
         correct_now = correct.level(RECENT)
-        if len(incorrect) < self.readings or not correct_now > 0:
+        if len(incorrect) < self.min_readings or not correct_now > 0:
             return None
         ratio, ratio_start = (
             incorrect.level(RECENT) / correct_now,
             incorrect_start.level / correct_start.level,
         )
         growth = min(ratio - 1, ratio - ratio_start)
-        if not growth >= self.growth_overall or growth * correct_now < self._noise_of(incorrect):
+        if not growth >= self.min_overall_growth or growth * correct_now < self._noise_of(
+            incorrect
+        ):
             return None
         text = (
             f"Incorrect responses are {ratio:.1f} times as long as correct ones, up from "
@@ -125,4 +127,4 @@ class IncorrectResponsesGrowLonger(Rule):
         return Sighting("info", text, cite_all(chart, _INCORRECT, _CORRECT))
 
     def _noise_of(self, series: Series) -> float:
-        return self.noise * step_noise(series.tail(self.readings))
+        return self.noise_factor * step_noise(series.tail(self.min_readings))

@@ -55,34 +55,34 @@ class TruncatedResponses(Rule):
         "github.com/huggingface/trl/pull/7039",
     )
 
-    some: float = 0.2
+    info_share: float = 0.2
     """Share for `info`; healthy runs began at up to .3 and ended at .05."""
-    half: float = 0.5
+    warning_share: float = 0.5
     """Share for a warning: the reward depends as much on length as on the answer."""
-    nearly_all: float = 0.95
+    critical_share: float = 0.95
     """Share that is critical; a public run with 1.0 in every row learned nothing."""
-    growth: float = 0.15
+    warning_rise: float = 0.15
     """Rise since the start that turns `info` into a warning, since the drift continues."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for a level: four batches are not a run."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share and its rise since the start."""
         series = chart.series(_TRUNCATED)
-        if series.last < self.some / 2 or len(series) < self.readings:
+        if series.last < self.info_share / 2 or len(series) < self.min_readings:
             return None
         share = series.level(RECENT)
-        if not share >= self.some:
+        if not share >= self.info_share:
             return None
         start = series.baseline
         rise = share - start.level if start else 0.0
         comparison = f", {start.level:.0%} at the start" if start else ""
         text = f"{share:.0%} of responses are truncated by the length limit{comparison}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
-        onset = partial(first_step_where, series, lambda value: value >= self.some)
+        onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         return Sighting(self._severity(share, rise), text, evidence, find_onset=onset)
 
     def _severity(self, share: float, rise: float) -> Severity:
-        if share >= self.nearly_all:
+        if share >= self.critical_share:
             return "critical"
-        return "warning" if share >= self.half or rise >= self.growth else "info"
+        return "warning" if share >= self.warning_share or rise >= self.warning_rise else "info"

@@ -79,25 +79,25 @@ class EngineMismatch(Rule):
 
     clearance: ClassVar[int] = 2 * RECENT
 
-    apart: float = 0.02
+    warning_kl: float = 0.02
     """Divergence in nats per token for a warning: twice what tinker-cookbook calls stable. In small
     runs int4 samplers show .03 to .05, int8 and bf16 .0001; large ones in bf16 up to .009."""
-    far_apart: float = 0.15
+    critical_kl: float = 0.15
     """Divergence that is critical: .14 to .19 where accuracy was lost."""
-    harm: float = 0.02
+    warning_difference: float = 0.02
     """Mean difference above which small runs with quantized samplers showed harm (.02 to .03).
     Ordinary engine pairs show .0004 to .001 in bf16, and .004 with a coarse cache."""
-    ruin: float = 0.09
+    critical_difference: float = 0.09
     """Mean difference at which every such run lost accuracy (.74 to .40)."""
-    outlier: float = 0.05
+    outlier_difference: float = 0.05
     """Mean difference within the worst response: fifty times that of an ordinary pair."""
-    outlier_times: float = 10.0
+    outlier_factor: float = 10.0
     """Multiple of the batch mean above which the worst response is a separate problem."""
-    growth: float = 3.0
+    growth_factor: float = 3.0
     """Multiple of the starting value of the worst token."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
-    grown: float = 0.3
+    min_grown_difference: float = 0.3
     """Minimum difference of the worst token that counts as grown; bf16 pairs show .15 to .24 over
     6,000 tokens."""
 
@@ -121,21 +121,21 @@ class EngineMismatch(Rule):
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(_MEAN)
-        if not len(series) or series.last < self.harm / 2:
+        if not len(series) or series.last < self.warning_difference / 2:
             return None
         level = series.level(2 * RECENT)  # a whole period of a sampler that is synced rarely
-        if not level >= self.harm:
+        if not level >= self.warning_difference:
             return None
         text = f"Sampler and learner probabilities differ by {level:.3f} on average"
-        return self._weigh(chart, text, is_ruinous=level >= self.ruin)
+        return self._weigh(chart, text, is_ruinous=level >= self.critical_difference)
 
     def _by_divergence(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(current_metric(chart, _KLS))
         level = series.level(2 * RECENT)
-        if len(series) < self.readings or not level >= self.apart:
+        if len(series) < self.min_readings or not level >= self.warning_kl:
             return None
         text = f"Sampler and learner diverge by {level:.2g} nats per token"
-        return self._weigh(chart, text, is_ruinous=level >= self.far_apart)
+        return self._weigh(chart, text, is_ruinous=level >= self.critical_kl)
 
     def _weigh(self, chart: Chart, text: str, *, is_ruinous: bool) -> tuple[Severity, str]:
         if is_ruinous:
@@ -147,10 +147,10 @@ class EngineMismatch(Rule):
 
     def _by_response(self, chart: Chart) -> tuple[Severity, str] | None:
         worst, mean = chart.series(_WORST_MEAN), chart.series(_MEAN)
-        if not (len(worst) and len(mean)) or worst.last < self.outlier:
+        if not (len(worst) and len(mean)) or worst.last < self.outlier_difference:
             return None
         level, usual = worst.level(RECENT), mean.level(RECENT)
-        if not level >= max(self.outlier, self.outlier_times * usual):
+        if not level >= max(self.outlier_difference, self.outlier_factor * usual):
             return None
         text = f"One response differs by {level:.2f} in token probability"
         return "warning", f"{text}; the batch average is {usual:.1g}"
@@ -158,10 +158,10 @@ class EngineMismatch(Rule):
     def _by_growth(self, chart: Chart) -> tuple[Severity, str] | None:
         for name in (_WORST_MAX, _MAX):
             series, start = chart.series(name), chart.baseline(name)
-            if start is None or not chart.is_fresh(name) or series.last < self.grown:
+            if start is None or not chart.is_fresh(name) or series.last < self.min_grown_difference:
                 continue
             level = series.level(RECENT)
-            if level >= max(self.grown, self.growth * start.level):
+            if level >= max(self.min_grown_difference, self.growth_factor * start.level):
                 text = f"The worst token differs by {level:.2f} in probability"
                 return "warning", f"{text}, up from {start.level:.2f}"
         return None

@@ -56,11 +56,11 @@ class GrowingEngineMismatch(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", "recompute-old-logprobs")
     references: ClassVar[tuple[str, ...]] = ("github.com/volcengine/verl/pull/7519",)
 
-    times: float = 2.5
+    growth_factor: float = 2.5
     """Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""
-    spreads: float = 6.0
+    min_spreads: float = 6.0
     """Growth in spreads of the starting value."""
-    readings: int = 20
+    min_readings: int = 20
     """Minimum readings: the starting value and the current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -68,10 +68,12 @@ class GrowingEngineMismatch(Rule):
         name = next(metric for metric in _FLOORS if chart.is_fresh(metric))
         series = chart.series(name)
         start = series.baseline
-        if start is None or len(series) < self.readings or series.last < _FLOORS[name]:
+        if start is None or len(series) < self.min_readings or series.last < _FLOORS[name]:
             return None
         level = series.level(RECENT)
-        threshold = max(self.times * start.level, start.level + self.spreads * start.spread)
+        threshold = max(
+            self.growth_factor * start.level, start.level + self.min_spreads * start.spread
+        )
         if not level > max(threshold, _FLOORS[name]):
             return None
         text = f"The sampler-learner mismatch grew from {start.level:.2g} to {level:.2g} ({name})."

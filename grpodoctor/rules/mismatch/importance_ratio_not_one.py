@@ -57,22 +57,22 @@ class ImportanceRatioNotOne(Rule):
         "github.com/volcengine/verl/issues/6280",
     )
 
-    some: float = 0.01
+    min_share: float = 0.01
     """Share of tokens whose ratio differs from 1 by more than rounding; exactly 0 in healthy
     runs."""
-    apart: float = 0.01
+    critical_difference: float = 0.01
     """Mean difference in probability above which such a ratio ruins a run: runs collapsed at .03
     with three of three seeds, within twenty steps. A bf16 pair shows .001."""
-    near: float = 0.003
+    warning_difference: float = 0.003
     """Below it the two policies agree well enough for the clip to be harmless: `info` at most."""
-    clipped: float = 0.1
+    critical_clip_share: float = 0.1
     """Share of clipped tokens that makes the finding critical whatever the cause: an off-by-one in
     the recording clips most tokens and ends the run in ten steps."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the share of ratios that differ from 1, then how far the policies differ."""
         series = chart.series(_OFF)
-        if not series.last > self.some or not series.level(RECENT) > self.some:
+        if not series.last > self.min_share or not series.level(RECENT) > self.min_share:
             return None
         severity, consequence = self._judge(chart)
         is_recomputed = chart.knobs.get("old_logprobs") == "recompute"
@@ -87,13 +87,13 @@ class ImportanceRatioNotOne(Rule):
 
     def _judge(self, chart: Chart) -> tuple[Severity, str]:
         clipped = sum(chart.series(name).level(3) for name in _CLIPS if chart.is_fresh(name))
-        if clipped >= self.clipped:
+        if clipped >= self.critical_clip_share:
             return "critical", f", and {clipped:.0%} of tokens are clipped"
         difference = chart.series(_DIFFERENCE)
         if not len(difference):
             return "warning", "; the probability difference is not logged"
         apart = difference.level(RECENT)
         consequence = f"; sampler and learner probabilities differ by {apart:.2g}"
-        if apart >= self.apart:
+        if apart >= self.critical_difference:
             return "critical", consequence
-        return "warning" if apart >= self.near else "info", consequence
+        return "warning" if apart >= self.warning_difference else "info", consequence

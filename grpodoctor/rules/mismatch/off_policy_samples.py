@@ -65,29 +65,31 @@ class OffPolicySamples(Rule):
 
     clearance: ClassVar[int] = _LATEST
 
-    small: float = 0.03
+    info_gap: float = 0.03
     """Gap in nats for `info`. Healthy runs stay at .002 with a scatter of .005."""
-    large: float = 0.06
+    warning_gap: float = 0.06
     """Gap for a warning. Temperature .7 against 1 gives -.11 to -.15, a sampler 16 steps old +.2,
     int4 weights +.07 at first; a harmless sampler 4 steps old +.01."""
-    ruin: float = 0.3
+    critical_gap: float = 0.3
     """Gap that is critical: int3 weights gave .37 and cost half of the accuracy."""
-    selection: float = 0.03
+    selection_allowance: float = 0.03
     """Added to all thresholds where groups are selected, which biases the gap upward."""
-    errors: float = 5.0
+    min_standard_errors: float = 5.0
     """Standard errors of the level that the gap must exceed: the rule tests at every step, and the
     error is itself an estimate."""
-    readings: int = 5
+    min_readings: int = 5
     """Minimum readings for a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with zero, in nats and in standard errors."""
         series = chart.series(_GAP)
-        if len(series) < self.readings or abs(series.last) < self.small / 2:
+        if len(series) < self.min_readings or abs(series.last) < self.info_gap / 2:
             return None
         gap = series.level(_LATEST)
-        allowance = self.selection if gap > 0 and self._is_selected(chart) else 0.0
-        if not abs(gap) > max(self.small + allowance, self.errors * self._error(series)):
+        allowance = self.selection_allowance if gap > 0 and self._is_selected(chart) else 0.0
+        if not abs(gap) > max(
+            self.info_gap + allowance, self.min_standard_errors * self._error(series)
+        ):
             return None
         severity = self._severity(abs(gap) - allowance)
         correction = correction_of(chart)
@@ -103,9 +105,9 @@ class OffPolicySamples(Rule):
         return Sighting(severity, text, cite_all(chart, _GAP, "mismatch/prob_diff_mean"), remedies)
 
     def _severity(self, gap: float) -> Severity:
-        if gap >= self.ruin:
+        if gap >= self.critical_gap:
             return "critical"
-        return "warning" if gap >= self.large else "info"
+        return "warning" if gap >= self.warning_gap else "info"
 
     def _error(self, series: Series) -> float:
         """Standard error of the level, a median of few readings."""

@@ -51,49 +51,53 @@ class GradientSpike(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 1707.06347",)
     persistence: ClassVar[int] = 1
 
-    times: float = 10.0
+    median_factor: float = 10.0
     """Multiple of the recent median. Healthy public runs reached 11 times their mean once in 250
     steps, and 6 times otherwise."""
-    deviations: float = 10.0
+    min_deviations: float = 10.0
     """Robust standard deviations, for runs whose gradient is always noisy."""
-    beyond: float = 3.0
+    percentile_factor: float = 3.0
     """Multiple of the 90th percentile, for gradients that alternate between small and large because
     few groups of a batch vary. Healthy public runs reached 30 times their median at every third
     step, but no more than 2 times their 90th percentile."""
-    tops: float = 0.9
-    """The percentile of the recent readings that `beyond` multiplies: a level that more than a
-    tenth of them exceed is no spike."""
+    percentile: float = 0.9
+    """Percentile of the recent readings for `percentile_factor`: a level that more than a tenth of
+    them exceed is no spike."""
     window: int = 50
     """Readings that make the recent range."""
-    fewest: int = 10
+    min_readings: int = 10
     """Minimum number of nonzero gradients that make a range."""
-    again: int = 3
-    """Spikes among the latest `repeated_within` readings that make a warning."""
-    repeated_within: int = 20
+    warning_spikes: int = 3
+    """Spikes among the latest `spike_window` readings that make a warning."""
+    spike_window: int = 20
     """Readings within which spikes count as repeated."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the current gradient norm with the range of the earlier ones."""
         series = chart.series(_GRADIENT)
         # A cheap check that avoids reading the window in nearly every step.
-        if len(series) <= self.fewest or series.last < self.times / 2 * series.level(9):
+        if len(series) <= self.min_readings or series.last < self.median_factor / 2 * series.level(
+            9
+        ):
             return None
         earlier = self._informative_gradients(chart, series)
-        if len(earlier) < self.fewest:
+        if len(earlier) < self.min_readings:
             return None
         level, spread = robust_level(earlier)
-        percentile = sorted(earlier)[int(self.tops * len(earlier))]
+        percentile = sorted(earlier)[int(self.percentile * len(earlier))]
         threshold = max(
-            self.times * level, level + self.deviations * spread, self.beyond * percentile
+            self.median_factor * level,
+            level + self.min_deviations * spread,
+            self.percentile_factor * percentile,
         )
         if not series.last > threshold:
             return None
-        spikes = sum(value > threshold for value in series.tail(self.repeated_within))
+        spikes = sum(value > threshold for value in series.tail(self.spike_window))
         evidence = (cite(chart, _GRADIENT, level),)
         text = f"The gradient norm is {series.last / level:.0f} times its recent median"
-        if spikes < self.again:
+        if spikes < self.warning_spikes:
             return Sighting("info", f"{text}.", evidence, ())
-        text = f"{text}; {spikes} spikes in {self.repeated_within} readings."
+        text = f"{text}; {spikes} spikes in {self.spike_window} readings."
         return Sighting("warning", text, evidence)
 
     def _informative_gradients(self, chart: Chart, series: Series) -> list[float]:

@@ -61,7 +61,7 @@ class NanOrInf(Rule):
     references: ClassVar[tuple[str, ...]] = ("github.com/volcengine/verl/issues/2505",)
     persistence: ClassVar[int] = 1
 
-    deadly: tuple[str, ...] = ("optimizer/", "reward/mean", "advantage/", "ratio/", "kl/")
+    critical_metrics: tuple[str, ...] = ("optimizer/", "reward/mean", "advantage/", "ratio/", "kl/")
     """Metrics of what goes into the update; in other metrics NaN or infinity is a warning."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -73,9 +73,9 @@ class NanOrInf(Rule):
         ]
         if not counts:
             return None
-        counts.sort(key=lambda pair: not pair[0].startswith(self.deadly))
+        counts.sort(key=lambda pair: not pair[0].startswith(self.critical_metrics))
         worst, worst_count = counts[0]
-        is_critical = worst.startswith(self.deadly) and not self._was_skipped(chart)
+        is_critical = worst.startswith(self.critical_metrics) and not self._was_skipped(chart)
         evidence = tuple(
             Evidence(name, chart.step, count, 0.0, _where(chart.readings[name]))
             for name, count in counts[:_MOST_NAMED]

@@ -70,29 +70,29 @@ class ZeroLossOrGradient(Rule):
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 20
 
-    printed_zero: float = 5e-5
+    max_zero_loss: float = 5e-5
     """A loss below this prints as zero with four decimals, as trainers log it."""
-    no_gradient: float = 1e-9
+    max_zero_gradient: float = 1e-9
     """A gradient norm below this is zero: far below what weight decay or a KL penalty leaves."""
-    all_groups: float = 0.98
+    all_share: float = 0.98
     """Share of zero-variance groups above which a run has no signal."""
-    mostly: float = 0.5
+    mostly_share: float = 0.5
     """Share of zero-variance groups above which single steps without any signal are expected.
     Public runs with one to four groups per step, of which .65 to .95 had zero variance, had zero
     gradients in half of their logged steps."""
     patience: int = 20
     """Readings after which a missing signal is critical: every run has a few bad batches."""
-    idle: float = 0.75
+    warning_idle_share: float = 0.75
     """Share of these readings without any spread for a warning. A healthy public run with one
     prompt per batch had up to half, five in a row."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Find out which of the two is zero, then look for the cause."""
         gradient = chart.value(_GRADIENT)
-        if gradient is not None and gradient <= self.no_gradient:
+        if gradient is not None and gradient <= self.max_zero_gradient:
             return self._zero_gradient(chart)
         loss = chart.value(_LOSS)
-        if loss is None or abs(loss) > self.printed_zero:
+        if loss is None or abs(loss) > self.max_zero_loss:
             return None
         return self._zero_loss(chart, gradient)
 
@@ -141,7 +141,7 @@ class ZeroLossOrGradient(Rule):
         if any(map(chart.is_fresh, _GROUP_RATES)):
             return "info"
         gradients = chart.series(_GRADIENT).tail(self.patience)
-        if len(gradients) == self.patience and max(gradients) <= self.no_gradient:
+        if len(gradients) == self.patience and max(gradients) <= self.max_zero_gradient:
             return "critical"
         return "warning" if self._lasts(chart) else "info"
 
@@ -151,19 +151,25 @@ class ZeroLossOrGradient(Rule):
             spreads = chart.series(name).tail(self.patience)
             if spreads:
                 zeros = sum(spread == 0 for spread in spreads)
-                return len(spreads) == self.patience and zeros >= self.idle * self.patience
+                return (
+                    len(spreads) == self.patience
+                    and zeros >= self.warning_idle_share * self.patience
+                )
         gradients = chart.series(_GRADIENT)
         if len(gradients):
-            return gradients.level(self.patience) <= self.no_gradient
+            return gradients.level(self.patience) <= self.max_zero_gradient
         rewards = chart.series(_REWARD).tail(self.patience)
-        return len(rewards) == self.patience and rewards.count(0.0) >= self.idle * self.patience
+        return (
+            len(rewards) == self.patience
+            and rewards.count(0.0) >= self.warning_idle_share * self.patience
+        )
 
     def _has_no_signal(self, chart: Chart) -> bool:
         if has_critic(chart):  # zero-variance groups contribute gradient here
             return chart.value(_ZERO_ADVANTAGE) == 1
         if any(map(chart.is_fresh, _GROUP_RATES)):
             share = self._zero_variance_share(chart)
-            return share >= self.all_groups or self._is_all_or_nothing(chart)
+            return share >= self.all_share or self._is_all_or_nothing(chart)
         if self._is_at_extreme(chart):
             return True
         is_zero = any(chart.value(name) == 0 for name in (_EFFECTIVE, _GROUP_STD, _BATCH_STD))
@@ -176,7 +182,7 @@ class ZeroLossOrGradient(Rule):
         the groups, so varying groups do not prove that one varied in the last step.
         """
         is_logged = any(map(chart.is_fresh, _GROUP_RATES))
-        return is_logged and self._zero_variance_share(chart) >= self.mostly
+        return is_logged and self._zero_variance_share(chart) >= self.mostly_share
 
     def _is_all_or_nothing(self, chart: Chart) -> bool:
         """Whether all groups that are not all-incorrect are all-correct.
@@ -204,7 +210,7 @@ class ZeroLossOrGradient(Rule):
         if has_critic(chart):
             return (chart.value(_ZERO_ADVANTAGE) or 0.0) < 1 and chart.is_fresh(_ZERO_ADVANTAGE)
         if chart.is_fresh(_ZERO_VARIANCE):
-            return self._zero_variance_share(chart) < self.all_groups
+            return self._zero_variance_share(chart) < self.all_share
         return bool(chart.value(_EFFECTIVE)) or bool(chart.value(_GROUP_STD))
 
     def _zero_variance_share(self, chart: Chart) -> float:

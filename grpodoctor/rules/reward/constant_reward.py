@@ -63,12 +63,12 @@ class ConstantReward(Rule):
     clearance: ClassVar[int] = 1
     cadence: ClassVar[int] = 10
 
-    readings: int = 20
+    min_readings: int = 20
     """Readings with the same value. With 128 responses per step, a success rate of one in a
     thousand would have shown itself with a probability of 92%."""
-    penalties: tuple[str, ...] = ("overlong", "penalt", "punish")
+    penalty_names: tuple[str, ...] = ("overlong", "penalt", "punish")
     """Parts of component names that are zero in healthy runs."""
-    forms: tuple[str, ...] = (
+    form_names: tuple[str, ...] = (
         "format",
         "xml",
         "tag",
@@ -83,7 +83,7 @@ class ConstantReward(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for means that never left their first value."""
-        if len(chart.series(_REWARD)) < self.readings:
+        if len(chart.series(_REWARD)) < self.min_readings:
             return None
         if self._never_moved(chart, _REWARD):
             return self._constant_total(chart)
@@ -117,13 +117,13 @@ class ConstantReward(Rule):
 
     def _is_form(self, name: str) -> bool:
         component = name.removeprefix(PREFIX).lower()
-        return any(part in component for part in (*self.forms, *self.penalties))
+        return any(part in component for part in (*self.form_names, *self.penalty_names))
 
     def _was_never_earned(self, chart: Chart, name: str) -> bool:
-        if chart.series(name).last > 0 or any(part in name for part in self.penalties):
+        if chart.series(name).last > 0 or any(part in name for part in self.penalty_names):
             return False
         return self._never_moved(chart, name)
 
     def _never_moved(self, chart: Chart, name: str) -> bool:
         series = chart.series(name)
-        return len(series) >= self.readings and never_moved(series)
+        return len(series) >= self.min_readings and never_moved(series)

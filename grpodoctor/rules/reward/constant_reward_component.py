@@ -58,7 +58,7 @@ class ConstantRewardComponent(Rule):
     clearance: ClassVar[int] = 1
     cadence: ClassVar[int] = 10
 
-    readings: int = 20
+    min_readings: int = 20
     """Readings with the same value; see REW004."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -76,6 +76,6 @@ class ConstantRewardComponent(Rule):
 
     def _is_constant(self, chart: Chart, name: str) -> bool:
         series = chart.series(name)
-        if len(series) < self.readings or series.last <= 0 or not never_moved(series):
+        if len(series) < self.min_readings or series.last <= 0 or not never_moved(series):
             return False
         return not chart.value(name.removesuffix(MEAN) + STD)

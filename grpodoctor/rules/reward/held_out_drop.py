@@ -57,27 +57,27 @@ class HeldOutDrop(Rule):
     persistence: ClassVar[int] = 2
     clearance: ClassVar[int] = 3
 
-    errors: float = 4.0
+    min_standard_errors: float = 4.0
     """Standard errors of one evaluation by which the level must fall. The best of many levels of
     three is one to two of them too high by chance."""
-    share: float = 0.1
+    min_loss: float = 0.1
     """Minimum share of the best level that must be lost, however exact the evaluation."""
-    half: float = 0.5
+    critical_loss: float = 0.5
     """Share of the best level whose loss is critical: the purpose of the run is lost. A hacked
     verifier took true accuracy from .57 to .17 while its reward rose to .7."""
-    together: int = 3
+    evaluations_per_level: int = 3
     """Evaluations that make a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest held-out level with the best, and the training level then and now."""
         name = current_metric(chart, _HELDOUT)
         series = chart.series(name)
-        if len(series) < 2 * self.together:
+        if len(series) < 2 * self.evaluations_per_level:
             return None
         best, step = self._best(series)
-        now = series.level(self.together)
+        now = series.level(self.evaluations_per_level)
         error = _error(chart.reading(name), best, series)
-        if not best - now > max(self.errors * error, self.share * abs(best)):
+        if not best - now > max(self.min_standard_errors * error, self.min_loss * abs(best)):
             return None
         train = current_metric(chart, _TRAIN)
         then = level_at(chart.series(train), step)
@@ -88,7 +88,7 @@ class HeldOutDrop(Rule):
             f"{name} fell from {best:.3g} (step {step}) to {now:.3g} "
             f"while {train} went from {then:.3g} to {train_now:.3g}."
         )
-        is_critical = best > 0 and best - now >= self.half * best
+        is_critical = best > 0 and best - now >= self.critical_loss * best
         severity: Severity = "critical" if is_critical else "warning"
         return Sighting(severity, text, (cite(chart, name, best), cite(chart, train, then)))
 
@@ -96,8 +96,11 @@ class HeldOutDrop(Rule):
         """The best level in the window, and its last step."""
         points = list(series)
         levels = (
-            (statistics.median(value for _, value in points[i - self.together : i]), points[i - 1])
-            for i in range(self.together, len(points) + 1)
+            (
+                statistics.median(value for _, value in points[i - self.evaluations_per_level : i]),
+                points[i - 1],
+            )
+            for i in range(self.evaluations_per_level, len(points) + 1)
         )
         level, (step, _) = max(levels, key=lambda candidate: candidate[0])
         return level, step

@@ -63,21 +63,21 @@ class RewardCollapse(Rule):
     )
     clearance: ClassVar[int] = 2 * RECENT
 
-    warned: float = 0.35
+    warning_loss: float = 0.35
     """Share of the best level that is lost. In small runs (accuracy .7) the best of many levels is
     up to .08 above the typical one by chance, a loss of .2; collapses lose .6 and more."""
-    collapsed: float = 0.6
+    critical_loss: float = 0.6
     """Share whose loss is critical: runs with a wrong importance ratio go from .45 to .12, a loss
     of .73."""
-    certain: float = 0.5
+    certain_loss: float = 0.5
     """Share that must be lost beyond chance for a critical finding: with batches of eight responses
     the best level is about .2 too high, and the worst as much too low."""
-    groups: float = 0.6
+    all_incorrect_share: float = 0.6
     """Share of all-incorrect groups that no useful policy reaches."""
-    groups_lost: float = 0.4
+    all_incorrect_rise: float = 0.4
     """Rise of that share since the first readings. A learning rate twenty times too high took it
     from .06 to .94 while accuracy varied between .05 and .25."""
-    readings: int = 13
+    min_readings: int = 13
     """Minimum readings: the first three and the current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
@@ -95,12 +95,12 @@ class RewardCollapse(Rule):
         if name == _ACCURACY and self._is_reward_kept(chart, best.step):
             return None
         lost = share_lost(series)
-        if lost < self.warned:
+        if lost < self.warning_loss:
             return self._from_groups(chart, name)
         text = f"{_noun(name)} fell from {best.level:.3g} (step {best.step}) to {_now(series)}."
         # Both levels are extremes of many: the best one, and the current one, tested at each step.
-        is_certain = lost - 2 * selection_bias(series) >= self.certain
-        severity: Severity = "critical" if lost >= self.collapsed and is_certain else "warning"
+        is_certain = lost - 2 * selection_bias(series) >= self.certain_loss
+        severity: Severity = "critical" if lost >= self.critical_loss and is_certain else "warning"
         onset = self._half_way(series, best.level)
         return Sighting(severity, text, (cite(chart, name, best.level),), find_onset=onset)
 
@@ -108,15 +108,15 @@ class RewardCollapse(Rule):
         """A run that fell within its first ten readings and has no better level than that."""
         series = chart.series(name)
         opening, now = series.opening, series.level(2 * RECENT)
-        if opening is None or opening.level <= 0 or len(series) < self.readings:
+        if opening is None or opening.level <= 0 or len(series) < self.min_readings:
             return None
         if not opening.level - now > 4 * reading_noise(series):
             return None
         left = max(series.tail(RECENT)) / opening.level
-        is_dead = left <= 1 - self.collapsed
+        is_dead = left <= 1 - self.critical_loss
         # On a scale with negative values, a third of a small level is no loss.
         is_positive = series.lowest is not None and series.lowest.level > 0
-        if not is_dead and not (left <= 1 - self.warned and is_positive):
+        if not is_dead and not (left <= 1 - self.warning_loss and is_positive):
             return None
         if name == _ACCURACY and self._is_reward_kept(chart, opening.step):
             return None
@@ -141,9 +141,9 @@ class RewardCollapse(Rule):
         if outcome_start is None or start is None or not chart.is_fresh(_ALL_INCORRECT):
             return None
         now, level = incorrect.level(RECENT), outcome.level(RECENT)
-        has_grown = now >= self.groups and now - start.level >= self.groups_lost
-        is_lost = level <= (1 - self.warned) * outcome_start.level
-        if len(incorrect) < self.readings or not has_grown or not is_lost:
+        has_grown = now >= self.all_incorrect_share and now - start.level >= self.all_incorrect_rise
+        is_lost = level <= (1 - self.warning_loss) * outcome_start.level
+        if len(incorrect) < self.min_readings or not has_grown or not is_lost:
             return None
         text = (
             f"{_noun(name)} fell from {outcome_start.level:.3g} to {level:.3g} as all-incorrect "

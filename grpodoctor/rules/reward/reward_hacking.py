@@ -57,11 +57,11 @@ class RewardHacking(Rule):
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
 
-    share: float = 0.1
+    min_loss: float = 0.1
     """Minimum share of the best accuracy that must be lost; a smaller loss is ordinary drift."""
-    half: float = 0.5
+    critical_loss: float = 0.5
     """Share whose loss is critical; see REW003."""
-    errors: float = 3.0
+    min_standard_errors: float = 3.0
     """Standard errors of the difference of the two levels. Noise that reward and accuracy share
     moves both, so chance alone rarely separates them."""
 
@@ -72,7 +72,9 @@ class RewardHacking(Rule):
             return None
         now = accuracy.level(RECENT)
         fall = best.level - now
-        if not fall >= self.share * best.level or not fall > self.errors * _error(accuracy):
+        if not fall >= self.min_loss * best.level or not fall > self.min_standard_errors * _error(
+            accuracy
+        ):
             return None
         reward = chart.series(_REWARD)
         then, reward_now = level_at(reward, best.step), reward.level(RECENT)
@@ -82,7 +84,7 @@ class RewardHacking(Rule):
             f"Accuracy fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
             f"while the reward went from {then:.3g} to {reward_now:.3g}."
         )
-        severity: Severity = "critical" if fall >= self.half * best.level else "warning"
+        severity: Severity = "critical" if fall >= self.critical_loss * best.level else "warning"
         evidence = (cite(chart, _ACCURACY, best.level), cite(chart, _REWARD, then))
         return Sighting(severity, text, evidence)
 

@@ -62,61 +62,61 @@ class RewardPlateau(Rule):
     clearance: ClassVar[int] = 5
     cadence: ClassVar[int] = 10
 
-    half: int = 50
+    half_window: int = 50
     """Readings in each half. In small runs learning shows within twenty steps, in large ones within
     a hundred."""
-    rise: float = 2.0
+    min_rise: float = 2.0
     """Standard errors by which the second half must be higher to count as rising; nineteen of
     twenty flat curves stay below."""
-    rise_heldout: float = 1.0
+    min_heldout_rise: float = 1.0
     """The same for held-out evaluations, which are few: a healthy slow run reached 1.5 over 23 of
     them. They confirm a plateau only if they do not rise at all."""
-    lost: float = 0.35
+    collapse_loss: float = 0.35
     """Share of the best outcome above whose loss REW002 reports a collapse instead."""
-    evaluations: int = 3
+    min_evaluations: int = 3
     """Minimum held-out evaluations in each half of the window."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the halves of a long window."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
         series = chart.series(name)
-        if len(series) < 2 * self.half:
+        if len(series) < 2 * self.half_window:
             return None
-        values = series.tail(2 * self.half)
-        before, after = values[: self.half], values[self.half :]
+        values = series.tail(2 * self.half_window)
+        before, after = values[: self.half_window], values[self.half_window :]
         if sum(after) > 1.05 * sum(before) > 0 or not any(values):
             return None
         if is_solved(chart) or is_near_ceiling(series):
             return None
-        if self._is_rising(series) or share_lost(series) >= self.lost:
+        if self._is_rising(series) or share_lost(series) >= self.collapse_loss:
             return None
         if name == _ACCURACY and self._is_rising(chart.series(_REWARD)):
             return None  # REW005 reports it
-        heldout = self._heldout_shift(chart, since=series.steps(2 * self.half)[0])
-        if heldout is not None and heldout >= self.rise_heldout:
+        heldout = self._heldout_shift(chart, since=series.steps(2 * self.half_window)[0])
+        if heldout is not None and heldout >= self.min_heldout_rise:
             return None
         return self._sighting(chart, name, is_confirmed=heldout is not None and heldout <= 0)
 
     def _is_rising(self, series: Series) -> bool:
-        values = series.tail(2 * self.half)
-        if len(values) < 2 * self.half:
+        values = series.tail(2 * self.half_window)
+        if len(values) < 2 * self.half_window:
             return False
-        return level_shift(values[: self.half], values[self.half :]) >= self.rise
+        return level_shift(values[: self.half_window], values[self.half_window :]) >= self.min_rise
 
     def _heldout_shift(self, chart: Chart, *, since: int) -> float | None:
         for name in _HELDOUT:
             values = [value for step, value in chart.series(name) if step >= since]
             middle = len(values) // 2
-            if middle >= self.evaluations:
+            if middle >= self.min_evaluations:
                 return level_shift(values[:middle], values[middle:])
         return None
 
     def _sighting(self, chart: Chart, name: str, *, is_confirmed: bool) -> Sighting:
         # The mean, since rewards of few responses take few values, and their median is one of them.
-        level = statistics.fmean(filter(math.isfinite, chart.series(name).tail(self.half)))
+        level = statistics.fmean(filter(math.isfinite, chart.series(name).tail(self.half_window)))
         start = chart.baseline(name)
         noun = "Accuracy" if name == _ACCURACY else "Reward"
-        text = f"{noun} ({level:.3g}) has not risen for {2 * self.half} readings"
+        text = f"{noun} ({level:.3g}) has not risen for {2 * self.half_window} readings"
         if is_confirmed:
             text += ", nor has held-out evaluation"
         evidence = (cite(chart, name, start.level if start else None), *cite_all(chart, *_HELDOUT))

@@ -51,27 +51,26 @@ class SaturatedReward(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 20
 
-    solved: float = 0.98
+    min_level: float = 0.98
     """Level of the latest readings. A public run was at 1 in nine readings of ten."""
-    readings: int = 20
+    min_readings: int = 20
     """Readings that stay there: a lucky batch is no solution."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the latest level, in logs without group statistics."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
         series = chart.series(name)
-        if series.last < self.solved or len(series) < self.readings:
+        if series.last < self.min_level or len(series) < self.min_readings:
             return None
         if any(len(chart.series(group_rate)) for group_rate in _GROUPS) or never_moved(series):
             return None
         if not all(0 <= value <= 1 + 1e-6 for _, value in series):
             return None
-        level = series.level(self.readings)
-        if level < self.solved:
+        level = series.level(self.min_readings)
+        if level < self.min_level:
             return None
         start = chart.baseline(name)
         noun = "Accuracy" if name == _ACCURACY else "Reward"
-        text = (
-            f"{noun} stayed at {level:.3g} for {self.readings} readings: nothing is left to learn."
-        )
+        duration = f"{self.min_readings} readings"
+        text = f"{noun} stayed at {level:.3g} for {duration}: nothing is left to learn."
         return Sighting("info", text, (cite(chart, name, start.level if start else None),))
