@@ -123,7 +123,7 @@ class StepRecord:
             raise ValueError("a knob without a setting")
         return cls(
             step=step,
-            values={name: reading_from_json(value) for name, value in values.items()},
+            values={current_name(name): reading_from_json(v) for name, v in values.items()},
             knobs=knobs,
             time=_number(data.get("time")),
         )
@@ -173,6 +173,16 @@ class Event:
         if not isinstance(kind, str) or isinstance(step, bool) or not isinstance(step, int):
             raise ValueError("no kind or no step")  # noqa: TRY004 - as above
         return cls(kind=kind, step=step, time=_number(data.pop("time", None)), body=data)
+
+
+_FORMER_PREFIX, _PREFIX = "optimiser/", "optimizer/"
+
+
+def current_name(metric: str) -> str:
+    """The current name of a metric; runs recorded by earlier versions use another spelling."""
+    if metric.startswith(_FORMER_PREFIX):
+        return _PREFIX + metric.removeprefix(_FORMER_PREFIX)
+    return metric
 
 
 def _parse_object(line: bytes) -> dict[str, Any]:

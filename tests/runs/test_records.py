@@ -106,3 +106,8 @@ def test_text_that_is_clean_stays_as_it_is(text: str) -> None:
     cleaned = clean_text(text)
     assert orjson.loads(orjson.dumps(cleaned)) == cleaned
     assert surrogate or cleaned == text
+
+
+def test_a_metric_recorded_under_its_former_name_is_loaded_under_the_current_one() -> None:
+    line = b'{"step": 3, "values": {"optimiser/grad_norm": {"mean": [2.0, 1]}}}'
+    assert list(StepRecord.from_line(line).values) == ["optimizer/grad_norm"]
