@@ -6,7 +6,7 @@ from torch import Tensor
 
 from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, TokenInputs, of_kept
 from grpodoctor.trainer.algorithms.batches import LearnBatch
-from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.corrections.base import Corrected, CorrectionInputs
 from grpodoctor.trainer.algorithms.prompt_history import Visits
 from grpodoctor.trainer.algorithms.registry import advantage_of, correction_of, replay_of
 from grpodoctor.trainer.algorithms.replays.base import KnownExperts
@@ -53,9 +53,6 @@ def build_learn_batch(
         visits=visits,
     )
     advantages = of_kept(advantage_of(config.advantage.kind), inputs, rollouts.kept_B).float()
-    corrected = correction_of(config.correction.kind)(
-        CorrectionInputs(scores.logprobs_BT, samples.logprobs_BT, mask_BT, config.correction)
-    )
     from_sampler = config.engine.old_logprobs == "sampler"
     return LearnBatch(
         samples=samples,
@@ -64,7 +61,7 @@ def build_learn_batch(
         advantages_BT=_per_token(advantages, mask_BT),
         loss_mask_BT=mask_BT,
         old_logprobs_BT=samples.logprobs_BT if from_sampler else scores.logprobs_BT,
-        corrected=corrected,
+        corrected=_corrected(config, scores, samples, mask_BT),
         reference_logprobs_BT=reference_logprobs_BT,
         kl_penalty_B=kl_penalty_B,
         correct_B=rollouts.correct(),
@@ -72,6 +69,19 @@ def build_learn_batch(
         replay_BLDK=experts_to_replay(config, samples, scores),
         old_gates=_old_gates(config, scores),
     )
+
+
+def _corrected(
+    config: TrainConfig, scores: Scores, samples: Samples, mask_BT: Tensor
+) -> Corrected | None:
+    """The correction of the mismatch between sampler and learner; None if none is configured."""
+    inputs = CorrectionInputs(
+        learner_logprobs_BT=scores.logprobs_BT,
+        sampler_logprobs_BT=samples.logprobs_BT,
+        mask_BT=mask_BT,
+        settings=config.correction,
+    )
+    return correction_of(config.correction.kind)(inputs)
 
 
 def experts_to_replay(

@@ -130,22 +130,9 @@ class Learner:
         step, and a loss that selects tokens selects them before the first micro-batch. Each rank
         processes a share of the responses. Gradients are summed, and all ranks return the same.
         """
-        weights_MT = self._token_weights(batch, rows_M, config)
         chosen_MT = self._choose_tokens(batch, rows_M, config, generator)
-        positive_MT = positive_weights(batch, rows_M, config.loss.positive_nll)
         forward = forward if len(rows_M) == len(batch.samples) else None
-        parts = []
-        for rows, real_B1 in self._micro_batches(rows_M, config):
-            chosen_BT = None if chosen_MT is None else chosen_MT[rows]
-            weights_BT = torch.where(real_B1, weights_MT[rows], 0.0)
-            with self._recording(batch, rows_M[rows]) as record:
-                part = self._micro_batch_loss(
-                    batch, rows_M[rows], weights_BT, chosen_BT, record, config, forward
-                )
-                if positive_MT is not None:
-                    part = part.with_positive(torch.where(real_B1, positive_MT[rows], 0.0))
-                torch.autograd.backward(part.loss)
-            parts.append(part.detach())
+        parts = self._accumulate_gradients(batch, rows_M, config, chosen_MT, forward)
         parts = self._combine_ranks(parts, len(rows_M))
         loss_sum = float(torch.stack([part.loss for part in parts]).sum())
         max_norm = config.optimizer.max_grad_norm
@@ -166,6 +153,31 @@ class Learner:
             pass_mask_MT=None if pass_mask_BT is None else pass_mask_BT[rows_M],
             chosen_MT=chosen_MT,
         )
+
+    def _accumulate_gradients(
+        self,
+        batch: LearnBatch,
+        rows_M: Tensor,
+        config: TrainConfig,
+        chosen_MT: Tensor | None,
+        forward: ForwardOutput | None,
+    ) -> list[_MicroBatchResult]:
+        """Run the forward and backward passes of this rank's micro-batches."""
+        weights_MT = self._token_weights(batch, rows_M, config)
+        positive_MT = positive_weights(batch, rows_M, config.loss.positive_nll)
+        parts = []
+        for rows, real_B1 in self._micro_batches(rows_M, config):
+            chosen_BT = None if chosen_MT is None else chosen_MT[rows]
+            weights_BT = torch.where(real_B1, weights_MT[rows], 0.0)
+            with self._recording(batch, rows_M[rows]) as record:
+                part = self._micro_batch_loss(
+                    batch, rows_M[rows], weights_BT, chosen_BT, record, config, forward
+                )
+                if positive_MT is not None:
+                    part = part.with_positive(torch.where(real_B1, positive_MT[rows], 0.0))
+                torch.autograd.backward(part.loss)
+            parts.append(part.detach())
+        return parts
 
     def _micro_batches(
         self, rows_M: Tensor, config: TrainConfig

@@ -19,7 +19,7 @@ def fake_quantize(weight_OI: Tensor, bits: int) -> Tensor:
         bits: 2 to 8.
 
     Returns:
-        The dequantised weight, same shape and dtype.
+        The dequantized weight, same shape and dtype.
     """
     largest = 2 ** (bits - 1) - 1
     weights = weight_OI.float()

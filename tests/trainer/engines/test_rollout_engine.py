@@ -167,7 +167,7 @@ def test_bf16_computes_in_bf16_and_keeps_the_rotary_table(warm_policy: Policy) -
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(2, 8), st.integers(1, 12), st.integers(1, 300), st.integers(0, 2**31))
-def test_quantised_weights_lie_on_a_grid_and_near_the_original(
+def test_quantized_weights_are_on_a_grid_and_near_the_original(
     bits: int, outputs: int, inputs: int, seed: int
 ) -> None:
     weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(seed))

@@ -292,7 +292,7 @@ def test_resumed_weights_are_the_uninterrupted_ones(
         assert torch.equal(one, other)
 
 
-def test_a_checkpoint_and_a_run_must_agree_on_the_critic(tmp_path: Path) -> None:
+def test_a_checkpoint_and_a_run_must_both_have_a_critic(tmp_path: Path) -> None:
     Trainer(small("steps=1"), tmp_path / "with").run()
     names = {path.name for path in checkpoints(tmp_path / "with")[-1].iterdir()}
     assert {"critic.safetensors", "critic-optimizer.safetensors"} <= names

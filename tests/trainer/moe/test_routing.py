@@ -550,7 +550,7 @@ def test_rspo_begins_in_flight_where_there_are_routers(
     assert ("treatment-applied" if taken else "treatment-refused") in kinds
 
 
-def test_looking_changes_no_weight(tmp_path: Path) -> None:
+def test_measuring_experts_changes_no_weight(tmp_path: Path) -> None:
     ends = []
     for look in ("record.experts_every=1", "record.experts_every=0", "record.enabled=false"):
         trainer = Trainer(load_config(assignments=[*QUICK, look]), tmp_path / look)
