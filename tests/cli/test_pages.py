@@ -122,10 +122,12 @@ def test_the_vocabulary_is_listed():
     assert "(--framework); did you mean verl" in done.stderr
 
 
-@pytest.mark.parametrize("asked", ["DAT101", "template-not-append-only"])
+@pytest.mark.parametrize(
+    "asked", ["DAT101", "template-not-prefix-preserving", "template-not-append-only"]
+)
 def test_the_page_of_a_preflight_check(asked):
     done = run("rule", asked)
-    assert done.stdout.startswith("DAT101 template-not-append-only\n")
+    assert done.stdout.startswith("DAT101 template-not-prefix-preserving\n")
     for heading in ("What it sees", "Why it matters", "What to do", "When it is wrong"):
         assert heading in done.stdout
     data = json.loads(run("rule", "rew102", "--output-format", "json").stdout)

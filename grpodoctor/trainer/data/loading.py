@@ -46,7 +46,7 @@ def _source(config: TaskConfig) -> Task:
         raise ConfigError(
             f"unknown built-in task {config.name[:40]!r}",
             where="task.name",
-            remedy=f"{did_you_mean(config.name, TASKS)}, or set task.data",
+            remedy=f"set task.data for your own data; {did_you_mean(config.name, TASKS)}",
         )
     return TASKS[config.name](config)
 

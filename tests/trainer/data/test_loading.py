@@ -77,14 +77,14 @@ def test_a_file_of_its_own_is_held_out(tmp_path: Path) -> None:
         (b"[1, 2]\n", "not a JSON object.*line 1"),
         (b'{"prompt": "a"}\n', "'answer' is missing.*line 1"),
         (b'{"answer": "a"}\n', "'prompt' is missing.*line 1"),
-        (b'{"prompt": 3, "answer": "b"}\n', "prompt is not a text.*line 1"),
-        (b'{"prompt": " ", "answer": "b"}\n', "prompt is not a text"),
-        (b'{"prompt": "a", "answer": ["b"]}\n', "neither a text nor a number"),
-        (b'{"prompt": "a", "answer": null}\n', "neither a text nor a number"),
+        (b'{"prompt": 3, "answer": "b"}\n', "prompt is not text.*line 1"),
+        (b'{"prompt": " ", "answer": "b"}\n', "prompt is not text"),
+        (b'{"prompt": "a", "answer": ["b"]}\n', "neither text nor a number"),
+        (b'{"prompt": "a", "answer": null}\n', "neither text nor a number"),
         (b"", "no rows"),
         (b"\n \n", "no rows"),
         (b"\xff\xfe\x00", "not JSON"),
-        (b'{"prompt": "a", "answer": "b"}\n', "one row cannot be split"),
+        (b'{"prompt": "a", "answer": "b"}\n', "a single row cannot be split"),
     ],
 )
 def test_lines_that_cannot_be_used(tmp_path: Path, content: bytes, message: str) -> None:
@@ -101,11 +101,11 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("prompt,answer\n")
     pq.write_table(pa.table({"question": ["a"], "answer": ["b"]}), tmp_path / "columns.parquet")
     cases = {
-        "nowhere.jsonl": "no such data file",
+        "nowhere.jsonl": "data file does not exist",
         "bad.parquet": "not a Parquet file",
-        "bad.csv": "end in .jsonl or .parquet",
+        "bad.csv": "use .jsonl or .parquet",
         "columns.parquet": "'prompt' is missing",
-        "": "no such data file",
+        "": "data file does not exist",
     }
     for name, message in cases.items():
         with pytest.raises(DataError, match=message):
@@ -113,7 +113,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_an_unknown_task_is_named_with_its_neighbour() -> None:
-    with pytest.raises(ConfigError, match="use arithmetic"):
+    with pytest.raises(ConfigError, match="did you mean arithmetic"):
         build_task(TaskConfig(name="aritmetic"))
 
 

@@ -126,7 +126,7 @@ def test_what_is_recent_counts_more(source: FileTask) -> None:
         visit(task, [problem], {"3+0=": 1.0})
     task.begin_step()
     # 7 in 8 of the weight is on the last three visits: too easy now, though 3 of 7 visits solved.
-    assert not task._is_worth(problem, random.Random(0))
+    assert not task._is_kept(problem, random.Random(0))
 
 
 def test_the_state_survives_being_written_and_read(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_of_identical_prompts_the_first_is_kept_and_the_log_says_so(
     path.write_bytes(b"\n".join(orjson.dumps({"prompt": p, "answer": a}) for p, a in rows))
     task = FileTask(path, data_file(tmp_path, 3))
     assert [(each.prompt, each.answer) for each in task._train] == [rows[0], rows[1], rows[4]]
-    assert "2 rows repeat an earlier prompt and are left out, 1 of them with another" in caplog.text
+    assert "2 rows repeat an earlier prompt and are dropped, 1 of them with another" in caplog.text
     caplog.clear()
     FileTask(data_file(tmp_path, 3), data_file(tmp_path, 3))
     assert caplog.text == ""

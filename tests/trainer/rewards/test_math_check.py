@@ -184,7 +184,7 @@ def test_the_verifier_of_a_file(tmp_path: Path) -> None:
 
 
 def test_verifiers_that_do_not_fit_the_task_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"verifier of their own.*give task\.data"):
+    with pytest.raises(ConfigError, match=r"their own verifier.*set task\.data"):
         load_config(assignments=["task.verifier=math"])
     with pytest.raises(ConfigError, match="one final answer"):
         load_config(assignments=["task.verifier=any", "task.data=x.jsonl"])
