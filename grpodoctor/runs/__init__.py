@@ -1,1 +1,1 @@
-"""A run on disk and in memory: format, recorder, follower, chart."""
+"""Runs on disk and in memory: their format, recording, reading, and the chart that rules see."""

@@ -1,6 +1,7 @@
-"""What a rule sees at a step: bounded windows, the run's own start, knobs, the latest readings.
+"""The chart, which is the input of a rule: windows of metrics, baselines, knobs, latest readings.
 
-Memory is constant however long the run: a window per metric, and a baseline of fixed size.
+Its memory does not grow with the length of the run: each metric has a window and a baseline of
+fixed size.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import ABSENT, Reading, scalar
 
 WINDOW = 128
-"""Readings kept per metric: enough for a slope, small enough for hundreds of metrics."""
+"""Readings kept per metric: enough for a trend, and small enough for hundreds of metrics."""
 
 BASELINE = 10
-"""Readings that make the run's own start: `phenomena.md` shows sick runs diverge after these."""
+"""Readings of a baseline; the failing runs that were studied diverge later."""
 
 MOST_METRICS = 4096
-"""Windows kept: a log that invents a name at each step must not grow the chart for ever."""
+"""Windows kept, so that a log with a new name at each step does not fill the memory."""
 
 MOST_KNOB_CHANGES = 256
-"""Changes of knobs that a run which goes back can take back."""
+"""Knob changes that can be reverted when a run goes back."""
 
 
 OPENING = 3
-"""Readings that make the opening: what a run was before it could die within its baseline."""
+"""Readings of the opening, for runs that fail within their baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The run's own start for one metric: robust level and spread."""
+    """The start of the run for one metric: robust level and spread."""
 
     level: float
     """Median of the first `BASELINE` finite readings."""
@@ -46,7 +47,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """How high or low a metric has been: the median of a block, since one outlier is no level."""
+    """The highest or lowest level of a metric: the median of a block, which ignores outliers."""
 
     level: float
     step: int
@@ -54,7 +55,7 @@ class Extreme:
 
 
 class Series:
-    """The latest readings of one metric, its start, and the best and worst it has been."""
+    """The latest readings of one metric, its baseline, and its extremes."""
 
     __slots__ = ("_first", "_steps", "_unblocked", "_values", "baseline", "highest", "lowest")
 
@@ -70,7 +71,7 @@ class Series:
         """The block of `BASELINE` readings with the lowest median."""
 
     def append(self, step: int, value: float) -> None:
-        """Take the reading of a step, which must be later than all before."""
+        """Add the reading of a step later than all previous ones."""
         self._steps.append(step)
         self._values.append(value)
         if len(self._first) < BASELINE and math.isfinite(value):
@@ -82,7 +83,7 @@ class Series:
             self._close_block()
 
     def _close_block(self) -> None:
-        """Compare a block of readings with the extremes: constant memory, however long the run."""
+        """Compare a block of readings with the extremes."""
         self._unblocked = 0
         block = Extreme(self.level(BASELINE), self._steps[-1])
         if math.isnan(block.level):
@@ -94,16 +95,16 @@ class Series:
 
     @property
     def opening(self) -> Extreme | None:
-        """The median of the first `OPENING` finite readings; None before there are as many."""
+        """The median of the first `OPENING` finite readings; None before that many."""
         if len(self._first) < OPENING:
             return None
         first = self._first[:OPENING]
         return Extreme(statistics.median(value for _, value in first), first[-1][0])
 
     def rewind(self, step: int) -> None:
-        """Forget the readings at `step` and after: the run went back.
+        """Remove the readings from `step` on, since the run went back.
 
-        An extreme that lies there is forgotten too, and found anew from the readings to come.
+        Extremes in that range are removed too, and determined again from later readings.
         """
         while self._steps and self._steps[-1] >= step:
             self._steps.pop()
@@ -143,8 +144,8 @@ class Series:
 
     def level(self, count: int) -> float:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
-        # Not `robust_level`: without a spread and without arrays it is five times faster, and
-        # rules ask for dozens of levels at every step.
+        # Five times faster than `robust_level`, because it needs no spread and no arrays. Rules
+        # compute dozens of levels at every step.
         latest = islice(reversed(self._values), count)
         finite = [value for value in latest if math.isfinite(value)]
         return statistics.median(finite) if finite else math.nan
@@ -155,17 +156,17 @@ _EMPTY = Series()
 
 @dataclass
 class Chart:
-    """Everything a rule may look at. Rules read it and change nothing."""
+    """The input of all rules, which must not change it."""
 
     manifest: Manifest = field(default_factory=Manifest)
     step: int = -1
     """The current step; -1 before the first."""
     steps_seen: int = 0
-    """Steps observed since the run began, or since it went back further than a window."""
+    """Steps observed since the start, or since the run went back further than a window."""
     knobs: dict[str, Setting] = field(default_factory=dict)
-    """The knobs in force at the current step."""
+    """The knobs at the current step."""
     knobs_changed_at: int = -1
-    """The step of the latest change of a knob; -1 if none changed."""
+    """The step of the latest knob change; -1 if none changed."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """The readings of the current step, by canonical name."""
     _series: dict[str, Series] = field(default_factory=dict)
@@ -173,13 +174,13 @@ class Chart:
     _knob_changes: deque[tuple[int, dict[str, Setting | None]]] = field(
         default_factory=lambda: deque(maxlen=MOST_KNOB_CHANGES)
     )
-    """Step of each change, and what the changed knobs were before; None if not set."""
+    """Step of each change, and the previous values of the changed knobs; None if not set."""
 
     def __post_init__(self) -> None:
         self.knobs = {**self.manifest.knobs, **self.knobs}
 
     def observe(self, record: StepRecord) -> None:
-        """Take a step. A step at or before the current one means that the run went back."""
+        """Add a step. A step at or before the current one means that the run went back."""
         if record.step <= self.step:
             self._rewind(record.step)
         self.step = record.step
@@ -187,13 +188,13 @@ class Chart:
         self._steps.append(record.step)
         self.readings = record.values
         if record.knobs:
-            self._turn(record.step, record.knobs)
+            self._change_knobs(record.step, record.knobs)
         for name, reading in record.values.items():
             number = scalar(reading)
             if number is not None:
                 self._append(name, record.step, number)
 
-    def _turn(self, step: int, knobs: Mapping[str, Setting]) -> None:
+    def _change_knobs(self, step: int, knobs: Mapping[str, Setting]) -> None:
         before = {name: self.knobs.get(name) for name in knobs}
         changed = {name: before[name] for name in knobs if before[name] != knobs[name]}
         if changed:
@@ -218,10 +219,10 @@ class Chart:
         if not self._steps:
             self.steps_seen = 0
         while self._knob_changes and self._knob_changes[-1][0] >= step:
-            self._turn_back(self._knob_changes.pop()[1])
+            self._revert_knobs(self._knob_changes.pop()[1])
         self.knobs_changed_at = self._knob_changes[-1][0] if self._knob_changes else -1
 
-    def _turn_back(self, before: Mapping[str, Setting | None]) -> None:
+    def _revert_knobs(self, before: Mapping[str, Setting | None]) -> None:
         for name, setting in before.items():
             if setting is None:
                 self.knobs.pop(name, None)
@@ -237,7 +238,7 @@ class Chart:
         return scalar(self.reading(name))
 
     def series(self, name: str) -> Series:
-        """The window of a metric; empty if it was never read."""
+        """The window of a metric; empty if it has no readings."""
         return self._series.get(name, _EMPTY)
 
     def is_fresh(self, name: str) -> bool:
@@ -245,9 +246,9 @@ class Chart:
         return self.series(name).last_step == self.step
 
     def baseline(self, name: str) -> Baseline | None:
-        """The run's own start of a metric; None until it has been read often enough."""
+        """The baseline of a metric; None until it has enough readings."""
         return self.series(name).baseline
 
     def names(self) -> list[str]:
-        """Metrics read at least once."""
+        """Metrics with at least one reading."""
         return list(self._series)

@@ -1,13 +1,13 @@
-"""What a run is made of: its manifest, its steps and its events.
+"""The parts of a run: manifest, steps and events.
 
-The files they stand in:
+Files of a run directory:
 
-    RUN/run.json                                    the manifest, replaced atomically
-    RUN/steps.jsonl                                 one line a step, append-only
-    RUN/rollouts/step-000123.rank-0.parquet         written aside, renamed into place
-    RUN/events.jsonl                                one line an event, by the recording process
+    RUN/run.json                                    manifest, replaced atomically
+    RUN/steps.jsonl                                 one line per step, append-only
+    RUN/rollouts/step-000123.rank-0.parquet         responses of a step, written atomically
+    RUN/events.jsonl                                one line per event, append-only
     RUN/mailbox/                                    requests to the live run, one file each
-    RUN/writer.lock                                 held by the process that trains while it lives
+    RUN/writer.lock                                 held by the trainer while it runs
     RUN/scribe.lock                                 held by its writer process
 """
 
@@ -37,24 +37,24 @@ _JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.
 
 
 class Manifest(BaseModel):
-    """What does not change during a run, and the knobs it began with."""
+    """The constant facts of a run, and its first knobs."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     schema_version: int = SCHEMA_VERSION
-    """Version of the directory's format."""
+    """Version of the format of the run directory."""
     run_id: str = ""
-    """Names the run: a resumed run keeps it, another run in the same place has another."""
+    """Unique id of the run; a resumed run keeps it."""
     framework: str = "grpodoctor"
-    """Which trainer wrote it."""
+    """Framework that wrote the run."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """Package versions that matter to the numbers."""
+    """Versions of the packages that affect the numbers."""
     model: str = ""
-    """Model name or path as the user gave it."""
+    """Model name or path, as the user gave it."""
     knobs: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """Canonical knobs at the start; changes in flight stand in the steps."""
+    """Canonical knobs at the start; later changes are in the steps."""
     config: dict[str, Any] = Field(default_factory=dict)
-    """The framework's own configuration, whole."""
+    """The framework's complete configuration."""
     seed: int | None = None
     """Seed of the run."""
     template_hash: str = ""
@@ -70,7 +70,7 @@ class Manifest(BaseModel):
 
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
-        """Inverse of `to_json`.
+        """Parse the text of `run.json`.
 
         Raises:
             ValueError: if it is not a manifest; the message says why.
@@ -85,7 +85,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One optimizer-visible training step."""
+    """One training step."""
 
     step: int
     values: Mapping[str, Reading]
@@ -96,7 +96,7 @@ class StepRecord:
     """Unix time at the end of the step."""
 
     def to_line(self) -> bytes:
-        """One JSON line, newline included."""
+        """Make one JSON line, including the newline."""
         data: dict[str, object] = {
             "step": self.step,
             "time": self.time,
@@ -108,7 +108,7 @@ class StepRecord:
 
     @classmethod
     def from_line(cls, line: bytes) -> StepRecord:
-        """Inverse of `to_line`.
+        """Parse a line.
 
         Raises:
             ValueError: if the line is not a step; the message says why.
@@ -120,7 +120,7 @@ class StepRecord:
         values = _object(data, "values")
         knobs = _object(data, "knobs") if "knobs" in data else {}
         if not all(isinstance(setting, bool | int | float | str) for setting in knobs.values()):
-            raise ValueError("a knob without a setting")
+            raise ValueError("a knob without a valid value")
         return cls(
             step=step,
             values={current_name(name): reading_from_json(v) for name, v in values.items()},
@@ -148,22 +148,22 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the journal."""
+    """One line of the journal, `events.jsonl`."""
 
     kind: str
-    """One of `EventKind`; a newer writer may know more."""
+    """One of `EventKind`; newer versions may have further kinds."""
     step: int
     body: Mapping[str, Any] = field(default_factory=dict)
     time: float = 0.0
 
     def to_line(self) -> bytes:
-        """One JSON line, newline included."""
+        """Make one JSON line, including the newline."""
         head = {"kind": self.kind, "step": self.step, "time": self.time}
         return _to_json({**head, **self.body, **head})
 
     @classmethod
     def from_line(cls, line: bytes) -> Event:
-        """Inverse of `to_line`.
+        """Parse a line.
 
         Raises:
             ValueError: if the line is not an event.
@@ -188,7 +188,7 @@ def current_name(metric: str) -> str:
 def _parse_object(line: bytes) -> dict[str, Any]:
     data = orjson.loads(line)
     if not isinstance(data, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - callers ask for one kind of error
+        raise ValueError("not an object")  # noqa: TRY004 - callers expect ValueError
     return data
 
 
@@ -208,7 +208,7 @@ def _to_json(data: Mapping[str, object], layout: int = 0) -> bytes:
     try:
         return orjson.dumps(data, option=option, default=str)
     except TypeError:
-        # Text from a model may hold lone surrogates, and a setting may not fit 64 bits.
+        # Text of a model may contain lone surrogates, and a setting may exceed 64 bits.
         return orjson.dumps(_plain(data), option=option)
 
 

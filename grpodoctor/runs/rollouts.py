@@ -1,15 +1,15 @@
-"""Rollouts on disk: one Parquet file for each step and rank, one row for each response.
+"""Rollouts on disk: one Parquet file per step and rank, with one row per response.
 
-Depth decides how much of a response is kept:
+The depth decides how much of a response is kept:
 
     off      no files
-    summary  what describes a response: texts, reward, length, mismatch; no per-token columns
-    worst    the same, and per-token columns for the K worst responses
-    full     the same, and per-token columns for all
+    summary  texts, reward, length and mismatch of each response; no per-token columns
+    worst    as summary, plus per-token columns of the K worst responses
+    full     as summary, plus per-token columns of all responses
 
-The worst are those in which sampler and learner differ most on one token, a log-probability that
-is not finite first of all. Where the sampler's log-probabilities are not known, they are the
-longest: loops and truncation stand there.
+The worst responses are those with the largest difference between sampler and learner on one token;
+log-probabilities that are not finite come first. Without the sampler's log-probabilities, they are
+the longest responses, which contain loops and truncation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FILE = re.compile(r"step-(\d+)\.rank-(\d+)\.parquet")
 
 
 def rollouts_schema() -> pa.Schema:
-    """The columns of a rollouts file."""
+    """Return the columns of a rollouts file."""
     import pyarrow as pa
 
     per_token = [
@@ -73,13 +73,13 @@ def rollouts_schema() -> pa.Schema:
 def rollout_table(
     batch: RolloutBatch, depth: Depth = "summary", worst: int = 8, rank: int = 0
 ) -> pa.Table:
-    """The rows of a batch.
+    """Make the rows of a batch.
 
     Args:
         batch: the responses of one rank.
         depth: which responses keep their per-token columns.
-        worst: how many, at depth `worst`.
-        rank: the rank that the batch comes from.
+        worst: number of these responses at depth `worst`.
+        rank: rank of the batch.
     """
     import pyarrow as pa
 
@@ -124,7 +124,7 @@ def _identity_columns(batch: RolloutBatch, rank: int) -> dict[str, object]:
 
 def _figure_columns(batch: RolloutBatch) -> dict[str, object]:
     count = len(batch.sequence_ids)
-    nothing = [None] * count
+    unknown = [None] * count
     components = {name: np.asarray(values).tolist() for name, values in batch.components.items()}
     optional = {
         "correct": batch.correct_B,
@@ -140,14 +140,14 @@ def _figure_columns(batch: RolloutBatch) -> dict[str, object]:
         ],
         "truncated": np.asarray(batch.truncated_B, bool),
         **{
-            name: nothing if values is None else np.asarray(values)
+            name: unknown if values is None else np.asarray(values)
             for name, values in optional.items()
         },
     }
 
 
 def _token_mean(values_BT: Floats | None, mask_BT: Flags) -> NDArray[np.float64] | None:
-    """Mean over the generated tokens of each response; NaN over none."""
+    """Mean over the generated tokens of each response; NaN for an empty response."""
     if values_BT is None:
         return None
     totals_B = np.where(mask_BT, values_BT, 0).sum(axis=1, dtype=np.float64)
@@ -157,18 +157,18 @@ def _token_mean(values_BT: Floats | None, mask_BT: Flags) -> NDArray[np.float64]
 
 
 def _nonfinite(batch: RolloutBatch) -> Flags:
-    """Generated tokens whose log-probability is not finite on a side that is known."""
-    broken_BT = np.zeros_like(batch.mask_BT)
+    """Generated tokens with a log-probability that is not finite, in the learner or the sampler."""
+    nonfinite_BT = np.zeros_like(batch.mask_BT)
     for logprobs_BT in (batch.learner_logprobs_BT, batch.sampler_logprobs_BT):
         if logprobs_BT is not None:
-            broken_BT |= ~np.isfinite(logprobs_BT)
-    return broken_BT & batch.mask_BT
+            nonfinite_BT |= ~np.isfinite(logprobs_BT)
+    return nonfinite_BT & batch.mask_BT
 
 
 def _kept_in_full(
     batch: RolloutBatch, gaps: dict[str, NDArray[np.float64]] | None, depth: Depth, worst: int
 ) -> Flags:
-    """Which responses keep their per-token columns, shape (B,)."""
+    """Choose the responses that keep their per-token columns, shape (B,)."""
     count = len(batch.sequence_ids)
     if depth != "worst":
         return np.full(count, depth == "full")
@@ -198,7 +198,7 @@ def _token_columns(batch: RolloutBatch, kept_B: Flags) -> dict[str, object]:
 
 
 def _token_lists(values_BT: Floats | Integers, mask_BT: Flags, kept_B: Flags) -> pa.Array:
-    """One list of the generated tokens' values per kept response, null for the others."""
+    """Make a list of the generated tokens' values per kept response; null for the others."""
     import pyarrow as pa
 
     taken_BT = mask_BT & kept_B[:, None]
@@ -210,33 +210,32 @@ def _token_lists(values_BT: Floats | Integers, mask_BT: Flags, kept_B: Flags) ->
 
 
 def prepare_rollouts(directory: Path) -> None:
-    """Make the folder that rollouts files go to.
+    """Create the folder of the rollouts files.
 
     Raises:
-        OSError: if it cannot be made.
+        OSError: if it cannot be created.
     """
     (directory / ROLLOUTS).mkdir(parents=True, exist_ok=True)
 
 
 def load_parquet() -> None:
-    """Load now what writing rollouts needs, so that no step waits for it."""
+    """Import pyarrow in advance, so that no step waits for the import."""
     import_module("pyarrow.parquet")
-    import_module("pyarrow").array([0])  # the first array looks for more to load
+    import_module("pyarrow").array([0])  # the first array triggers further imports
 
 
 def rollouts_file(directory: Path, step: int, rank: int) -> Path:
-    """Where the rollouts of a step and rank stand."""
+    """Return the path of the rollouts of a step and rank."""
     return directory / ROLLOUTS / f"step-{step:06d}.rank-{rank}.parquet"
 
 
 def write_rollouts(
     directory: Path, batch: RolloutBatch, depth: Depth = "summary", worst: int = 8, rank: int = 0
 ) -> Path:
-    """Write the rollouts of a batch so that a reader sees the whole file or none.
+    """Write the rollouts of a batch atomically.
 
     Raises:
-        OSError: if they cannot be written; nothing half-written is left behind where it can be
-            removed.
+        OSError: if they cannot be written.
     """
     import pyarrow.parquet as pq
 
@@ -247,7 +246,7 @@ def write_rollouts(
 
 
 def rollout_files(directory: Path) -> dict[int, list[Path]]:
-    """The rollouts files of a run by step, both ascending; ranks in order."""
+    """Return the rollouts files of a run by step, in order of step and rank."""
     found: defaultdict[int, list[tuple[int, Path]]] = defaultdict(list)
     folder = directory / ROLLOUTS
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -257,19 +256,19 @@ def rollout_files(directory: Path) -> dict[int, list[Path]]:
 
 
 def read_rollouts(directory: Path, step: int) -> pa.Table:
-    """The rollouts of a step, all ranks, in order of rank.
+    """Read the rollouts of a step, all ranks, in order of rank.
 
     Raises:
-        RunError: if there are none for that step, or a file cannot be read.
+        RunError: if the step has none, or a file cannot be read.
     """
     import pyarrow as pa
 
     files = rollout_files(directory).get(step, [])
     if not files:
         raise RunError(
-            f"there are no rollouts for step {step}",
+            f"no rollouts for step {step}",
             where=str(directory / ROLLOUTS),
-            remedy="record with a depth other than off, or choose a step that has some",
+            remedy="record with a depth other than off, or choose a recorded step",
         )
     return pa.concat_tables([_read_file(path) for path in files])
 

@@ -77,7 +77,7 @@ def test_a_quantile_of_a_bucket_beyond_the_doubles_is_finite() -> None:
         (b'{"step":1}', "no values"),
         (b'{"step":1,"values":{"a":7}}', "not a reading: 7"),
         (b'{"step":1,"values":{"a":{"mean":["x",1]}}}', "not a reading"),
-        (b'{"step":1,"values":{},"knobs":{"a":null}}', "a knob without a setting"),
+        (b'{"step":1,"values":{},"knobs":{"a":null}}', "a knob without a valid value"),
     ],
 )
 def test_a_line_that_is_no_step_says_why(line: bytes, why: str) -> None:

@@ -117,7 +117,7 @@ def test_text_that_is_no_text_is_written_all_the_same(tmp_path: Path, make_batch
 
 
 def test_no_rollouts_and_damaged_rollouts_are_named(tmp_path: Path, make_batch: Batches) -> None:
-    with pytest.raises(RunError, match="there are no rollouts for step 5"):
+    with pytest.raises(RunError, match="no rollouts for step 5"):
         read_rollouts(tmp_path, 5)
     prepare_rollouts(tmp_path)
     path = write_rollouts(tmp_path, make_batch(5))
