@@ -46,8 +46,8 @@ _CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
 def read_settings(
     path: Path,
     framework: Framework,
-    inside: Sequence[Mapping[str, Any]] = (),
-    given: Path | None = None,
+    logged_settings: Sequence[Mapping[str, Any]] = (),
+    user_file: Path | None = None,
     logs: Sequence[Path] = (),
 ) -> dict[str, Setting]:
     """The settings of a run, with dotted keys. The user's file overrides all others.
@@ -55,22 +55,22 @@ def read_settings(
     Args:
         path: the log or the directory.
         framework: the framework that wrote it.
-        inside: settings that the logs themselves contain.
-        given: a config file that the user named.
+        logged_settings: settings that the logs themselves contain.
+        user_file: a config file that the user named.
         logs: the logs that are read.
 
     Raises:
         ConfigError: if the user's file cannot be read.
     """
     settings: dict[str, Setting] = {}
-    for logged in inside:
+    for logged in logged_settings:
         settings = {**dict(flattened(logged)), **settings}
     for directory in _search_path(path, logs):
         settings = {**_in_directory(directory), **settings}
-    if given is None and not framework.knobs.reads_any_of(settings):
+    if user_file is None and not framework.knobs.reads_any_of(settings):
         settings = {**_below(path, framework), **settings}
-    if given is not None:
-        settings |= dict(flattened(read_file(given)))
+    if user_file is not None:
+        settings |= dict(flattened(read_file(user_file)))
     return settings
 
 

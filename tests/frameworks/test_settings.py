@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grpodoctor import frameworks
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.bundled.knobs import KEYS
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.registry import (
+    all_frameworks,
     configurable_framework_named,
     configurable_frameworks,
+    framework_named,
 )
 from grpodoctor.frameworks.settings import ENGINE_SETTINGS, framework_settings
 from grpodoctor.remedies.base import Remedy
@@ -326,11 +329,22 @@ def test_a_change_of_both_clips_is_written_once() -> None:
     ]
 
 
+def test_every_folder_is_a_framework_with_its_name() -> None:
+    folders = {path.parent.name for path in Path(frameworks.__path__[0]).glob("*/metrics.py")}
+    names = {each.name.replace("-", "_") for each in all_frameworks()}
+    assert names - {"grpodoctor"} == folders - {"bundled"}
+    assert set(FRAMEWORKS) == {each.name for each in all_frameworks()} - {"generic"}
+
+
 def test_names_of_frameworks() -> None:
     assert configurable_framework_named("NeMo_RL").name == "nemo-rl"
     assert configurable_framework_named("bundled").name == "grpodoctor"
     with pytest.raises(ConfigError, match="did you mean verl"):
         configurable_framework_named("veerl")
+    with pytest.raises(ConfigError, match="use one of") as caught:
+        framework_named("foo", other_names=["csv"])
+    assert "did you mean" not in str(caught.value), "no name is near"
+    assert "csv" in str(caught.value)
 
 
 def test_an_unknown_framework_from_a_log_gets_a_note() -> None:

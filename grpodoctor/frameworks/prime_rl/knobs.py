@@ -85,7 +85,7 @@ _MAPPINGS = (
     KnobMapping(
         "updates_per_batch",
         values={1: NothingToSet("prime-rl always makes one update per batch")},
-        write=Unsupported("prime-rl always makes one update per batch"),
+        write=Unsupported("there is always one update per batch"),
     ),
     KnobMapping("max_length", "orchestrator.train.sampling.max_completion_tokens"),
     KnobMapping(
@@ -104,7 +104,7 @@ _MAPPINGS = (
     KnobMapping(
         "sampler_sync_every",
         write=Unsupported(
-            "prime-rl sends the weights after every step; limit staleness with "
+            "the weights are sent after every step; limit staleness with "
             "orchestrator.max_off_policy_steps"
         ),
     ),
