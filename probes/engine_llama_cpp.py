@@ -1,17 +1,16 @@
-"""llama.cpp: `llama_cpp:MODEL.gguf?type_k=q8_0&python=…`, by llama-cpp-python.
+"""Engine program: llama.cpp through llama-cpp-python, `llama_cpp:MODEL.gguf?type_k=q8_0&python=…`.
 
-Decoding goes through llama.cpp's C interface, several sequences at once, with logits where a
-response's tokens are predicted and nowhere else. Tokens are drawn here, from those logits, with the
-temperature first and then min-p, top-k and top-p, as vLLM does; the log-probabilities given are
-those of the distribution drawn from. llama.cpp's own samplers, which apply the temperature last,
-are not used.
+The program decodes through llama.cpp's C interface, several sequences at once, and requests logits
+only where they predict response tokens. It samples from these logits itself: temperature first,
+then min-p, top-k and top-p, as vLLM does. The log-probabilities are those of the distribution
+sampled from. llama.cpp's own samplers, which apply the temperature last, are not used.
 
 Options:
 
-- `context`: tokens of a sequence at most; what the model was trained with, up to 4,096
-- `sequences`: how many are decoded at once; `batch_tokens`: tokens of a decoding call at most
-- `type_k`, `type_v`: of the cache: f32, f16, bf16, q8_0, q4_0
-- `flash_attention`: true or false; llama.cpp decides otherwise
+- `context`: longest sequence; default: the model's training context, at most 4,096
+- `sequences`: sequences decoded at once; `batch_tokens`: most tokens per decoding call
+- `type_k`, `type_v`: types of the cache: f32, f16, bf16, q8_0, q4_0
+- `flash_attention`: true or false; default: llama.cpp's choice
 - `threads`, `gpu_layers`
 
 Tested with llama-cpp-python 0.3.36.
@@ -38,20 +37,20 @@ _CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
 _DTYPES = {"all F32": "float32", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _LONGEST_CONTEXT = 4096
 _ROWS = 64
-"""Rows of logits that are worked on at once."""
+"""Rows of logits processed at once."""
 
 Floats = NDArray[np.float32]
 
 
 @dataclass
-class _Entry:
+class _BatchToken:
     """A token of a decoding call."""
 
     token: int
     position: int
     sequence: int
     wanted: bool
-    """Whether the logits behind it are."""
+    """Whether the logits after it are needed."""
 
 
 class LlamaCpp:
@@ -62,14 +61,14 @@ class LlamaCpp:
         options: see the module.
 
     Raises:
-        RefusalError: if an option is unknown or llama.cpp does not take the file.
+        RefusalError: if an option is unknown or llama.cpp cannot load the file.
     """
 
     def __init__(self, model: str, options: Mapping[str, Any]) -> None:
         self._options = _known(options)
         if not Path(model).is_file():
             raise RefusalError(f"there is no file {model}", "name a GGUF file")
-        import llama_cpp  # type: ignore[import-not-found]  # in its user's Python
+        import llama_cpp  # type: ignore[import-not-found]  # only in the engine's Python
 
         self._c: Any = llama_cpp
         self._c.llama_backend_init()
@@ -81,7 +80,7 @@ class LlamaCpp:
         self._batch = self._c.llama_batch_init(int(self._options["batch_tokens"]), 0, 1)
 
     def describe(self) -> dict[str, Any]:
-        """What it is and how it is set up."""
+        """What the engine is and how it is configured."""
         begins = self._c.llama_vocab_get_add_bos(self._vocabulary)
         return {
             "name": "llama_cpp",
@@ -102,7 +101,7 @@ class LlamaCpp:
         }
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        """By the file's own tokenizer and chat template."""
+        """Token ids by the file's own tokenizer and chat template."""
         return [
             self._ids(self._in_template(prompt["messages"]), begin=False)
             if "messages" in prompt
@@ -114,9 +113,9 @@ class LlamaCpp:
         self,
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
-        want: Sequence[str],  # noqa: ARG002 - llama.cpp tells nothing else
+        want: Sequence[str],  # noqa: ARG002 - llama.cpp returns nothing else
     ) -> list[Response]:
-        """Some sequences at once, each with random numbers of its own."""
+        """Sample some sequences at once, each with its own random numbers."""
         self._refuse_longer(prompts, room=2)
         empty = [
             Response(list(map(int, prompts[prompt])), [], [], prompt, sample)
@@ -124,7 +123,7 @@ class LlamaCpp:
             for sample in range(sampling.samples)
         ]
         for group in self._groups(empty):
-            self._draw(group, sampling)
+            self._sample_group(group, sampling)
         return empty
 
     def score(
@@ -133,22 +132,22 @@ class LlamaCpp:
         processing: Processing,
         want: Sequence[str],  # noqa: ARG002
     ) -> list[Response]:
-        """Some sequences at once, the whole of each in chunks."""
-        whole = [[*each.prompt_ids, *each.response_ids] for each in responses]
-        self._refuse_longer(whole, room=0)
-        if any(not len(each.prompt_ids) for each in responses):
+        """Score some sequences at once, in chunks of tokens."""
+        sequences = [[*each.prompt_ids, *each.response_ids] for each in responses]
+        self._refuse_longer(sequences, room=0)
+        if any(not len(response.prompt_ids) for response in responses):
             raise RefusalError("a response without a prompt cannot be scored")
-        scored = [replace(each, logprobs=[], extras={}) for each in responses]
+        scored = [replace(response, logprobs=[], extras={}) for response in responses]
         for group in self._groups(scored):
-            self._forget()
+            self._clear_cache()
             entries = [
-                _Entry(int(token), place, row, wanted=place >= len(each.prompt_ids) - 1)
+                _BatchToken(int(token), position, row, wanted=position >= len(each.prompt_ids) - 1)
                 for row, each in enumerate(group)
-                for place, token in enumerate([*each.prompt_ids, *each.response_ids][:-1])
+                for position, token in enumerate([*each.prompt_ids, *each.response_ids][:-1])
             ]
-            for logits_NV, told in self._decode(entries):
+            for logits_NV, decoded in self._decode(entries):
                 logprobs_NV = _processed(logits_NV, processing)
-                for row, entry in enumerate(told):
+                for row, entry in enumerate(decoded):
                     each = group[entry.sequence]
                     token = each.response_ids[entry.position + 1 - len(each.prompt_ids)]
                     each.logprobs.append(float(logprobs_NV[row, token]))  # type: ignore[union-attr]
@@ -166,7 +165,7 @@ class LlamaCpp:
         loaded = self._c.llama_model_load_from_file(model.encode(), parameters)
         if not loaded:
             raise RefusalError(
-                f"llama.cpp cannot load {model}", "its log above says why; is it a GGUF file?"
+                f"llama.cpp cannot load {model}", "check that it is a GGUF file; its log says why"
             )
         return loaded
 
@@ -188,7 +187,7 @@ class LlamaCpp:
         if not context:
             raise RefusalError(
                 "llama.cpp does not start with these settings",
-                "its log above says why; a quantised type_v needs flash_attention=true",
+                "read its log; a quantized type_v needs flash_attention=true",
             )
         return context
 
@@ -198,7 +197,7 @@ class LlamaCpp:
         return [token for token in range(self._words) if is_end(self._vocabulary, token)]
 
     def _described(self) -> str:
-        """How the weights are stored: the end of `qwen2 0.6B Q4_K - Small`."""
+        """The storage type of the weights: the end of `qwen2 0.6B Q4_K - Small`."""
         text = ctypes.create_string_buffer(256)
         self._c.llama_model_desc(self._model, text, 256)
         stored = text.value.decode("utf-8", "replace").split(None, 2)[-1]
@@ -210,14 +209,14 @@ class LlamaCpp:
         return text.value.decode("utf-8", "replace") if size >= 0 else ""
 
     def _ids(self, text: str, *, begin: bool) -> list[int]:
-        spoken = text.encode()
-        room = len(spoken) + 16
+        encoded = text.encode()
+        room = len(encoded) + 16
         ids = (self._c.llama_token * room)()
         count = self._c.llama_tokenize(
-            self._vocabulary, spoken, len(spoken), ids, room, begin, True
+            self._vocabulary, encoded, len(encoded), ids, room, begin, True
         )
         if count < 0:
-            raise RefusalError("llama.cpp cannot tokenise a prompt")
+            raise RefusalError("llama.cpp cannot tokenize a prompt")
         return list(ids[:count])
 
     def _in_template(self, messages: list[Any]) -> str:
@@ -241,19 +240,19 @@ class LlamaCpp:
             return str(formatter(messages=messages).prompt)
         except (ValueError, TypeError, KeyError, jinja2.TemplateError) as error:
             raise RefusalError(
-                f"the chat template does not take a prompt: {' '.join(str(error).split())[:200]}",
-                "look at the roles of its messages, or give prompts as text",
+                f"the chat template rejects a prompt: {' '.join(str(error).split())[:200]}",
+                "check the roles of its messages, or give prompts as text",
             ) from error
 
     def _word(self, kind: str) -> str:
-        """A special token as templates write it; nothing if the file names none.
+        """A special token as templates write it; empty if the file names none.
 
-        llama.cpp itself names one then, by the kind of the vocabulary.
+        llama.cpp itself would then use a default for the kind of vocabulary.
         """
-        told = self._metadata(f"tokenizer.ggml.{kind}_token_id")
-        if not told.isdigit():
+        token_id = self._metadata(f"tokenizer.ggml.{kind}_token_id")
+        if not token_id.isdigit():
             return ""
-        word: bytes = self._c.llama_vocab_get_text(self._vocabulary, int(told))
+        word: bytes = self._c.llama_vocab_get_text(self._vocabulary, int(token_id))
         return word.decode("utf-8", "replace")
 
     def _groups(self, responses: Sequence[Response]) -> Iterator[Sequence[Response]]:
@@ -261,42 +260,42 @@ class LlamaCpp:
         for start in range(0, len(responses), size):
             yield responses[start : start + size]
 
-    def _draw(self, group: Sequence[Response], sampling: Sampling) -> None:
-        """Fill the responses of a group, a token of each at a time."""
-        self._forget()
-        sources = [
+    def _sample_group(self, group: Sequence[Response], sampling: Sampling) -> None:
+        """Sample the responses of a group, one token of each at a time."""
+        self._clear_cache()
+        generators = [
             np.random.default_rng(response_seed(sampling, each.prompt, each.sample))
             for each in group
         ]
         ends = frozenset() if sampling.ignore_end else {*self._end_ids, *sampling.stop_ids}
-        processing = Processing(
-            sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p
-        )
+        processing = Processing.of(sampling)
         entries = [
-            _Entry(token, place, row, wanted=place == len(each.prompt_ids) - 1)
+            _BatchToken(token, position, row, wanted=position == len(each.prompt_ids) - 1)
             for row, each in enumerate(group)
-            for place, token in enumerate(each.prompt_ids)
+            for position, token in enumerate(each.prompt_ids)
         ]
         while entries:
             following = []
-            for logits_NV, told in self._decode(entries):
+            for logits_NV, decoded in self._decode(entries):
                 logprobs_NV = _processed(logits_NV, processing)
-                for row, entry in enumerate(told):
-                    each, source = group[entry.sequence], sources[entry.sequence]
-                    token = _drawn(logprobs_NV[row], source)
-                    each.response_ids.append(token)  # type: ignore[attr-defined]  # a list of ours
+                for row, entry in enumerate(decoded):
+                    each, generator = group[entry.sequence], generators[entry.sequence]
+                    token = _sample_token(logprobs_NV[row], generator)
+                    each.response_ids.append(token)  # type: ignore[attr-defined]  # a list, from `sample`
                     each.logprobs.append(float(logprobs_NV[row, token]))  # type: ignore[union-attr]
                     each.ended = token in ends
-                    most = min(sampling.max_tokens, self._longest - len(each.prompt_ids))
-                    if not each.ended and len(each.response_ids) < most:
-                        following.append(_Entry(token, entry.position + 1, entry.sequence, True))
+                    limit = min(sampling.max_tokens, self._longest - len(each.prompt_ids))
+                    if not each.ended and len(each.response_ids) < limit:
+                        following.append(
+                            _BatchToken(token, entry.position + 1, entry.sequence, True)
+                        )
             entries = following
 
-    def _forget(self) -> None:
+    def _clear_cache(self) -> None:
         self._c.llama_memory_clear(self._c.llama_get_memory(self._context), True)
 
-    def _decode(self, entries: Sequence[_Entry]) -> Iterator[tuple[Floats, list[_Entry]]]:
-        """Logits behind the tokens where they are wanted, some rows at a time."""
+    def _decode(self, entries: Sequence[_BatchToken]) -> Iterator[tuple[Floats, list[_BatchToken]]]:
+        """Logits after the tokens that need them, some rows at a time."""
         size = int(self._options["batch_tokens"])
         for start in range(0, len(entries), size):
             part = entries[start : start + size]
@@ -313,7 +312,7 @@ class LlamaCpp:
                 logits_NV = np.stack([self._logits(place) for place in rows])
                 yield logits_NV, [part[place] for place in rows]
 
-    def _fill(self, entries: Sequence[_Entry]) -> None:
+    def _fill(self, entries: Sequence[_BatchToken]) -> None:
         batch = self._batch
         batch.n_tokens = len(entries)
         for place, entry in enumerate(entries):
@@ -332,8 +331,8 @@ class LlamaCpp:
         longest = max(map(len, ids), default=0)
         if longest + room > self._longest:
             raise RefusalError(
-                f"{longest} tokens do not fit into the {self._longest} that there is room for",
-                "raise context=, or leave long prompts out",
+                f"{longest} tokens do not fit into the context of {self._longest}",
+                "raise context=, or remove long prompts",
             )
 
 
@@ -347,15 +346,16 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("type_k", "type_v"):
         if merged[name] not in _CACHE_TYPES:
             raise RefusalError(
-                f"{name}={merged[name]} is no type of a cache", f"use {', '.join(_CACHE_TYPES)}"
+                f"{name}={merged[name]} is not a cache type",
+                f"use one of {', '.join(_CACHE_TYPES)}",
             )
     for name in ("context", "sequences", "batch_tokens", "threads", "gpu_layers"):
-        least = 1 if name in ("sequences", "batch_tokens") else 0
-        if type(merged[name]) is not int or merged[name] < least:
-            raise RefusalError(f"{name}= is a whole number from {least}")
-    if merged["batch_tokens"] < merged["sequences"]:  # llama.cpp aborts
+        minimum = 1 if name in ("sequences", "batch_tokens") else 0
+        if type(merged[name]) is not int or merged[name] < minimum:
+            raise RefusalError(f"{name}= must be an integer of at least {minimum}")
+    if merged["batch_tokens"] < merged["sequences"]:  # llama.cpp would abort
         raise RefusalError(
-            f"a decoding call of {merged['batch_tokens']} tokens is less than one for each of "
+            f"batch_tokens={merged['batch_tokens']} is less than one token for each of "
             f"{merged['sequences']} sequences",
             "raise batch_tokens=, or lower sequences=",
         )
@@ -363,43 +363,43 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _processed(logits_NV: Floats, processing: Processing) -> Floats:
-    """Log-probabilities under a temperature, then min-p, top-k and top-p as vLLM cuts off."""
+    """Log-probabilities after temperature, min-p, top-k and top-p, in vLLM's order."""
     logprobs_NV = _log_softmax(logits_NV / np.float32(processing.temperature))
     if processing.min_p > 0:
         floor_N1 = logprobs_NV.max(axis=1, keepdims=True) + np.float32(np.log(processing.min_p))
-        logprobs_NV = _cut(logprobs_NV, logprobs_NV < floor_N1)
+        logprobs_NV = _masked(logprobs_NV, logprobs_NV < floor_N1)
     words = logprobs_NV.shape[1]
     if 0 < processing.top_k < words:
         least_N = np.partition(logprobs_NV, -processing.top_k)[:, -processing.top_k]
-        logprobs_NV = _cut(logprobs_NV, logprobs_NV < least_N[:, None])
+        logprobs_NV = _masked(logprobs_NV, logprobs_NV < least_N[:, None])
     if processing.top_p < 1:
         order_NV = np.argsort(-logprobs_NV, axis=1, kind="stable")
         sorted_NV = np.take_along_axis(np.exp(logprobs_NV), order_NV, axis=1)
-        # A token stays as long as those before it have not reached the share.
+        # Keep a token if the tokens before it have not reached top_p.
         beyond_NV = np.cumsum(sorted_NV, axis=1) - sorted_NV >= processing.top_p
         dropped_NV = np.zeros_like(beyond_NV)
         np.put_along_axis(dropped_NV, order_NV, beyond_NV, axis=1)
-        logprobs_NV = _cut(logprobs_NV, dropped_NV)
+        logprobs_NV = _masked(logprobs_NV, dropped_NV)
     return logprobs_NV
 
 
-def _cut(logprobs_NV: Floats, dropped_NV: NDArray[np.bool_]) -> Floats:
+def _masked(logprobs_NV: Floats, dropped_NV: NDArray[np.bool_]) -> Floats:
     return _log_softmax(np.where(dropped_NV, np.float32(-np.inf), logprobs_NV))
 
 
 def _log_softmax(logits_NV: Floats) -> Floats:
     shifted_NV = logits_NV - logits_NV.max(axis=1, keepdims=True)
     totals_N1 = np.exp(shifted_NV).sum(axis=1, keepdims=True, dtype=np.float64)
-    found: Floats = shifted_NV - np.log(totals_N1).astype(np.float32)
-    return found
+    logprobs_NV: Floats = shifted_NV - np.log(totals_N1).astype(np.float32)
+    return logprobs_NV
 
 
-def _drawn(logprobs_V: Floats, source: np.random.Generator) -> int:
-    """One token, by its probability."""
-    heights_V = np.cumsum(np.exp(logprobs_V, dtype=np.float64))
-    place = np.searchsorted(heights_V, source.random() * heights_V[-1], side="right")
-    # The sum's own rounding must not lead beyond the last token that has any probability.
-    return min(int(place), int(np.flatnonzero(np.isfinite(logprobs_V))[-1]))
+def _sample_token(logprobs_V: Floats, generator: np.random.Generator) -> int:
+    """Sample one token."""
+    cumulated_V = np.cumsum(np.exp(logprobs_V, dtype=np.float64))
+    token = np.searchsorted(cumulated_V, generator.random() * cumulated_V[-1], side="right")
+    # Rounding of the sum must not select a token after the last one with nonzero probability.
+    return min(int(token), int(np.flatnonzero(np.isfinite(logprobs_V))[-1]))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,24 @@
-"""A server by its address: `openai_server:http://127.0.0.1:8000?model=NAME`.
+"""Engine program: a running server, `openai_server:http://127.0.0.1:8000?model=NAME`.
 
-`vllm serve` (log-probabilities of prompts score), SGLang (its own `/generate`), and what else
-answers `/v1/completions` with token ids and echoes prompts with log-probabilities; which of them it
-is, it is asked. Run with vLLM 0.32.0 and, on a CPU, SGLang 0.5.23.
+It supports `vllm serve` (which scores through prompt log-probabilities), SGLang (through its own
+`/generate`), and any server whose `/v1/completions` returns token ids and echoes prompts with
+log-probabilities. The kind of server is detected. Tested with vLLM 0.32.0 and, on a CPU, SGLang
+0.5.23.
 
-A response ends where the server can still score it: a token or two before its context is full.
+Responses end a token or two before the context is full, so that the server can still score them.
 
 Options:
 
-- `model`: the name under which it serves; needed if it serves several
-- `tokenizer`: a directory or hub name, read by transformers, where the server has no `/tokenize`
+- `model`: the served name; required if the server has several models
+- `tokenizer`: a directory or hub name, read by transformers, if the server has no `/tokenize`
 - `api_key_env`: the environment variable that holds the key
-- `wait`: seconds to wait for it to start; `request_timeout`: seconds of silence; `connections`: how
-  many requests at once
-- `server`: `vllm`, `sglang` or `completions`, not to be asked; `logprobs`: `raw` or `processed`,
-  not to be measured
-- `dtype`, `tensor_parallel_size`: what it was started with, to stand in the report; not all tell
+- `wait`: seconds to wait for the server to start; `request_timeout`: seconds of silence;
+  `connections`: number of concurrent requests
+- `server`: `vllm`, `sglang` or `completions`, to skip the detection; `logprobs`: `raw` or
+  `processed`, to skip the measurement
+- `dtype`, `tensor_parallel_size`: the server's settings for the report, if it does not return them
 
-A server scores at temperature 1 over the whole vocabulary; anything else is refused.
+A server scores at temperature 1 over the whole vocabulary; other settings are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed, with_defaults
 from hf import tokenizer as hf_tokenizer
 from server.client import JsonClient, StatusError
-from server.dialects import Completions, Dialect, Drawn, Sglang, Vllm, refuse
+from server.dialects import Completions, Dialect, SampledTokens, Sglang, Vllm, refuse
 
 _DEFAULTS: dict[str, Any] = {
     "model": "", "tokenizer": "", "api_key_env": "", "wait": 30.0, "request_timeout": 600.0,
@@ -45,26 +46,26 @@ _DEFAULTS: dict[str, Any] = {
     "trust_remote_code": False,
 }  # fmt: skip
 _TRIAL = Sampling(samples=1, max_tokens=8, temperature=2.0, ignore_end=True)
-"""At this temperature raw and processed log-probabilities are far apart."""
+"""At this temperature raw and processed log-probabilities differ strongly."""
 _TRIAL_IDS = range(5, 13)
-_APART = 0.05
-"""Of the middle one of the trial's tokens. Rounding in 16 bits parts single ones by more: SGLang's
-raw log-probabilities by up to 0.03 for a tiny model, 0.006 in the middle; processed ones 0.1 to 0.3
-in the middle."""
+_PROCESSED_GAP = 0.05
+"""Median difference of the trial's tokens from which the log-probabilities count as processed. For
+a tiny model SGLang's raw log-probabilities differ by 0.006 in the median and by up to 0.03 through
+16-bit rounding; processed ones differ by 0.1 to 0.3 in the median."""
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
 class OpenAiServer:
-    """A server that runs already.
+    """A running server.
 
     Args:
-        url: its address.
+        url: the server's address.
         options: see the module.
 
     Raises:
-        RefusalError: if it does not answer, serves another model, or an option is unknown.
+        RefusalError: if the server does not answer or has another model, or an option is unknown.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
@@ -72,38 +73,38 @@ class OpenAiServer:
         key = _key(str(self._options["api_key_env"]))
         self._client = JsonClient(url, key, float(self._options["request_timeout"]))
         self._client.wait("/v1/models", float(self._options["wait"]))
-        self._card = _card(self._client, str(self._options["model"]))
+        self._card = _model_card(self._client, str(self._options["model"]))
         self._model = str(self._card["id"])
-        self._dialect = self._speak()
+        self._dialect = self._detect_dialect()
         self._tokenizer: Any = None
 
     def describe(self) -> dict[str, Any]:
-        """What the server tells, what its model's directory tells if it can be seen from here."""
-        facts, seen = self._facts, self._seen
+        """What the server reports, completed from its model's directory if readable here."""
+        facts, config = self._facts, self._local_config
         degree = self._options["tensor_parallel_size"] or facts["settings"].get("tp_size")
         dtype = self._options["dtype"] or facts["settings"].get("dtype")
-        if dtype == "auto":  # what the checkpoint says, then
-            dtype = seen.get("dtype")
+        if dtype == "auto":  # the checkpoint's dtype
+            dtype = config.get("dtype")
         return {
             "name": f"openai_server ({self._dialect.name})",
             "version": facts["version"],
             "model": self._model,
-            "dtype": str(dtype or "not told"),
-            "device": "not told",
+            "dtype": str(dtype or "not reported"),
+            "device": "not reported",
             "layout": {"tensor_parallel": degree if isinstance(degree, int) else 1},
-            "vocab_size": int(seen.get("vocab_size", 0)),
-            "end_ids": list(seen.get("end_ids", ())),
-            "begin_id": seen.get("begin_id"),
+            "vocab_size": int(config.get("vocab_size", 0)),
+            "end_ids": list(config.get("end_ids", ())),
+            "begin_id": config.get("begin_id"),
             "context": self._context,
             "logprobs": self._options["logprobs"] or self._measured_mode(),
             "settings": facts["settings"] | {"url": self._client.url},
         }
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        """The server's ids, or those of the tokenizer given."""
+        """Token ids by the server, or by the given tokenizer."""
         if self._options["tokenizer"]:
-            return [self._own_ids(prompt) for prompt in prompts]
-        return self._each(prompts, self._served_ids)
+            return [self._ids_from_tokenizer(prompt) for prompt in prompts]
+        return self._map(prompts, self._ids_from_server)
 
     def sample(
         self,
@@ -111,40 +112,40 @@ class OpenAiServer:
         sampling: Sampling,
         want: Sequence[str],  # noqa: ARG002
     ) -> list[Response]:
-        """One request for each response; servers tell nothing else."""
+        """One request per response; servers return nothing besides log-probabilities."""
         requests = [
             (prompt, sample) for prompt in range(len(prompts)) for sample in range(sampling.samples)
         ]
 
-        def draw(request: tuple[int, int]) -> Response:
+        def sample_one(request: tuple[int, int]) -> Response:
             prompt, sample = request
             seed = response_seed(sampling, prompt, sample)
             fitting = self._fitting(sampling, len(prompts[prompt]))
-            drawn = self._dialect.draw(prompts[prompt], fitting, seed)
-            self._refuse_unasked(drawn, fitting)
+            sampled = self._dialect.sample(prompts[prompt], fitting, seed)
+            self._refuse_excess(sampled, fitting)
             return Response(
                 list(prompts[prompt]),
-                drawn.ids,
-                drawn.logprobs,
+                sampled.ids,
+                sampled.logprobs,
                 prompt,
                 sample,
-                drawn.ended,
-                drawn.cached,
+                sampled.ended,
+                sampled.cached,
             )
 
-        return self._each(requests, draw)
+        return self._map(requests, sample_one)
 
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
     ) -> list[Response]:
-        """One request for each response; ranks come with them from vLLM."""
+        """One request per response; vLLM also returns ranks."""
         if processing != Processing():
             raise RefusalError(
                 "a server scores at temperature 1 over the whole vocabulary",
-                "score with vllm: or transformers: where another temperature is needed",
+                "score with vllm: or transformers: at another temperature",
             )
 
-        def score(response: Response) -> Response:
+        def score_one(response: Response) -> Response:
             if not len(response.prompt_ids):
                 raise RefusalError("a response without a prompt cannot be scored by a server")
             scored = self._dialect.score(
@@ -155,24 +156,22 @@ class OpenAiServer:
                 extras["rank"] = np.array(scored.ranks, np.int32)
             return replace(response, logprobs=scored.logprobs, extras=extras)
 
-        return self._each(responses, score)
+        return self._map(responses, score_one)
 
     def close(self) -> None:
-        """Nothing is held; the server goes on running."""
+        """Nothing to free; the server keeps running."""
 
-    def _speak(self) -> Dialect:
-        """In the server's way, asked for or found out."""
+    def _detect_dialect(self) -> Dialect:
+        """The server's dialect, given or detected."""
         named = str(self._options["server"])
         if named not in ("", "vllm", "sglang", "completions"):
-            raise RefusalError(
-                f"server={named[:40]} is none that is known", "use vllm, sglang or completions"
-            )
+            raise RefusalError(f"server={named[:40]} is unknown", "use vllm, sglang or completions")
         info = (
             self._client.find("/model_info", "/get_model_info") if named in ("", "sglang") else {}
         )
         if named == "sglang" or (isinstance(info, dict) and "model_path" in info):
             return Sglang(self._client, info if isinstance(info, dict) else {}, self._card)
-        # TensorRT-LLM's server has a version too.
+        # The version does not identify vLLM: TensorRT-LLM's server has one too.
         is_vllm = not named and self._card.get("owned_by") == "vllm"
         kind = Vllm if named == "vllm" or is_vllm else Completions
         return kind(self._client, self._model, self._card)
@@ -182,37 +181,37 @@ class OpenAiServer:
         return self._dialect.facts()
 
     @cached_property
-    def _seen(self) -> dict[str, Any]:
-        """What the model's directory says, if it can be seen from here."""
+    def _local_config(self) -> dict[str, Any]:
+        """The configuration in the model's directory, if it is readable here."""
         return _configuration(str(self._options["tokenizer"]), self._facts["path"])
 
     @property
     def _context(self) -> int:
-        return self._facts["context"] or int(self._seen.get("context", 0))
+        return self._facts["context"] or int(self._local_config.get("context", 0))
 
     def _fitting(self, sampling: Sampling, prompt: int) -> Sampling:
-        """As many tokens as fit behind a prompt: servers refuse more where engines draw fewer.
+        """The sampling with `max_tokens` limited to the context, beyond which servers refuse.
 
-        One is left free, which vLLM draws whenever it scores.
+        One token is left free, because vLLM samples one whenever it scores.
         """
         room = max(self._context - prompt - 1, 1) if self._context else sampling.max_tokens
         return replace(sampling, max_tokens=min(sampling.max_tokens, room))
 
     def _measured_mode(self) -> str:
-        """Whether sampled log-probabilities are those of temperature 1, by a short trial."""
+        """Whether sampled log-probabilities are raw or processed, measured by a short trial."""
         ids = list(_TRIAL_IDS)
-        drawn = self._dialect.draw(ids, _TRIAL, seed=1)
+        sampled = self._dialect.sample(ids, _TRIAL, seed=1)
         try:
-            raw = self._dialect.score(ids, drawn.ids).logprobs
+            raw = self._dialect.score(ids, sampled.ids).logprobs
         except RefusalError as error:
             raise RefusalError(
-                f"{error.what}, so that nobody can tell which log-probabilities it samples with",
-                "say it with logprobs=raw or logprobs=processed",
+                f"{error.what}, so the kind of its sampled log-probabilities cannot be measured",
+                "set logprobs=raw or logprobs=processed",
             ) from error
-        gap = np.median(np.abs(np.subtract(drawn.logprobs, raw)))
-        return "processed" if gap > _APART else "raw"
+        gap = np.median(np.abs(np.subtract(sampled.logprobs, raw)))
+        return "processed" if gap > _PROCESSED_GAP else "raw"
 
-    def _served_ids(self, prompt: Mapping[str, Any]) -> list[int]:
+    def _ids_from_server(self, prompt: Mapping[str, Any]) -> list[int]:
         if "messages" in prompt:
             body = {"messages": prompt["messages"], "add_generation_prompt": True}
         else:
@@ -222,30 +221,30 @@ class OpenAiServer:
         except StatusError as error:
             raise refuse(
                 self._client,
-                f"does not tokenise: {error}",
-                "name its tokenizer with tokenizer=DIRECTORY",
+                f"cannot tokenize: {error}",
+                "give its tokenizer with tokenizer=DIRECTORY",
             ) from error
         ids = answer.get("tokens") if isinstance(answer, dict) else None
-        if not isinstance(ids, list) or not all(type(each) is int for each in ids):
-            raise refuse(self._client, "does not answer /tokenize with token ids")
+        if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise refuse(self._client, "does not return token ids from /tokenize")
         return ids
 
-    def _own_ids(self, prompt: Mapping[str, Any]) -> list[int]:
+    def _ids_from_tokenizer(self, prompt: Mapping[str, Any]) -> list[int]:
         if self._tokenizer is None:
             self._tokenizer = hf_tokenizer.load(
                 str(self._options["tokenizer"]), bool(self._options["trust_remote_code"])
             )
         return hf_tokenizer.encoded(self._tokenizer, prompt)
 
-    def _refuse_unasked(self, drawn: Drawn, sampling: Sampling) -> None:
-        count = len(drawn.ids)
+    def _refuse_excess(self, sampled: SampledTokens, sampling: Sampling) -> None:
+        count = len(sampled.ids)
         if count > sampling.max_tokens:
             raise refuse(
-                self._client, f"answers {count} tokens where {sampling.max_tokens} were asked for"
+                self._client, f"returned {count} tokens instead of at most {sampling.max_tokens}"
             )
 
-    def _each(self, items: Sequence[ItemT], do: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Several at once, in order; the first that fails ends them all."""
+    def _map(self, items: Sequence[ItemT], do: Callable[[ItemT], ResultT]) -> list[ResultT]:
+        """Run concurrent requests and keep their order; the first failure ends them all."""
         pool = ThreadPoolExecutor(int(self._options["connections"]))
         try:
             return list(pool.map(do, items))
@@ -254,52 +253,56 @@ class OpenAiServer:
 
 
 def load(url: str, options: dict[str, Any]) -> OpenAiServer:
-    """Reach a server."""
+    """Connect to a server."""
     return OpenAiServer(url, options)
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     merged = with_defaults(options, _DEFAULTS, "a server")
     if merged["logprobs"] not in ("", "raw", "processed"):
-        raise RefusalError("logprobs= is raw or processed")
+        raise RefusalError("logprobs= must be raw or processed")
     for name in ("wait", "request_timeout", "connections"):
         if not isinstance(merged[name], int | float) or merged[name] <= 0:
-            raise RefusalError(f"{name}= is a number above zero")
+            raise RefusalError(f"{name}= must be a number above zero")
     return merged
 
 
 def _key(variable: str) -> str:
     if variable and variable not in os.environ:
         raise RefusalError(
-            f"the environment variable {variable[:60]!r} is not set", "put the server's key there"
+            f"the environment variable {variable[:60]!r} is not set", "set it to the server's key"
         )
     return os.environ.get(variable, "") if variable else ""
 
 
-def _card(client: JsonClient, wanted: str) -> Mapping[str, Any]:
-    """What the server says of the model asked for, or of the only one."""
+def _model_card(client: JsonClient, wanted: str) -> Mapping[str, Any]:
+    """The server's entry for the requested model, or for its only one."""
     try:
         answer = client.ask("/v1/models")
     except StatusError as error:
-        remedy = "name the variable that holds its key: api_key_env=" if error.status == 401 else ""
+        remedy = (
+            "name the environment variable that holds its key with api_key_env="
+            if error.status == 401
+            else ""
+        )
         raise refuse(client, f"does not list its models: {error}", remedy) from error
     listed = answer.get("data") if isinstance(answer, dict) else None
-    cards = [each for each in listed or () if isinstance(each, dict) and each.get("id")]
-    own = [each for each in cards if not each.get("parent")]  # adapters have a parent
+    cards = [card for card in listed or () if isinstance(card, dict) and card.get("id")]
+    own = [card for card in cards if not card.get("parent")]  # adapters have a parent
     if wanted:
-        own = [each for each in cards if each["id"] == wanted]
+        own = [card for card in cards if card["id"] == wanted]
     if len(own) == 1:
         return own[0]
-    names = ", ".join(str(each["id"])[:80] for each in cards[:8]) or "no model"
+    names = ", ".join(str(card["id"])[:80] for card in cards[:8]) or "no model"
     raise refuse(
         client,
         f"serves {names}" + (f", not {wanted[:80]!r}" if wanted else ""),
-        "name the one that is meant with model=",
+        "choose one with model=",
     )
 
 
 def _configuration(*folders: str) -> dict[str, Any]:
-    """What a model's directory says, if one of these can be seen from here."""
+    """The configuration in the first of these directories that is readable here."""
     for folder in folders:
         path = Path(folder) / "config.json"
         if folder and path.is_file():
@@ -311,8 +314,10 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     try:
         whole = json.loads(path.read_text("utf-8"))
         config = whole.get("text_config", whole)
-        beside = path.with_name("generation_config.json")
-        generation = json.loads(beside.read_text("utf-8")) if beside.is_file() else {}
+        generation_path = path.with_name("generation_config.json")
+        generation = (
+            json.loads(generation_path.read_text("utf-8")) if generation_path.is_file() else {}
+        )
     except (OSError, ValueError, AttributeError):
         return {}
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
@@ -327,7 +332,7 @@ def _read_configuration(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve, and end without waiting for requests that are under way when one has failed."""
+    """Run the request, and exit without waiting for pending HTTP requests after a failure."""
     code = 0
     try:
         contract.serve(load)

@@ -1,21 +1,21 @@
-"""What a training run has saved: `recorded:RUN?side=sampler`, `recorded:RUN?side=learner`.
+"""Engine program: values recorded by a training run, `recorded:RUN?side=sampler` or `side=learner`.
 
-As a sampler it gives the responses that the run's rollout dumps hold, with the log-probabilities of
-that side; as a learner it gives those of the other side to the same responses. Either side may be
-compared with a live engine: the record is then the one that samples, whichever side it gives. A
-live engine's own samples nobody has recorded, and they are refused.
+As a sampler it returns the responses of the run's rollout dumps with the log-probabilities of one
+side; as a learner it returns the other side's log-probabilities of the same responses. Either side
+can be compared with a live engine, for which the record is always the sampler. A live engine's own
+samples are refused, because no log-probabilities of them were recorded.
 
 Options:
 
 - `side`: `sampler` or `learner`
-- `step`: which step's responses; the last one with both sides if not given
-- `tokenizer`: a directory or hub name, for prompts of which only the text was saved: a live engine
-  can score a response only behind its prompt
-- `responses`: the most of them, the first of the step
+- `step`: the step of the responses; default: the last one with both sides
+- `tokenizer`: a directory or hub name, for prompts recorded only as text: a live engine can score a
+  response only after its prompt
+- `responses`: maximum number of responses, from the start of the step
 - `logprobs`: `processed`, as trainers record them, or `raw`, at temperature 1
 
-Responses whose generated tokens have others between them, of several turns, are left out and
-counted, as is what of the dumps cannot be read. This program runs in the probe's own Python.
+Multi-turn responses, which have other tokens between the generated ones, are skipped and counted.
+So are unreadable parts of the dumps. This program runs in the probe's own Python.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _HOW = {
     "loss_fn.force_on_policy_ratio off, which puts zeros there for the learner",
     "slime": "give it --dump-details DIR, and name train_data in it",
 }
-"""How each framework is told to save both sides' log-probabilities of every token."""
+"""How to make each framework record both sides' log-probabilities per token."""
 
 
 @dataclass(frozen=True)
-class _Row:
+class _RecordedResponse:
     """One response as it was recorded."""
 
     group: str
     prompt_ids: list[int]
     prompt: str | None
-    """Its text, where the ids are not known."""
+    """Text of the prompt, if its ids are not known."""
     ids: list[int]
     sampler: list[float]
     learner: list[float]
@@ -75,17 +75,17 @@ class Recorded:
     """The responses of one step of a run.
 
     Args:
-        run: its directory, or one dump of it.
+        run: the run's directory, or one of its dumps.
         options: see the module.
 
     Raises:
-        RefusalError: if an option is unknown, or nothing was saved that has both sides.
+        RefusalError: if an option is unknown, or no response was recorded with both sides.
     """
 
     def __init__(self, run: str, options: Mapping[str, Any]) -> None:
         self._options = _known(options)
         self._run = run
-        self._left_out = 0
+        self._skipped = 0
         self._notes = DamageLog()
         dumps = _dumps(Path(run))
         self._frameworks = sorted({form.framework for form, _ in dumps})
@@ -93,20 +93,20 @@ class Recorded:
         rows = [row for batch in batches for row in self._rows(batch)]
         if not rows:
             raise RefusalError(
-                f"no response of step {self.step} in {run} can be scored: {self._left_out} have "
-                "tokens of others between their own",
-                "probe a run of single turns, or let `grpodoctor check` compare what was recorded",
+                f"no response of step {self.step} in {run} can be scored: {self._skipped} have "
+                "other tokens between the generated ones",
+                "probe a single-turn run, or let `grpodoctor check` compare the recorded values",
             )
         self._responses = self._numbered(rows[: int(self._options["responses"])])
 
     def describe(self) -> dict[str, Any]:
-        """What was recorded; of the engines themselves a dump says nothing."""
+        """What was recorded; dumps hold nothing about the engines themselves."""
         return {
             "name": f"recorded ({', '.join(self._frameworks)})",
             "version": "",
             "model": self._run,
-            "dtype": "not told",
-            "device": "not told",
+            "dtype": "not reported",
+            "device": "not reported",
             "layout": {},
             "vocab_size": 0,
             "end_ids": [],
@@ -117,7 +117,7 @@ class Recorded:
                 "side": self._options["side"],
                 "step": self.step,
                 "responses": len(self._responses),
-                "left_out": self._left_out,
+                "left_out": self._skipped,
                 "damaged": self._notes.damaged,
             },
         }
@@ -127,45 +127,44 @@ class Recorded:
         return self._responses
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        """By the tokenizer given."""
+        """Token ids by the given tokenizer."""
         if not self._options["tokenizer"]:
             raise RefusalError(
-                "a record has no tokenizer", "name the model's with tokenizer=DIRECTORY"
+                "a record has no tokenizer", "give the model's with tokenizer=DIRECTORY"
             )
         tokenizer = self._tokenizer()
         return [hf_tokenizer.encoded(tokenizer, prompt) for prompt in prompts]
 
     def sample(self, *_: object) -> list[Response]:
-        """Nothing is drawn: `recorded` is asked instead."""
-        raise RefusalError("a record draws no responses")
+        """A record samples nothing; `recorded` returns its responses."""
+        raise RefusalError("a record samples no responses")
 
     def score(
         self,
         responses: Sequence[Response],
-        processing: Processing,  # noqa: ARG002 - what was recorded is what there is
+        processing: Processing,  # noqa: ARG002 - recorded values are fixed
         want: Sequence[str],  # noqa: ARG002
     ) -> list[Response]:
-        """This side's log-probabilities of responses that came from the same record."""
-        known = {(each.prompt, each.sample): each for each in self._responses}
+        """This side's log-probabilities of responses from the same record."""
+        recorded = {(each.prompt, each.sample): each for each in self._responses}
         scored = []
         for response in responses:
-            own = known.get((response.prompt, response.sample))
+            own = recorded.get((response.prompt, response.sample))
             if own is None or list(own.response_ids) != list(response.response_ids):
                 raise RefusalError(
                     f"sample {response.sample} of prompt {response.prompt} is not in the record of "
                     f"step {self.step}",
-                    "a record scores what it has recorded: let it be the sampler, with the same "
-                    "step=",
+                    "use the record as the sampler too, with the same step=",
                 )
             scored.append(replace(response, logprobs=own.logprobs, extras={}))
         return scored
 
     def close(self) -> None:
-        """Nothing is held."""
+        """A record holds no resources."""
 
     def _chosen(self, dumps: Sequence[tuple[DumpFormat, Path]]) -> tuple[int, list[Responses]]:
-        """The step asked for, or the last with both sides, and its responses."""
-        wanted, last, found = int(self._options["step"]), -1, list[Responses]()
+        """The requested step, or the last one with both sides, and its responses."""
+        wanted, last, batches = int(self._options["step"]), -1, list[Responses]()
         for responses in _batches(dumps, wanted, self._notes):
             if responses.learner is None or responses.sampler is None:
                 continue
@@ -174,40 +173,40 @@ class Recorded:
             if newest < last or newest not in responses.steps_B:
                 continue
             if newest > last:
-                last, found = newest, []
-            found.append(responses)
-        if not found:
-            raise self._nothing(wanted, dumps)
-        return last, found
+                last, batches = newest, []
+            batches.append(responses)
+        if not batches:
+            raise self._no_logprobs(wanted, dumps)
+        return last, batches
 
-    def _nothing(self, wanted: int, dumps: Sequence[tuple[DumpFormat, Path]]) -> RefusalError:
+    def _no_logprobs(self, wanted: int, dumps: Sequence[tuple[DumpFormat, Path]]) -> RefusalError:
         which = f"step {wanted} of " if wanted >= 0 else ""
         names = ", ".join(sorted({form.name for form, _ in dumps}))
         damaged = self._notes.damage
         if damaged:
             worst = f"{damaged[0].file}: {damaged[0].why}"
             names += f"; {self._notes.damaged} damaged ({worst})"
-        advice = [_HOW[each] for each in self._frameworks if each in _HOW]
-        others = "its dumps have no log-probabilities by token; those of grpodoctor, prime-rl, "
+        advice = [_HOW[name] for name in self._frameworks if name in _HOW]
+        default = "use dumps of grpodoctor, prime-rl, NeMo RL or slime, which have them"
         return RefusalError(
-            f"{which}{self._run} holds no log-probabilities of both sides: only {names}",
-            "; ".join(advice) or others + "NeMo RL and slime do",
+            f"{which}{self._run} has no log-probabilities of both sides: only {names}",
+            "; ".join(advice) or default,
         )
 
-    def _rows(self, responses: Responses) -> Iterator[_Row]:
-        """The responses of the chosen step that can be scored again."""
+    def _rows(self, responses: Responses) -> Iterator[_RecordedResponse]:
+        """The responses of the chosen step that can be scored."""
         sequences = responses.sequences() if responses.sequences is not None else None
         for row in np.flatnonzero(responses.steps_B == self.step).tolist():
-            found = self._row(responses, row, _tokens(responses, sequences, row))
-            if found is None:
-                self._left_out += 1
+            recorded = self._row(responses, row, _tokens(responses, sequences, row))
+            if recorded is None:
+                self._skipped += 1
             else:
-                yield found
+                yield recorded
 
     @staticmethod
     def _row(
         responses: Responses, row: int, placed: tuple[list[int], list[int]] | None
-    ) -> _Row | None:
+    ) -> _RecordedResponse | None:
         if placed is None or responses.learner is None or responses.sampler is None:
             return None
         before, ids = placed
@@ -216,7 +215,7 @@ class Recorded:
             return None
         text = responses.prompts[row] if responses.prompts is not None else None
         truncated = responses.truncated_B
-        return _Row(
+        return _RecordedResponse(
             _group(responses, row, before),
             before,
             text if not before else None,
@@ -226,9 +225,9 @@ class Recorded:
             ended=truncated is not None and truncated[row] == 0,
         )
 
-    def _numbered(self, rows: Sequence[_Row]) -> list[Response]:
-        """Those of a prompt together, in the order in which the prompts appear."""
-        groups: dict[str, list[_Row]] = {}
+    def _numbered(self, rows: Sequence[_RecordedResponse]) -> list[Response]:
+        """The responses grouped by prompt, in the order in which the prompts appear."""
+        groups: dict[str, list[_RecordedResponse]] = {}
         for row in rows:
             groups.setdefault(row.group, []).append(row)
         side = self._options["side"]
@@ -246,10 +245,10 @@ class Recorded:
         ]
 
     def _prompt_ids(self, text: str | None) -> list[int]:
-        """Of a prompt whose text alone was saved; none without a tokenizer."""
+        """Ids of a prompt recorded only as text; empty without a tokenizer."""
         if text is None or not self._options["tokenizer"]:
             return []
-        # Saved as the model read it, template and all.
+        # The text was recorded as the model read it, including the template.
         return list(self._tokenizer().encode(text, add_special_tokens=False))
 
     def _tokenizer(self) -> Any:
@@ -261,24 +260,24 @@ class Recorded:
 
 
 def load(run: str, options: dict[str, Any]) -> Recorded:
-    """Read what a run has saved."""
+    """Read a run's recorded responses."""
     try:
         return Recorded(run, options)
     except GrpodoctorError as error:
         raise RefusalError(str(error)) from error
     except (ValueError, OSError) as error:
-        raise RefusalError(f"{run} cannot be read: {error}", "look at its dumps") from error
+        raise RefusalError(f"{run} cannot be read: {error}", "check its dumps") from error
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     merged = with_defaults(options, _DEFAULTS, "a record")
     if merged["side"] not in _SIDES:
-        raise RefusalError("a record has two sides", "say side=sampler or side=learner")
+        raise RefusalError("side= is missing or unknown", "set side=sampler or side=learner")
     if merged["logprobs"] not in ("raw", "processed"):
-        raise RefusalError("logprobs= is raw or processed")
+        raise RefusalError("logprobs= must be raw or processed")
     for name in ("step", "responses"):
         if type(merged[name]) is not int:
-            raise RefusalError(f"{name}= is a whole number")
+            raise RefusalError(f"{name}= must be an integer")
     return merged
 
 
@@ -289,8 +288,8 @@ def _dumps(path: Path) -> list[tuple[DumpFormat, Path]]:
     dumps = dumps_among(files_below(path) if path.is_dir() else [path])
     if not dumps:
         raise RefusalError(
-            f"{path} holds no rollout dump that is known",
-            "name the folder that the trainer wrote its rollouts to",
+            f"{path} holds no rollout dump of a known format",
+            "give the folder that the trainer wrote its rollouts to",
         )
     return dumps
 
@@ -298,9 +297,9 @@ def _dumps(path: Path) -> list[tuple[DumpFormat, Path]]:
 def _batches(
     dumps: Sequence[tuple[DumpFormat, Path]], wanted: int, notes: DamageLog
 ) -> Iterator[Responses]:
-    """Responses batch by batch, those of late steps last.
+    """Responses in batches, in the order of steps.
 
-    The last file may be one that is being written, so one that cannot be read is counted alone.
+    An unreadable file is counted and skipped: the last file may still be being written.
     """
     made = plan_shards(dumps)
     pieces: list[tuple[str, FilePart]] = [
@@ -317,7 +316,7 @@ def _batches(
 def _tokens(
     responses: Responses, sequences: Sequences | None, row: int
 ) -> tuple[list[int], list[int]] | None:
-    """Ids before a response and its own; None unless these stand together."""
+    """Ids before a response, and its own; None unless the response is contiguous."""
     if sequences is None:
         own = responses.tokens
         return None if own is None else ([], own.row(row).tolist())
@@ -332,7 +331,7 @@ def _tokens(
 
 
 def _group(responses: Responses, row: int, before: Sequence[int]) -> str:
-    """What responses to one prompt share."""
+    """A key shared by the responses to one prompt."""
     if responses.groups is not None:
         return responses.groups[row]
     if before:

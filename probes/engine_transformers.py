@@ -1,9 +1,9 @@
-"""The engine program of transformers in one process: samples and scores.
+"""Engine program: transformers in one process.
 
 Options: `dtype` (float32, bfloat16, float16), `attention` (sdpa, eager, flash_attention_2, …),
 `autocast`, `quantise` (int8, int4) with `quantise_only` and `quantise_skip`, `perturb` with `seed`,
 `weights` with `weights_only`, `batch_tokens`, `batch_rows`, `device`, `threads`,
-`trust_remote_code`; `Settings` in hf/loading.py says what each one does.
+`trust_remote_code`; `Settings` in hf/loading.py describes them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contract import Engine, serve
 
 
 def load(model: str, options: Mapping[str, Any]) -> Engine:
-    """The engine that a request asks for.
+    """Load the engine of a request.
 
     Raises:
-        RefusalError: if it cannot be had.
-        ImportError: if torch or transformers is not installed here.
+        RefusalError: if the model or an option is invalid.
+        ImportError: if torch or transformers is not installed.
     """
-    import torch  # here, so that the answer can say that it is missing
+    import torch  # here, so that a missing package becomes an answer
     from hf.engine import TransformersEngine
     from hf.loading import Settings, device_of, load_model
 

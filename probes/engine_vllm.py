@@ -1,20 +1,21 @@
-"""vLLM in process: `vllm:MODEL?dtype=bfloat16&tensor_parallel_size=2`.
+"""Engine program: vLLM in process, `vllm:MODEL?dtype=bfloat16&tensor_parallel_size=2`.
 
-Options go to `vllm.LLM(...)` by their own names; those with structure are written as JSON. Besides:
+Options are arguments of `vllm.LLM(...)`, structures as JSON. Additional options:
 
 - `attention`: vLLM's attention backend; `batch_tokens`: its `max_num_batched_tokens`
-- `sync=DIR`: the weights that this checkpoint holds are loaded into the running engine before the
-  first sample or score, after the prompts of that have passed through it with the old ones;
-  `sync_reset_cache=false` leaves these in the prefix cache; `sync_stock=true` loads by vLLM's own
-  reload alone, which on a CPU leaves a packed copy of tied embeddings, and packed experts, behind
-- `perturb`: noise on every weight matrix, relative to its standard deviation: a stale checkpoint
+- `sync=DIR`: load this checkpoint into the running engine before the first sample or score, after
+  the prompts have passed through the engine with the old weights; `sync_reset_cache=false` keeps
+  those prompts in the prefix cache; `sync_stock=true` uses only vLLM's own reload, which on a CPU
+  leaves stale packed copies of tied embeddings and experts
+- `perturb`: noise on every weight matrix, relative to its standard deviation, as in a stale
+  checkpoint
 
-Sampled log-probabilities are raw, at temperature 1 over the whole vocabulary, unless
-`logprobs_mode=processed_logprobs`. Scoring is vLLM's `prompt_logprobs`, which are raw whatever the
-mode; where a score is asked for under a temperature or a truncation, an extension of the workers
-applies vLLM's own processing to their logits, or the score is refused if this vLLM has another
-model runner than the extension knows. Experts come from vLLM where it can return them
-(`enable_return_routed_experts`, set unless on a CPU), otherwise from the extension.
+Sampled log-probabilities are raw (temperature 1, whole vocabulary) unless
+`logprobs_mode=processed_logprobs`. Scores are vLLM's `prompt_logprobs`, which are always raw. For
+scores under a temperature or truncation, a worker extension applies vLLM's own processing to the
+logits; if this vLLM has a model runner unknown to the extension, such scores are refused. Experts
+come from vLLM if it can return them (`enable_return_routed_experts`, set except on a CPU), and from
+the extension otherwise.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ from contract import Processing, RefusalError, Response, Sampling, response_seed
 from hf import tokenizer as hf_tokenizer
 from vllm_worker_extension import EXTENSION, unpack_experts
 
-_OURS = ("attention", "batch_tokens", "perturb", "sync", "sync_reset_cache", "sync_stock")
+_OWN_OPTIONS = ("attention", "batch_tokens", "perturb", "sync", "sync_reset_cache", "sync_stock")
 _FIXED = {
-    "model": "it stands before the question mark",
-    "worker_extension_cls": "the probe's own extension stands there",
-    "skip_tokenizer_init": "prompts are tokenised by the engine",
+    "model": "it is given before the question mark",
+    "worker_extension_cls": "the probe uses its own extension",
+    "skip_tokenizer_init": "the engine tokenizes the prompts",
 }
 _FAILURES = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError, OSError)
-"""What vLLM raises when model, device, memory or options do not fit."""
+"""What vLLM raises if model, device, memory or options do not fit."""
 _ENVIRONMENT = {
-    "VLLM_NO_USAGE_STATS": "1",  # nobody was asked
+    "VLLM_NO_USAGE_STATS": "1",  # the user did not consent
     "VLLM_LOGGING_LEVEL": "WARNING",  # several lines a second otherwise
 }
-_TOLD = (
+_REPORTED = (
     "quantization", "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill",
     "max_num_seqs", "speculative_config", "attention_backend", "logprobs_mode", "sync",
     "sync_reset_cache", "sync_stock", "perturb",
 )  # fmt: skip
-"""Settings that bear on log-probabilities and are told where they were given."""
+"""Options that affect log-probabilities; reported if given."""
 
 
 class VllmEngine:
-    """A vLLM engine of our own.
+    """A vLLM engine in this process.
 
     Args:
-        model: directory or name on the hub.
+        model: a directory or a name on the hub.
         options: see the module.
 
     Raises:
@@ -84,13 +85,13 @@ class VllmEngine:
         except _FAILURES as error:
             raise RefusalError(
                 f"vLLM does not start: {_one_line(error)}",
-                "its log above says more; check the options, the memory and the model",
+                "read its log; check the options, the memory and the model",
             ) from error
         self._config: Any = self._llm.llm_engine.vllm_config
         self._routers: list[int] = self._call("probe_router_layers")[0]
 
     def describe(self) -> dict[str, Any]:
-        """What it is and how it is set up."""
+        """What the engine is and how it is configured."""
         import vllm
 
         model = self._config.model_config
@@ -111,20 +112,21 @@ class VllmEngine:
             "begin_id": getattr(tokenizer, "bos_token_id", None),
             "context": int(model.max_model_len),
             "logprobs": self._mode,
-            "settings": self._settings_told(),
+            "settings": self._reported_settings(),
         }
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        """The ids that reach the model, by sending the prompts through vLLM.
+        """The ids that reach the model, determined by sending the prompts through vLLM.
 
-        Those that it would refuse are told by its tokenizer: how long they are must be known.
+        For prompts that vLLM would refuse, the ids come from its tokenizer, since the probe needs
+        their lengths.
         """
         tokenizer = self._llm.get_tokenizer()
         ids = [hf_tokenizer.encoded(tokenizer, prompt) for prompt in prompts]
-        fitting = [place for place, own in enumerate(ids) if len(own) < self._context]
-        talks = [place for place in fitting if "messages" in prompts[place]]
+        fitting = [place for place, prompt_ids in enumerate(ids) if len(prompt_ids) < self._context]
+        chats = [place for place in fitting if "messages" in prompts[place]]
         texts = [place for place in fitting if "messages" not in prompts[place]]
-        self._read(ids, talks, self._llm.chat, [prompts[place].get("messages") for place in talks])
+        self._read(ids, chats, self._llm.chat, [prompts[place].get("messages") for place in chats])
         self._read(ids, texts, self._llm.generate, [prompts[place].get("text") for place in texts])
         self._llm.reset_prefix_cache()
         return ids
@@ -133,7 +135,7 @@ class VllmEngine:
     def _read(
         ids: list[list[int]], places: Sequence[int], send: Callable[..., Any], prompts: list[Any]
     ) -> None:
-        """Put the ids that vLLM makes of some prompts into their places."""
+        """Replace the ids of some prompts by those that vLLM reports."""
         from vllm import SamplingParams
 
         if not prompts:
@@ -142,8 +144,8 @@ class VllmEngine:
             outputs = send(prompts, SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False)
         except _FAILURES as error:
             raise RefusalError(
-                f"vLLM cannot take the prompts: {_one_line(error)}",
-                "look at them and at the model's chat template",
+                f"vLLM rejects the prompts: {_one_line(error)}",
+                "check them and the model's chat template",
             ) from error
         for place, output in zip(places, outputs, strict=True):
             ids[place] = list(output.prompt_token_ids)
@@ -151,7 +153,7 @@ class VllmEngine:
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
     ) -> list[Response]:
-        """One request for each response, so that each tells what it had from the prefix cache."""
+        """One request per response, so that each reports its use of the prefix cache."""
         from vllm import SamplingParams
 
         self._refuse_longer(prompts, "a prompt", room=2)
@@ -161,7 +163,7 @@ class VllmEngine:
         ]
         settings = [
             SamplingParams(
-                # The last token is left room for, or the response could not be scored.
+                # Leave room for one token, which scoring the response needs.
                 max_tokens=min(sampling.max_tokens, self._context - len(prompts[prompt]) - 1),
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
@@ -185,7 +187,7 @@ class VllmEngine:
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
     ) -> list[Response]:
-        """Each response behind its prompt as one prompt, whose log-probabilities vLLM gives."""
+        """Send each prompt with its response as one prompt, and read `prompt_logprobs`."""
         from vllm import SamplingParams
 
         ids = [[*each.prompt_ids, *each.response_ids] for each in responses]
@@ -204,7 +206,7 @@ class VllmEngine:
         ]
 
     def close(self) -> None:
-        """End the engine and its workers."""
+        """Shut down the engine and its workers."""
         self._llm.llm_engine.engine_core.shutdown()
 
     @property
@@ -216,10 +218,10 @@ class VllmEngine:
         mode = str(self._config.model_config.logprobs_mode)
         return "processed" if mode == "processed_logprobs" else "raw"
 
-    def _settings_told(self) -> dict[str, Any]:
+    def _reported_settings(self) -> dict[str, Any]:
         cache = self._config.cache_config
-        told = {name: self._given[name] for name in _TOLD if name in self._given}
-        told |= {
+        settings = {name: self._given[name] for name in _REPORTED if name in self._given}
+        settings |= {
             "enable_prefix_caching": bool(cache.enable_prefix_caching),
             "kv_cache_dtype": str(cache.cache_dtype),
             "block_size": int(cache.block_size),
@@ -228,13 +230,13 @@ class VllmEngine:
             "router_layers": self._routers,
         }
         parallel = self._config.parallel_config
-        # Of a share of the weights, or of those that a sync will replace, they would say nothing.
+        # Digests of a shard, or of weights that a sync replaces, could not be compared.
         if parallel.world_size == 1 and not self._sync:
-            told["weight_digests"] = self._call("probe_digests")[0]
-        return told
+            settings["weight_digests"] = self._call("probe_digests")[0]
+        return settings
 
     def _sync_now(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Load the other checkpoint if one was asked for and is not loaded yet."""
+        """Load the checkpoint of `sync` if there is one and it is not loaded yet."""
         if not self._sync:
             return
         from vllm import SamplingParams
@@ -247,16 +249,16 @@ class VllmEngine:
             if error:
                 raise RefusalError(
                     f"vLLM cannot load {folder} into the running engine: {error}",
-                    "sync= takes a checkpoint of the same model",
+                    "give sync= a checkpoint of the same model",
                 )
         if self._reset_cache and not self._llm.reset_prefix_cache():
-            raise RefusalError("vLLM does not empty its prefix cache")
+            raise RefusalError("vLLM cannot reset its prefix cache")
 
     def _process(self, processing: Processing) -> None:
         values = dataclasses.astuple(processing)
         if not all(self._call("probe_processing", *values)) and processing != Processing():
             raise RefusalError(
-                "this vLLM's model runner scores at temperature 1 over the whole vocabulary alone",
+                "this vLLM's model runner scores only at temperature 1 over the whole vocabulary",
                 "set VLLM_USE_V2_MODEL_RUNNER=0, or compare at temperature 1 without truncation",
             )
 
@@ -270,13 +272,11 @@ class VllmEngine:
             prompts = [{"prompt_token_ids": list(each)} for each in ids]
             outputs = self._llm.generate(prompts, list(settings), use_tqdm=False)
         except _FAILURES as error:
-            raise RefusalError(
-                f"vLLM failed: {_one_line(error)}", "its log above says more"
-            ) from error
-        noted = self._call("probe_take_experts")[0] if watching else {}
+            raise RefusalError(f"vLLM failed: {_one_line(error)}", "read its log") from error
+        recorded = self._call("probe_take_experts")[0] if watching else {}
         if len(outputs) != len(ids):
-            raise RefusalError(f"vLLM gave {len(outputs)} answers to {len(ids)} requests")
-        return outputs, _Experts(noted, self._routers)
+            raise RefusalError(f"vLLM returned {len(outputs)} answers to {len(ids)} requests")
+        return outputs, _Experts(recorded, self._routers)
 
     @property
     def _native(self) -> bool:
@@ -291,7 +291,7 @@ class VllmEngine:
         ids = list(one.token_ids)
         if not ids or one.logprobs is None or len(one.logprobs) != len(ids):
             raise RefusalError(
-                f"vLLM gave {len(ids)} tokens with {len(one.logprobs or ())} log-probabilities"
+                f"vLLM returned {len(ids)} tokens with {len(one.logprobs or ())} log-probabilities"
             )
         response = Response(
             list(output.prompt_token_ids),
@@ -301,7 +301,7 @@ class VllmEngine:
             ended=one.finish_reason == "stop",
             cached=int(output.num_cached_tokens or 0),
         )
-        return _told(response, one.logprobs, experts.of(output, response), want)
+        return _with_values(response, one.logprobs, experts.of(output, response), want)
 
     def _scored(
         self, output: Any, response: Response, experts: _Experts, want: Sequence[str]
@@ -310,27 +310,26 @@ class VllmEngine:
         whole = len(response.prompt_ids) + len(response.response_ids)
         if entries is None or len(entries) != whole:
             raise RefusalError(
-                f"vLLM gave log-probabilities of {len(entries or ())} of {whole} tokens"
+                f"vLLM returned log-probabilities of {len(entries or ())} of {whole} tokens"
             )
         scored = dataclasses.replace(response, cached=int(output.num_cached_tokens or 0), extras={})
         own = [entries[place] for place in range(len(response.prompt_ids), whole)]
-        return _told(scored, own, experts.of(output, scored), want)
+        return _with_values(scored, own, experts.of(output, scored), want)
 
     def _refuse_longer(self, ids: Sequence[Sequence[int]], what: str, room: int) -> None:
         longest = max(map(len, ids), default=0)
         if longest + room > self._context:
             raise RefusalError(
-                f"{what} of {longest} tokens does not fit into the {self._context} tokens that "
-                "vLLM makes room for",
-                "raise max_model_len, or leave long prompts out",
+                f"{what} of {longest} tokens does not fit into vLLM's context of {self._context}",
+                "raise max_model_len, or remove long prompts",
             )
 
     @staticmethod
     def _refuse_promptless(responses: Sequence[Response]) -> None:
         if any(not len(each.prompt_ids) for each in responses):
             raise RefusalError(
-                "vLLM gives no log-probability of a sequence's first token, and a response has no "
-                "prompt",
+                "vLLM returns no log-probability of a sequence's first token, and a response has "
+                "no prompt",
                 "give every prompt at least one token",
             )
 
@@ -340,22 +339,24 @@ class VllmEngine:
 
 
 class _Experts:
-    """Which experts the tokens of some requests went to."""
+    """The experts of the tokens of some requests."""
 
-    def __init__(self, noted: Mapping[str, Any], layers: Sequence[int]) -> None:
-        # Requests have a random ending inside vLLM.
-        self._noted = {**noted} | {name.rpartition("-")[0]: each for name, each in noted.items()}
+    def __init__(self, recorded: Mapping[str, Any], layers: Sequence[int]) -> None:
+        # vLLM appends a random suffix to the ids of requests.
+        self._recorded = {**recorded} | {
+            name.rpartition("-")[0]: packed for name, packed in recorded.items()
+        }
         self._layers = list(layers)
 
     def of(self, output: Any, response: Response) -> dict[str, np.ndarray]:
-        """Those of the tokens that predict a response's tokens."""
+        """The experts of the tokens that predict a response's tokens."""
         first = len(response.prompt_ids) - 1
         last = first + len(response.response_ids)
         native = getattr(output.outputs[0], "routed_experts", None)
         if native is not None:
             chosen = np.asarray(native)[first:last][:, self._layers]
             return {"experts": chosen} if len(chosen) == last - first else {}
-        packed = self._noted.get(output.request_id)
+        packed = self._recorded.get(output.request_id)
         if packed is None:
             return {}
         experts_TLK, margins_TL = unpack_experts(packed)
@@ -368,7 +369,7 @@ def load(model: str, options: dict[str, Any]) -> VllmEngine:
 
 
 def _prepare_environment(options: Mapping[str, Any]) -> None:
-    """What vLLM reads when it is imported, unless the user has set it."""
+    """Set the variables that vLLM reads on import, unless the user has set them."""
     degree = options.get("tensor_parallel_size", 1)
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -376,22 +377,22 @@ def _prepare_environment(options: Mapping[str, Any]) -> None:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a faster start
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     elif isinstance(degree, int) and degree <= (os.cpu_count() or 1):
-        # On a CPU each rank wants cores of its own, and to be told which.
+        # On a CPU each rank needs its own cores.
         cores = (os.cpu_count() or 1) // degree
         shares = (range(rank * cores, (rank + 1) * cores) for rank in range(degree))
         bound = "|".join(",".join(map(str, share)) for share in shares)
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bound)
-    # Workers that are started anew import the extension from here.
+    # Worker processes import the extension from this folder.
     here = str(Path(__file__).parent)
     paths = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{here}{os.pathsep}{paths}" if paths else here
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, those written as JSON read, after all that can be said without vLLM."""
+    """The options, with JSON parsed, after all checks that do not need vLLM."""
     for name, why in _FIXED.items():
         if name in options:
-            raise RefusalError(f"{name}= cannot be set: {why}", "leave it out")
+            raise RefusalError(f"{name}= cannot be set: {why}", "remove it")
     mode = options.get("logprobs_mode", "raw_logprobs")
     if mode not in ("raw_logprobs", "processed_logprobs"):
         raise RefusalError(
@@ -400,17 +401,17 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
         )
     noise = options.get("perturb", 0.0)
     if isinstance(noise, bool) or not isinstance(noise, int | float) or not noise >= 0:
-        raise RefusalError(f"perturb={noise} is no share of a deviation", "set 0 or more")
+        raise RefusalError(f"perturb={noise} is not a number of at least 0", "set 0 or more")
     return {name: _structured(value) for name, value in options.items()}
 
 
 def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """What `LLM` is called with."""
+    """The arguments of `LLM`."""
     known = _known_options()
     for name in options:
         if name not in known:
             near = ", ".join(difflib.get_close_matches(name, sorted(known)))
-            advice = f"did you mean {near}?" if near else "see the arguments of vllm.LLM"
+            advice = f"did you mean {near}?" if near else "use an argument of vllm.LLM"
             raise RefusalError(f"vLLM has no option {name[:60]!r}", advice)
     settings = dict(options)
     if "attention" in settings:
@@ -418,11 +419,11 @@ def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[s
     if "batch_tokens" in settings:
         settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
     if on_cpu:
-        settings.setdefault("enforce_eager", True)  # compiling takes a CPU minutes
-        # vLLM's own default asks for nearly all memory, and does not start where some is taken.
+        settings.setdefault("enforce_eager", True)  # compilation takes minutes on a CPU
+        # vLLM's default requests nearly all memory, and fails if some of it is in use.
         settings.setdefault("gpu_memory_utilization", 0.5)
-        if "max_num_batched_tokens" not in settings:  # fewer than the context need the pieces
-            # A prompt in pieces turns back the generator of a seeded request: a CPU's cannot.
+        if "max_num_batched_tokens" not in settings:  # less than the context needs chunks
+            # Chunked prefill rewinds the generator of a seeded request, which a CPU's cannot do.
             settings.setdefault("enable_chunked_prefill", False)
     elif _has_experts(model, settings):
         settings.setdefault("enable_return_routed_experts", True)
@@ -434,17 +435,17 @@ def _known_options() -> set[str]:
 
     fields = {field.name for field in dataclasses.fields(EngineArgs)}
     own = set(inspect.signature(LLM.__init__).parameters) - {"self", "kwargs"}
-    return (fields | own | set(_OURS)) - set(_FIXED)
+    return (fields | own | set(_OWN_OPTIONS)) - set(_FIXED)
 
 
 def _structured(value: Any) -> Any:
-    """An option that is written as JSON."""
+    """An option, parsed if it is written as JSON."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return json.loads(value)
         except ValueError as error:
             raise RefusalError(
-                f"{value[:60]!r} is no JSON: {error}", "quote names and texts with double quotes"
+                f"{value[:60]!r} is not JSON: {error}", "use double quotes for strings"
             ) from error
     return value
 
@@ -459,26 +460,26 @@ def _has_experts(model: str, settings: Mapping[str, Any]) -> bool:
             model, trust_remote_code=bool(settings.get("trust_remote_code", False))
         ).get_text_config()
     except (OSError, ValueError, KeyError):
-        return False  # vLLM says better what is wrong with it, and reads more than transformers
+        return False  # vLLM supports more models than transformers, and has better errors
     names = ("num_experts", "num_local_experts", "n_routed_experts")
     return any((getattr(config, name, 0) or 0) > 1 for name in names)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Every token that ends a response: the tokenizer's and those of the generation config."""
-    told = model.try_get_generation_config().get("eos_token_id", [])
-    listed = told if isinstance(told, list) else [told]
+    """End tokens of the tokenizer and the generation config."""
+    declared = model.try_get_generation_config().get("eos_token_id", [])
+    listed = declared if isinstance(declared, list) else [declared]
     own = [getattr(tokenizer, "eos_token_id", None)]
-    return sorted({int(each) for each in (*listed, *own) if each is not None})
+    return sorted({int(token) for token in (*listed, *own) if token is not None})
 
 
-def _told(
+def _with_values(
     response: Response,
     entries: Sequence[Mapping[int, Any]],
     experts: Mapping[str, np.ndarray],
     want: Sequence[str],
 ) -> Response:
-    """The response with the log-probabilities that vLLM gives at each of its positions."""
+    """The response with vLLM's values at each of its positions."""
     own = [entry[token] for entry, token in zip(entries, response.response_ids, strict=True)]
     response.logprobs = [each.logprob for each in own]
     if "ranks" in want:

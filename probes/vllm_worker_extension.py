@@ -1,10 +1,10 @@
-"""What runs inside vLLM's workers for `engine_vllm.py`: routing, processing, changed weights.
+"""Extension of vLLM's workers for `engine_vllm.py`: routed experts, processing, other weights.
 
-vLLM mixes this class into its worker class when told `worker_extension_cls`; its methods are then
-reached by name through `collective_rpc`. They take and return what travels between processes.
+vLLM mixes this class into its worker class through `worker_extension_cls`. Its methods are called
+by name through `collective_rpc`, so their arguments and results must be serializable.
 
-It leans on parts of vLLM that are not its interface. Each method says whether they are there, so
-that the program can refuse in words.
+It uses internals of vLLM. Each method reports whether they exist, so that the program can refuse
+with a reason.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any
 import numpy as np
 
 EXTENSION = "vllm_worker_extension.ProbeWorker"
-"""How vLLM is told of it."""
+"""The value of `worker_extension_cls`."""
 UNKNOWN_MARGIN = float("nan")
 _LOADING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, AssertionError)
-"""What vLLM makes of a checkpoint that does not fit, or a loader of a form that is not read."""
+"""What vLLM raises for a checkpoint that does not fit, or of an unknown format."""
 
 
 class ProbeWorker:
-    """Mixed into vLLM's worker class; never made on its own."""
+    """Mixed into vLLM's worker class; never instantiated on its own."""
 
     vllm_config: Any  # vLLM is not installed where this is type-checked
     model_runner: Any
     _watch: _RouterWatch | None = None
 
     def probe_router_layers(self) -> list[int]:
-        """The layers that have a router, by their number in the model."""
+        """Indices of the layers with a router."""
         return sorted(_routers(self.model_runner.get_model()))
 
     def probe_watch_experts(self) -> bool:
-        """Note from now on where each token is sent; whether this can be done here."""
+        """Start recording the experts of each token; whether this vLLM supports it."""
         runner = self.model_runner
         if not (hasattr(runner, "input_batch") and hasattr(runner, "query_start_loc")):
             return False
@@ -41,21 +41,23 @@ class ProbeWorker:
         return True
 
     def probe_take_experts(self) -> dict[str, dict[str, Any]]:
-        """What was noted since, by request, and note no longer.
+        """Stop recording; returns the experts by request.
 
         Returns:
-            for each request the `shape` (T positions from 0, L layers, K experts a token) of
-            `experts`, int16 as bytes, -1 where nothing was computed, and of `margins` (T, L),
-            float32 as bytes.
+            for each request the `shape` (T positions from 0, L layers, K experts per token) of
+            `experts`, int16 as bytes, -1 where nothing was computed, and `margins` (T, L), float32
+            as bytes.
         """
         watch, self._watch = self._watch, None
         return {} if watch is None else watch.finish()
 
     def probe_processing(self, temperature: float, top_p: float, top_k: int, min_p: float) -> bool:
-        """Have log-probabilities of prompts taken after this; vLLM takes them at temperature 1.
+        """Apply this processing to prompt log-probabilities, which vLLM computes at temperature 1.
+
+        Neutral values restore vLLM's own behavior.
 
         Returns:
-            whether it can be done with this vLLM. Nothing remains of it when all are neutral.
+            whether this vLLM supports it.
         """
         runner = self.model_runner
         sampler: Any = getattr(runner, "sampler", None)
@@ -78,17 +80,17 @@ class ProbeWorker:
         """Load another checkpoint into the running model.
 
         Args:
-            folder: the checkpoint's.
-            stock: with vLLM's own reload and nothing else, which on a CPU leaves the packed copy
-                of tied embeddings, and packed experts, as they were.
-            noise: to put on every weight matrix, relative to its standard deviation.
+            folder: the checkpoint's directory.
+            stock: use only vLLM's own reload, which on a CPU leaves stale packed copies of tied
+                embeddings and experts.
+            noise: noise on every weight matrix, relative to its standard deviation.
 
         Returns:
-            what went wrong, empty if nothing did.
+            the error; empty on success.
         """
         try:
             if not stock:
-                _forget_packed_experts(self.model_runner.get_model())
+                _discard_packed_experts(self.model_runner.get_model())
             given: dict[str, Any] = {"weights_path": folder}
             if noise:
                 given = {"weights_iterator": self._noisy(folder, noise)}
@@ -108,10 +110,10 @@ class ProbeWorker:
         return noisy(loader.get_all_weights(config, self.model_runner.get_model()), noise)
 
     def probe_digests(self) -> dict[str, list[float]]:
-        """Number of elements, sum and Euclidean norm of each parameter that can be read.
+        """Number of elements, sum and Euclidean norm of each readable parameter.
 
-        Fused tensors (`qkv_proj`) have the sums of their parts. Those that a kernel has packed, as
-        on a CPU, are empty and left out.
+        Fused tensors (`qkv_proj`) have the sums of their parts. Parameters that a kernel has
+        packed, as on a CPU, are empty and skipped.
         """
         import torch
 
@@ -125,7 +127,7 @@ class ProbeWorker:
 
 
 class _RouterWatch:
-    """Notes the experts of every token that passes, by request and position."""
+    """Records the experts of every token by request and position."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -137,7 +139,7 @@ class _RouterWatch:
         self._hook = runner.get_model().register_forward_hook(lambda *_: self._sort())
 
     def finish(self) -> dict[str, dict[str, Any]]:
-        """Stop listening; what was noted."""
+        """Stop recording; returns the experts by request."""
         self._hook.remove()
         for router in self._routers.values():
             vars(router).pop("select_experts", None)
@@ -148,7 +150,7 @@ class _RouterWatch:
 
         def listening(*args: Any, router_logits: Any, **kwargs: Any) -> Any:
             weights_NK, ids_NK = select(*args, router_logits=router_logits, **kwargs)
-            # Copied now: the next forward pass may compute into the same memory.
+            # Copy now: the next forward pass may reuse the memory.
             ids = ids_NK.cpu().numpy().astype(np.int16)
             self._step[layer] = (ids, _margins(router_logits, ids_NK))
             return weights_NK, ids_NK
@@ -156,7 +158,7 @@ class _RouterWatch:
         router.select_experts = listening
 
     def _sort(self) -> None:
-        """Give the rows of a forward pass to the requests that they belong to."""
+        """Assign the rows of a forward pass to their requests."""
         batch = self._runner.input_batch
         layers = [self._step[layer] for layer in sorted(self._step)]
         self._step = {}
@@ -173,7 +175,7 @@ class _RouterWatch:
 
 
 def _joined(parts: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """All rows of a request by position; what was computed again counts."""
+    """All rows of a request by position; recomputed rows replace earlier ones."""
     length = max(first + len(ids) for first, ids, _ in parts)
     shape = (length, *parts[0][1].shape[1:])
     experts_TLK = np.full(shape, -1, np.int16)
@@ -189,14 +191,14 @@ def _joined(parts: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, Any]:
 
 
 def unpack_experts(packed: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """`experts_TLK` and `router_margin_TL` of one request, as `probe_take_experts` gives them."""
+    """`experts_TLK` and `router_margin_TL` of one request of `probe_take_experts`."""
     shape = tuple(packed["shape"])
     experts_TLK = np.frombuffer(packed["experts"], np.int16).reshape(shape)
     return experts_TLK, np.frombuffer(packed["margins"], np.float32).reshape(shape[:2])
 
 
 def _margins(logits_NE: Any, ids_NK: Any) -> np.ndarray:
-    """The logit of the last expert chosen minus that of the first not chosen."""
+    """The lowest logit of the chosen experts minus the highest of the others."""
     import torch
 
     logits = logits_NE.float()
@@ -208,17 +210,17 @@ def _margins(logits_NE: Any, ids_NK: Any) -> np.ndarray:
 
 
 def _routers(model: Any) -> dict[int, Any]:
-    """The routers by the number of their layer."""
-    found = {}
+    """The routers by layer index."""
+    routers = {}
     for module in model.modules():
         router = getattr(module, "router", None)
         if hasattr(router, "select_experts") and hasattr(module, "layer_id"):
-            found[int(module.layer_id)] = router
-    return found
+            routers[int(module.layer_id)] = router
+    return routers
 
 
 def noisy(weights: Iterable[tuple[str, Any]], relative: float) -> Iterator[tuple[str, Any]]:
-    """A checkpoint's tensors with noise on each matrix, the same on every rank that reads it."""
+    """A checkpoint's tensors with noise on each matrix, equal on every rank."""
     import torch
 
     for number, (name, tensor) in enumerate(weights):
@@ -231,7 +233,7 @@ def noisy(weights: Iterable[tuple[str, Any]], relative: float) -> Iterator[tuple
 
 
 def _process(logits_NV: Any, temperature: float, top_p: float, top_k: int, min_p: float) -> Any:
-    """What vLLM's sampler does to logits, in its order: temperature, min-p, top-k, top-p."""
+    """Process logits like vLLM's sampler: temperature, min-p, top-k, top-p."""
     import torch
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
@@ -246,8 +248,8 @@ def _process(logits_NV: Any, temperature: float, top_p: float, top_k: int, min_p
     return apply_top_k_top_p(logits_NV, k, p)
 
 
-def _forget_packed_experts(model: Any) -> None:
-    """Where a kernel stands already vLLM does not pack experts again, as a CPU's needs them."""
+def _discard_packed_experts(model: Any) -> None:
+    """Make vLLM pack experts again, which a CPU needs and an existing kernel prevents."""
     from vllm.platforms import current_platform
 
     for module in model.modules() if current_platform.is_cpu() else ():
@@ -257,7 +259,7 @@ def _forget_packed_experts(model: Any) -> None:
 
 
 def _pack_embeddings(model: Any) -> None:
-    """Make anew what was derived from embeddings, which may be tied to the head."""
+    """Recompute values derived from embeddings, which may be tied to the output head."""
     from vllm.model_executor.layers import vocab_parallel_embedding as embedding
 
     for module in model.modules():

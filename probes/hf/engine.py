@@ -1,4 +1,4 @@
-"""What the programs that run transformers share: an engine that samples and scores."""
+"""An engine that samples and scores with a transformers model."""
 
 from __future__ import annotations
 
@@ -15,66 +15,67 @@ from torch import Tensor
 
 from hf.generation import Decoder
 from hf.loading import Settings, load_tokenizer
-from hf.logits import batches, chunk_rows, readings
+from hf.logits import batches, chunk_rows
+from hf.logits import readings as token_readings
 from hf.replay import check_experts
 from hf.routers import Routers
-from hf.split_model import Halves
+from hf.split_model import SplitModel
 from hf.tokenizer import encoded
 
-Found = dict[int, dict[str, np.ndarray]]
-"""Readings by the number of the response."""
+Readings = dict[int, dict[str, np.ndarray]]
+"""Columns by the index of the response."""
 
 
 class Ranks(Protocol):
-    """How several processes divide what is to be scored."""
+    """Divides scoring among several processes."""
 
     layout: dict[str, int]
 
-    def share(self, lots: list[list[int]]) -> list[tuple[list[int], bool]]:
-        """This rank's lots, as many as every other's; whether each counts or only keeps step."""
+    def share(self, batches: list[list[int]]) -> list[tuple[list[int], bool]]:
+        """This rank's batches, as many as every other rank's; whether each counts or is padding."""
 
-    def collect(self, found: Found) -> Found:
-        """What all ranks have found, on the one that writes."""
+    def collect(self, readings: Readings) -> Readings:
+        """The readings of all ranks, on the rank that writes."""
 
-    def alike(self, ids: Tensor) -> Tensor:
-        """The first rank's."""
+    def broadcast(self, ids: Tensor) -> Tensor:
+        """The first rank's tokens."""
 
     def close(self) -> None:
-        """Let go of the others."""
+        """Leave the process group."""
 
 
-class Alone:
-    """One process that does it all."""
+class SingleRank:
+    """One process."""
 
     def __init__(self) -> None:
         self.layout: dict[str, int] = {}
 
-    def share(self, lots: list[list[int]]) -> list[tuple[list[int], bool]]:
-        """All of them."""
-        return [(lot, True) for lot in lots]
+    def share(self, batches: list[list[int]]) -> list[tuple[list[int], bool]]:
+        """All batches."""
+        return [(batch, True) for batch in batches]
 
-    def collect(self, found: Found) -> Found:
-        """What it has found."""
-        return found
+    def collect(self, readings: Readings) -> Readings:
+        """The readings, unchanged."""
+        return readings
 
-    def alike(self, ids: Tensor) -> Tensor:
-        """Its own."""
+    def broadcast(self, ids: Tensor) -> Tensor:
+        """The tokens, unchanged."""
         return ids
 
     def close(self) -> None:
-        """There is nobody else."""
+        """There is no process group."""
 
 
 class TransformersEngine:
     """A causal language model of transformers.
 
     Args:
-        name: of the program.
-        path: of the model, as the user wrote it.
-        model: loaded, on its device.
-        settings: it was loaded with.
-        device: where its inputs belong.
-        ranks: who takes part.
+        name: name of the program.
+        path: the model as the user wrote it.
+        model: the loaded model, on its device.
+        settings: the settings it was loaded with.
+        device: the device of its inputs.
+        ranks: the processes that share the work; default: only this one.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class TransformersEngine:
         ranks: Ranks | None = None,
     ) -> None:
         self._name, self._path, self._settings = name, path, settings
-        self._model, self._device, self._ranks = model, device, ranks or Alone()
-        self._halves = Halves(model, device, settings.compute_dtype)
+        self._model, self._device, self._ranks = model, device, ranks or SingleRank()
+        self._split = SplitModel(model, device, settings.compute_dtype)
         self._routers = Routers(model)
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
@@ -97,7 +98,7 @@ class TransformersEngine:
         self._ends = _end_ids(model, self._tokenizer)
 
     def describe(self) -> dict[str, Any]:
-        """What the engine is; see the contract."""
+        """What the engine is; see `contract.Engine`."""
         return {
             "name": self._name,
             "version": transformers.__version__,
@@ -128,14 +129,14 @@ class TransformersEngine:
         }
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        """Ids of raw text with the tokenizer's own specials; messages through the template.
+        """Token ids of text with the tokenizer's special tokens; of messages in the template.
 
         Raises:
-            RefusalError: if there is no tokenizer, or no template for messages.
+            RefusalError: if there is no tokenizer, or no chat template for messages.
         """
         if self._tokenizer is None:
             raise RefusalError(
-                f"{self._path} has no tokenizer of its vocabulary",
+                f"{self._path} has no tokenizer that fits its vocabulary",
                 "give prompts as ids, or add tokenizer.json to it",
             )
         return [encoded(self._tokenizer, prompt) for prompt in prompts]
@@ -143,20 +144,20 @@ class TransformersEngine:
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
     ) -> list[Response]:
-        """Responses with log-probabilities of the distribution that they were drawn from."""
+        """Responses with log-probabilities of the distribution they were sampled from."""
         for index, prompt in enumerate(prompts):
             self._check(f"prompt {index}", prompt, (), len(prompt) + 1)
         if min(sampling.samples, sampling.max_tokens) < 1 or sampling.temperature < 0:
-            raise RefusalError("samples, max_tokens or temperature is too small", "set 1 or more")
+            raise RefusalError("samples, max_tokens or temperature is too small", "raise it")
         decoder = Decoder(
-            self._halves,
+            self._split,
             self._routers,
             self._ends,
             self._context,
             self._settings.batch_rows,
-            self._ranks.alike,
+            self._ranks.broadcast,
         )
-        with _memory():
+        with _memory_errors_refused():
             return decoder.draw(prompts, sampling, want)
 
     def score(
@@ -168,18 +169,19 @@ class TransformersEngine:
     def replay(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
     ) -> list[Response]:
-        """The same with the experts of `extras["experts"]` at work; see the contract.
+        """The same with the experts of `extras["experts"]`; see `contract.ReplayEngine`.
 
         Raises:
-            RefusalError: as `score`; or if the experts cannot be those of this model, or its
-                routers do not weigh by a softmax.
+            RefusalError: like `score`; also if the experts cannot be those of this model, or the
+                weights of its routers are not a softmax.
         """
         routers = self._routers
         if not routers:
-            raise RefusalError(f"{self._path} has no experts to replay", "leave replay out")
-        for each in responses:
-            shape = (len(each.response_ids), len(routers.modules), routers.slots)
-            check_experts(_name(each), each.extras.get("experts"), shape, routers.experts)
+            raise RefusalError(f"{self._path} has no experts to replay", "score without replay")
+        for response in responses:
+            shape = (len(response.response_ids), len(routers.modules), routers.slots)
+            experts = response.extras.get("experts")
+            check_experts(_name(response), experts, shape, routers.experts)
         return self._scored(responses, processing, want, replayed=True)
 
     def _scored(
@@ -190,19 +192,19 @@ class TransformersEngine:
         *,
         replayed: bool,
     ) -> list[Response]:
-        for each in responses:
-            length = len(each.prompt_ids) + len(each.response_ids)
-            self._check(_name(each), each.prompt_ids, each.response_ids, length)
-        rows = [index for index, each in enumerate(responses) if len(each.response_ids)]
-        lengths = [len(_read(responses[row])) for row in rows]
-        lots = batches(lengths, self._settings.tokens(self._device))
-        found: Found = {}
-        with _memory():
-            for lot, counts in self._ranks.share([[rows[each] for each in lot] for lot in lots]):
-                lines = [responses[row] for row in lot]
-                told = self._score_lot(lines, processing, want, replayed=replayed)
-                found |= dict(zip(lot, told, strict=True)) if counts else {}
-        return _joined(responses, self._ranks.collect(found))
+        for response in responses:
+            length = len(response.prompt_ids) + len(response.response_ids)
+            self._check(_name(response), response.prompt_ids, response.response_ids, length)
+        indices = [index for index, each in enumerate(responses) if len(each.response_ids)]
+        lengths = [len(model_input(responses[index])) for index in indices]
+        passes = batches(lengths, self._settings.tokens(self._device))
+        readings: Readings = {}
+        with _memory_errors_refused():
+            for batch, counts in self._ranks.share([[indices[i] for i in own] for own in passes]):
+                rows = [responses[index] for index in batch]
+                values = self._score_batch(rows, processing, want, replayed=replayed)
+                readings |= dict(zip(batch, values, strict=True)) if counts else {}
+        return _with_readings(responses, self._ranks.collect(readings))
 
     def _check(
         self, name: str, prompt: Sequence[int], response: Sequence[int], length: int
@@ -211,17 +213,18 @@ class TransformersEngine:
             raise RefusalError(f"{name} has no prompt tokens", "give every prompt at least one")
         if length > self._context:
             raise RefusalError(
-                f"{name} has {length} tokens and the context of {self._path} {self._context}",
-                "leave it out, or lower max_tokens",
+                f"{name} has {length} tokens, but the context of {self._path} is {self._context}",
+                "remove it, or lower max_tokens",
             )
-        strange = [each for each in (*prompt, *response) if not 0 <= each < self._vocabulary]
-        if strange:
+        invalid = [token for token in (*prompt, *response) if not 0 <= token < self._vocabulary]
+        if invalid:
             raise RefusalError(
-                f"{name} has the id {strange[0]}, and {self._path} {self._vocabulary} of them",
-                "give both engines models of one vocabulary",
+                f"{name} has the token id {invalid[0]}, but {self._path} has only "
+                f"{self._vocabulary} tokens",
+                "give both engines models with the same vocabulary",
             )
 
-    def _score_lot(
+    def _score_batch(
         self,
         responses: Sequence[Response],
         processing: Processing,
@@ -229,31 +232,31 @@ class TransformersEngine:
         *,
         replayed: bool,
     ) -> list[dict[str, np.ndarray]]:
-        """Readings of some responses in one forward pass, which none of them is too long for."""
-        ids_BL, rows_N = _right_padded(responses)
-        targets = torch.cat([torch.as_tensor(each.response_ids) for each in responses])
+        """Readings of some responses in one forward pass."""
+        ids_BL, rows_N = right_padded(responses)
+        targets = torch.cat([torch.as_tensor(response.response_ids) for response in responses])
         rows_N, ids_N = rows_N.to(self._device), targets.to(self._device)
         forced_NDK = _forced(responses, ids_BL, rows_N) if replayed else None
-        wanted = "experts" in want
-        with self._routers.watched(wanted, forced_NDK) as tape:
-            hidden_BLH = self._halves.hidden(ids_BL.to(self._device))
+        wants_experts = "experts" in want
+        with self._routers.watched(wants_experts, forced_NDK) as tape:
+            hidden_BLH = self._split.hidden(ids_BL.to(self._device))
         hidden_NH = hidden_BLH.flatten(0, 1)[rows_N]
         del hidden_BLH
         width = chunk_rows(self._vocabulary, self._device)
         parts = [
-            readings(self._halves.logits(hidden), ids, processing, want)
+            token_readings(self._split.logits(hidden), ids, processing, want)
             for hidden, ids in zip(
                 torch.split(hidden_NH, width), torch.split(ids_N, width), strict=True
             )
         ]
-        found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        if tape is not None and wanted:
-            found |= tape.readings(rows_N)
-        return _by_response(found, [len(each.response_ids) for each in responses])
+        columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        if tape is not None and wants_experts:
+            columns |= tape.readings(rows_N)
+        return _by_response(columns, [len(response.response_ids) for response in responses])
 
     def close(self) -> None:
         """Free the model."""
-        self._halves.close()
+        self._split.close()
         self._ranks.close()
         self._model = None
 
@@ -263,63 +266,63 @@ def _name(response: Response) -> str:
 
 
 def _forced(responses: Sequence[Response], ids_BL: Tensor, rows_N: Tensor) -> Tensor:
-    """The experts of every column of a pass, -1 in those that predict no token of a response."""
-    parts = [torch.as_tensor(each.extras["experts"].astype(np.int64)) for each in responses]
+    """Experts for every position of a pass, -1 where it predicts no response token."""
+    parts = [torch.as_tensor(response.extras["experts"].astype(np.int64)) for response in responses]
     experts_NDK = torch.cat(parts).to(rows_N.device)
     forced = torch.full((ids_BL.numel(), *experts_NDK.shape[1:]), -1, device=rows_N.device)
     forced[rows_N] = experts_NDK
     return forced
 
 
-def _read(response: Response) -> list[int]:
-    """What the model reads: all but the last token, which predicts nothing that is asked for."""
+def model_input(response: Response) -> list[int]:
+    """The model's input: all tokens except the last, whose prediction is not needed."""
     return [*response.prompt_ids, *response.response_ids][:-1]
 
 
-def _right_padded(responses: Sequence[Response]) -> tuple[Tensor, Tensor]:
-    """The ids (B, L), and which of their B x L columns predict the responses' tokens (N,)."""
-    lines = [_read(each) for each in responses]
-    width = max(map(len, lines))
+def right_padded(responses: Sequence[Response]) -> tuple[Tensor, Tensor]:
+    """Ids (B, L), and flat indices (N,) of the positions that predict the responses' tokens."""
+    inputs = [model_input(response) for response in responses]
+    width = max(map(len, inputs))
     rows = [
-        torch.arange(len(response.prompt_ids) - 1, len(line)) + width * row
-        for row, (response, line) in enumerate(zip(responses, lines, strict=True))
+        torch.arange(len(response.prompt_ids) - 1, len(ids)) + width * row
+        for row, (response, ids) in enumerate(zip(responses, inputs, strict=True))
     ]
-    return torch.tensor([line + [0] * (width - len(line)) for line in lines]), torch.cat(rows)
+    return torch.tensor([ids + [0] * (width - len(ids)) for ids in inputs]), torch.cat(rows)
 
 
-def _by_response(found: dict[str, Tensor], lengths: list[int]) -> list[dict[str, np.ndarray]]:
+def _by_response(columns: dict[str, Tensor], lengths: list[int]) -> list[dict[str, np.ndarray]]:
     ends = np.cumsum(lengths)[:-1]
-    split = {name: np.split(values.cpu().numpy(), ends) for name, values in found.items()}
+    split = {name: np.split(values.cpu().numpy(), ends) for name, values in columns.items()}
     return [{name: parts[row] for name, parts in split.items()} for row in range(len(lengths))]
 
 
-def _joined(responses: Sequence[Response], found: Found) -> list[Response]:
-    """The responses with what was found of them; nothing is found of an empty one but emptiness."""
-    pattern = next(iter(found.values()), {})
-    empty = {name: values[:0] for name, values in pattern.items()}
-    joined = []
+def _with_readings(responses: Sequence[Response], readings: Readings) -> list[Response]:
+    """The responses with their readings; empty arrays for an empty response."""
+    example = next(iter(readings.values()), {})
+    empty = {name: values[:0] for name, values in example.items()}
+    scored = []
     for index, response in enumerate(responses):
-        told = dict(found.get(index, empty))
-        logprobs = told.pop("logprobs", None)
+        extras = dict(readings.get(index, empty))
+        logprobs = extras.pop("logprobs", None)
         values = None if logprobs is None else logprobs.tolist()
-        joined.append(replace(response, logprobs=values, extras=told))
-    return joined
+        scored.append(replace(response, logprobs=values, extras=extras))
+    return scored
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that model, generation configuration or tokenizer declare as an end."""
+    """End tokens of the model, the generation configuration and the tokenizer."""
     generation = getattr(model.generation_config, "eos_token_id", None)
     declared = [generation, model.config.eos_token_id, getattr(tokenizer, "eos_token_id", None)]
-    lists = [each if isinstance(each, list | tuple) else [each] for each in declared]
-    return frozenset(each for entries in lists for each in entries if isinstance(each, int))
+    lists = [ids if isinstance(ids, list | tuple) else [ids] for ids in declared]
+    return frozenset(token for ids in lists for token in ids if isinstance(token, int))
 
 
 @contextmanager
-def _memory() -> Iterator[None]:
+def _memory_errors_refused() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise RefusalError(
-            f"the device has not enough memory: {' '.join(str(error).split())[:160]}",
+            f"the device is out of memory: {' '.join(str(error).split())[:160]}",
             "lower batch_tokens (scoring) or batch_rows (sampling)",
         ) from error

@@ -1,7 +1,7 @@
-"""Loading a causal language model of transformers as an engine program's options ask for it.
+"""Loads a causal language model of transformers according to an engine program's options.
 
-Weights come from safetensors alone: nothing is ever unpickled. A model of which any tensor is
-missing is refused, since transformers would make that tensor up.
+Weights are read only from safetensors: nothing is unpickled. A model with a missing tensor is
+refused, because transformers would initialize that tensor randomly.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _BITS = {"int8": 8, "int4": 4}
 _GROUP = 32
 _CPU_TOKENS, _OTHER_TOKENS = 4096, 32_768
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
-"""What transformers raises where a model's files are not what they should be."""
+"""What transformers raises if a model's files are invalid."""
 ROUTERS = r"(^|\.)(gate|router|shared_expert_gate)$"
-"""Modules that choose experts: no engine quantises them unless told to."""
+"""Routers: no engine quantizes them by default."""
 
 
 @dataclass(frozen=True)
@@ -40,48 +40,48 @@ class Settings:
 
     dtype: str = "float32"
     attention: str = ""
-    """How attention is computed; by default as transformers chooses for the family, mostly sdpa."""
+    """Attention kernel; by default the choice of transformers for the family, mostly sdpa."""
     autocast: str = ""
-    """A precision to compute in, under torch's autocast; weights stay in `dtype`."""
+    """Precision of computation, under torch's autocast; weights stay in `dtype`."""
     batch_tokens: int = 0
-    """Most tokens of a forward pass, padding included; 0 chooses by the device."""
+    """Most tokens of a forward pass, padding included; 0 means a default for the device."""
     batch_rows: int = 64
-    """Most responses that are drawn at a time."""
+    """Most responses sampled at a time."""
     device: str = "auto"
     seed: int = 0
-    """Of the noise of `perturb`."""
+    """Seed of the noise of `perturb`."""
     threads: int = 0
-    """Of torch on the CPU; 0 leaves them as they are."""
+    """CPU threads of torch; 0 keeps torch's default."""
     trust_remote_code: bool = False
     quantise: str = ""
-    """`int8`, a scale per output channel, or `int4`, one per 32 inputs: rounded, kept as floats."""
+    """Fake quantization: `int8` with a scale per output channel, `int4` with one per 32 inputs."""
     quantise_only: str = ""
-    """Quantise the modules in whose names this regular expression is found."""
+    """Regular expression: quantize only modules whose names contain a match."""
     quantise_skip: str = ""
-    """And not those in whose names this one is; by default routers and the output layer."""
+    """Regular expression: modules not to quantize; default: routers and the output layer."""
     perturb: float = 0.0
-    """Noise on every weight matrix, relative to its standard deviation: a stale checkpoint."""
+    """Noise on every weight matrix, relative to its deviation, as in a stale checkpoint."""
     weights: str = ""
-    """A directory whose tensors replace the model's own."""
+    """Directory whose tensors replace the model's own."""
     weights_only: str = ""
-    """Of those, the ones in whose names in the files this regular expression is found."""
+    """Regular expression: replace only tensors whose names in the files contain a match."""
     fsdp: int = 0
-    """Ranks that divide the weights and the responses among them."""
+    """Ranks that shard the weights and divide the responses."""
     tensor_parallel: int = 0
-    """Ranks that divide each matrix among them."""
+    """Ranks that split each matrix."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, without: tuple[str, ...]) -> Settings:
-        """The settings that options ask for.
+        """Settings from options.
 
         Args:
-            options: by name.
-            without: names that this program does not have.
+            options: values by name.
+            without: names that this program does not accept.
 
         Raises:
-            RefusalError: for an unknown option or a value that cannot be.
+            RefusalError: for an unknown option or an invalid value.
         """
-        known = [each.name for each in fields(cls) if each.name not in without]
+        known = [field.name for field in fields(cls) if field.name not in without]
         for name, value in options.items():
             if name not in known:
                 raise RefusalError(
@@ -101,13 +101,13 @@ class Settings:
         }
         for name, (value, allowed) in choices.items():
             if value not in allowed:
-                told = ", ".join(each for each in allowed if each)
-                raise RefusalError(f"{name}={value!r} is not known", f"use one of {told}")
+                choices_text = ", ".join(choice for choice in allowed if choice)
+                raise RefusalError(f"{name}={value!r} is unknown", f"use one of {choices_text}")
         for name in ("quantise_only", "quantise_skip", "weights_only"):
             try:
                 re.compile(getattr(self, name))
             except re.error as error:
-                raise RefusalError(f"{name} is no regular expression: {error}") from error
+                raise RefusalError(f"{name} is not a regular expression: {error}") from error
         least = {"batch_tokens": 0, "batch_rows": 1, "threads": 0, "perturb": 0, "fsdp": 0}
         for name, minimum in (least | {"tensor_parallel": 0}).items():
             if not getattr(self, name) >= minimum:
@@ -115,12 +115,12 @@ class Settings:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """Precision of the weights."""
         return _DTYPES[self.dtype]
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """Of autocast; None without it."""
+        """Precision of autocast; None without it."""
         return _DTYPES[self.autocast] if self.autocast else None
 
     def tokens(self, device: torch.device) -> int:
@@ -131,14 +131,14 @@ class Settings:
 def _check_type(name: str, value: Any, kind: type) -> None:
     fitting = (int, float) if kind is float else kind
     if not isinstance(value, fitting) or (isinstance(value, bool) and kind is not bool):
-        raise RefusalError(f"{name}={value!r} is not of the type {kind.__name__}")
+        raise RefusalError(f"{name}={value!r} does not have the type {kind.__name__}")
 
 
 def device_of(settings: Settings) -> torch.device:
-    """The device that is asked for, by default the accelerator where there is one.
+    """The requested device; by default the GPU if there is one.
 
     Raises:
-        RefusalError: if there is none such.
+        RefusalError: if the device cannot be used.
     """
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -153,21 +153,21 @@ def device_of(settings: Settings) -> torch.device:
 
 
 def load_model(model: str, settings: Settings, **more: Any) -> Any:
-    """The model in evaluation mode, without gradients, on the CPU unless `more` says otherwise.
+    """Load a model in evaluation mode, without gradients, on the CPU unless `more` differs.
 
     Args:
         model: a directory or a name on the hub.
-        settings: what to load it as, and how to change it.
-        more: for `from_pretrained`.
+        settings: how to load and change it.
+        more: arguments of `from_pretrained`.
 
     Raises:
-        RefusalError: if it is not there, is not whole, or is not what is asked for.
+        RefusalError: if the model is missing, incomplete or does not fit the settings.
     """
     if not settings.weights:
-        return _altered(_from_pretrained(model, settings, more), settings)
+        return _changed(_from_pretrained(model, settings, more), settings)
     with tempfile.TemporaryDirectory() as folder:
         _overlay(Path(folder), _files_of(model), _files_of(settings.weights), settings.weights_only)
-        return _altered(_from_pretrained(folder, settings, more), settings)
+        return _changed(_from_pretrained(folder, settings, more), settings)
 
 
 def _from_pretrained(model: str, settings: Settings, more: Mapping[str, Any]) -> Any:
@@ -175,30 +175,30 @@ def _from_pretrained(model: str, settings: Settings, more: Mapping[str, Any]) ->
     from transformers import AutoModelForCausalLM
 
     try:
-        answer: Any = AutoModelForCausalLM.from_pretrained(
+        result: Any = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=settings.torch_dtype,
             attn_implementation=settings.attention or None,
             trust_remote_code=settings.trust_remote_code,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # so that it tells which; they are refused below
+            ignore_mismatched_sizes=True,  # to list them; they are refused below
             output_loading_info=True,
             **more,
         )
     except (*_UNREADABLE, _invalid_config(), SafetensorError) as error:
         raise _unloadable(model, error) from error
-    loaded, told = answer
-    lacking = sorted([*told["missing_keys"], *(each[0] for each in told["mismatched_keys"])])
-    if lacking:
+    loaded, info = result
+    invalid = sorted([*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])])
+    if invalid:
         raise RefusalError(
-            f"{len(lacking)} tensors of {model} are missing or of another shape: {lacking[0]}",
+            f"{len(invalid)} tensors of {model} are missing or have another shape: {invalid[0]}",
             "use a directory whose weights fit its config.json",
         )
     return loaded.eval().requires_grad_(False)
 
 
 def _invalid_config() -> type[Exception]:
-    """What a contradiction within config.json raises, which newer versions have a class for."""
+    """The error of a contradictory config.json, for which newer versions have a class."""
     from huggingface_hub import errors
 
     kind: type[Exception] = getattr(errors, "StrictDataclassError", ValueError)
@@ -211,7 +211,7 @@ def _unloadable(model: str, error: Exception) -> RefusalError:
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         if pickles:
             return RefusalError(
-                f"the weights of {model} are pickles ({pickles[0].name}), which could run any code",
+                f"the weights of {model} are pickles ({pickles[0].name}), which can run any code",
                 "convert them to safetensors",
             )
         return RefusalError(f"{model} has no weights", "name a directory with *.safetensors")
@@ -228,7 +228,7 @@ def _line(error: BaseException) -> str:
 
 
 def _files_of(model: str) -> Path:
-    """The directory that holds a model's files, the hub's cache where it is a name."""
+    """The directory with a model's files; for a name on the hub, its cache."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
@@ -241,10 +241,10 @@ def _files_of(model: str) -> Path:
 
 
 def _overlay(folder: Path, base: Path, other: Path, only: str) -> None:
-    """Write a model's directory with some of its tensors taken from another one.
+    """Write a model's directory with some tensors replaced by another model's.
 
-    On disk, so that transformers converts names and joins experts as it does for any checkpoint,
-    and `only` means the names that stand in the files.
+    It is written to disk so that transformers converts names and merges experts as for any
+    checkpoint. `only` refers to the names in the files.
     """
     from safetensors.torch import save_file
 
@@ -253,7 +253,7 @@ def _overlay(folder: Path, base: Path, other: Path, only: str) -> None:
     if not taken:
         raise RefusalError(
             f"no tensor of {other} matches weights_only={only!r}",
-            "see the names in its *.safetensors",
+            "use names from its *.safetensors",
         )
     for path in base.iterdir():
         if path.is_file() and not path.name.endswith((".safetensors", ".index.json", ".bin")):
@@ -276,7 +276,7 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _altered(model: Any, settings: Settings) -> Any:
+def _changed(model: Any, settings: Settings) -> Any:
     if settings.perturb:
         _perturb(model, settings.perturb, settings.seed)
     if settings.quantise:
@@ -285,10 +285,10 @@ def _altered(model: Any, settings: Settings) -> Any:
 
 
 def _perturb(model: nn.Module, relative: float, seed: int) -> None:
-    """Put noise on every matrix, or on this rank's part of it.
+    """Add noise to every matrix, or to this rank's shard of it.
 
-    The noise hangs on the parameter's number alone, so that a matrix that all ranks hold whole
-    stays the same on all of them, whatever else they hold parts of.
+    The noise depends only on the parameter's index. So a matrix that all ranks hold completely
+    stays equal on all of them.
     """
     for number, weight in enumerate(model.parameters()):
         own = weight.to_local() if hasattr(weight, "to_local") else weight
@@ -299,10 +299,10 @@ def _perturb(model: nn.Module, relative: float, seed: int) -> None:
 
 
 def quantised_modules(model: Any, settings: Settings) -> dict[str, list[Tensor]]:
-    """The modules that `quantise` means, linear layers and stacks of experts, with their matrices.
+    """The modules to quantize (linear layers and stacked experts) with their matrices.
 
     Raises:
-        RefusalError: if there is none.
+        RefusalError: if there are none.
     """
     skip = settings.quantise_skip
     if not skip and not settings.quantise_only:
@@ -314,13 +314,13 @@ def quantised_modules(model: Any, settings: Settings) -> dict[str, list[Tensor]]
         for name, module in model.named_modules()
         if re.search(settings.quantise_only, name) and not (skip and re.search(skip, name))
     }
-    found = {name: matrices for name, matrices in chosen.items() if matrices}
-    if not found:
+    modules = {name: matrices for name, matrices in chosen.items() if matrices}
+    if not modules:
         raise RefusalError(
-            f"quantise_only={settings.quantise_only!r} leaves no module to quantise",
-            "see the names of the model's linear layers",
+            f"quantise_only={settings.quantise_only!r} leaves no module to quantize",
+            "use names of the model's linear layers",
         )
-    return found
+    return modules
 
 
 def _matrices(module: nn.Module) -> list[Tensor]:
@@ -338,24 +338,24 @@ def _quantise(model: Any, settings: Settings) -> None:
         for weight in matrices:
             if weight is tied:
                 raise RefusalError(
-                    f"{name} shares its weights with the input embeddings, which are not quantised",
-                    "leave it out by quantise_skip",
+                    f"{name} shares its weights with the input embeddings, which are not quantized",
+                    "exclude it with quantise_skip",
                 )
-            # Some families keep the experts' matrices with their inputs first.
-            turned = bool(getattr(modules[name], "is_transposed", False))
-            matrix = weight.transpose(-1, -2) if turned else weight
+            # Some families store the experts' matrices with inputs first.
+            is_transposed = bool(getattr(modules[name], "is_transposed", False))
+            matrix = weight.transpose(-1, -2) if is_transposed else weight
             matrix.copy_(fake_quantised(matrix, _BITS[settings.quantise]))
 
 
 def fake_quantised(weight: Tensor, bits: int) -> Tensor:
-    """Rounded to signed integers of some bits and multiplied out again; symmetric.
+    """Round weights to signed integers and scale them back (symmetric quantization).
 
     Args:
         weight: matrices (…, outputs, inputs).
-        bits: 8, one scale per output; or fewer, one per output and group of 32 inputs.
+        bits: 8 with one scale per output; fewer with one per output and group of 32 inputs.
 
     Returns:
-        The same shape and dtype.
+        A tensor of the same shape and dtype.
     """
     inputs = weight.shape[-1]
     group = inputs if bits == _BITS["int8"] else _GROUP
@@ -371,8 +371,8 @@ def fake_quantised(weight: Tensor, bits: int) -> Tensor:
 def load_tokenizer(model: str, settings: Settings, vocabulary: int) -> Any:
     """The model's tokenizer, or None if it has none that can be loaded.
 
-    One of less than half of the model's vocabulary is another one's, or the empty one that
-    transformers makes up where the files are missing.
+    A tokenizer with less than half of the model's vocabulary belongs to another model, or is the
+    empty one that transformers creates if the files are missing.
     """
     from transformers import AutoTokenizer
 

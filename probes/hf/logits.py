@@ -1,7 +1,7 @@
-"""Arithmetic of the programs that hold a model's logits: what is read off them, and in what lots.
+"""Arithmetic on logits: log-probabilities, entropy, ranks, and sampling.
 
-Nothing here holds the logits of more than one chunk of tokens. Shape suffixes: N tokens, V words of
-the vocabulary, T the contract's temperatures.
+Nothing here holds the logits of more than one chunk of tokens. Shape suffixes: N tokens, V
+vocabulary entries, T the contract's temperatures.
 """
 
 from __future__ import annotations
@@ -13,41 +13,44 @@ from contract import TEMPERATURES, Processing
 from torch import Tensor
 
 _CHUNK_ENTRIES = {"cpu": 1 << 22, "other": 1 << 26}
-"""Logits at a time: 16 MiB as float32 on a CPU, a few of its caches; 256 MiB elsewhere."""
-_FEWEST_ROWS = 32
-"""Of a chunk: with fewer, reading the output layer's weights costs more than multiplying them."""
+"""Logits per chunk: 16 MiB as float32 on a CPU, a few times its cache; 256 MiB elsewhere."""
+_MIN_ROWS = 32
+"""Rows per chunk: with fewer, reading the output layer's weights dominates."""
 
 
 def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Which sequences share a forward pass: those of like length, longest first.
+    """Group sequences of similar length into forward passes, longest first.
 
     Args:
         lengths: of the sequences, in tokens.
-        budget: most tokens of a pass, padding included; a longer sequence has one to itself.
+        budget: most tokens of a pass, padding included; a longer sequence gets its own pass.
+
+    Returns:
+        indices of the sequences of each pass.
     """
-    lots: list[list[int]] = []
+    passes: list[list[int]] = []
     room = 0
-    for index in sorted(range(len(lengths)), key=lambda each: -lengths[each]):
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         if room == 0:
-            lots.append([])
+            passes.append([])
             room = max(1, budget // max(1, lengths[index]))
-        lots[-1].append(index)
+        passes[-1].append(index)
         room -= 1
-    return lots
+    return passes
 
 
 def chunk_rows(vocabulary: int, device: torch.device) -> int:
-    """Tokens whose logits are held at a time."""
+    """Number of tokens whose logits are held at a time."""
     entries = _CHUNK_ENTRIES["cpu" if device.type == "cpu" else "other"]
-    return max(_FEWEST_ROWS, entries // vocabulary)
+    return max(_MIN_ROWS, entries // vocabulary)
 
 
 def log_probabilities(logits_NV: Tensor, processing: Processing) -> Tensor:
-    """Float32 log-probabilities of all words, -inf outside of what is kept.
+    """Float32 log-probabilities of the whole vocabulary, -inf for truncated tokens.
 
-    Temperature, then min-p, then top-k, then top-p, each on what the ones before have left: the
-    order of vLLM, and of transformers but for min-p, which it applies last. A temperature of 0 is
-    greedy decoding, whose log-probabilities are, as vLLM's are, those of the logits as they stand.
+    The order is temperature, min-p, top-k, top-p, each applied to the result of the previous one.
+    vLLM has the same order; transformers applies min-p last. A temperature of 0 means greedy
+    decoding; its log-probabilities are, as in vLLM, those of the unprocessed logits.
     """
     if processing.temperature == 0:
         return torch.log_softmax(logits_NV, dim=-1, dtype=torch.float32)
@@ -73,7 +76,7 @@ def _truncated(logprobs_NV: Tensor, processing: Processing) -> Tensor:
 
 
 def _nucleus(kept_NV: Tensor, top_p: float) -> Tensor:
-    """Leave the likeliest words whose probabilities just reach `top_p`; always at least one."""
+    """Keep the most likely tokens whose total probability reaches `top_p`; at least one."""
     rising_NV, order_NV = kept_NV.sort(dim=-1)
     dropped_NV = torch.softmax(rising_NV, dim=-1).cumsum(dim=-1) <= 1 - top_p
     dropped_NV[:, -1] = False
@@ -83,23 +86,23 @@ def _nucleus(kept_NV: Tensor, top_p: float) -> Tensor:
 def readings(
     logits_NV: Tensor, ids_N: Tensor, processing: Processing, want: Sequence[str]
 ) -> dict[str, Tensor]:
-    """What a task may want of some tokens, `logprobs` included, by the names of a shard.
+    """`logprobs` and the wanted columns of some tokens, by their names in a shard.
 
     Args:
-        logits_NV: that predict the tokens, in any precision.
+        logits_NV: the logits that predict the tokens, in any precision.
         ids_N: the tokens.
-        processing: of all that is read but `at_temperature`, which is of the raw logits.
-        want: names of the contract's `WANTS`; those that need more than logits are not given.
+        processing: applied before all columns except `at_temperature`, which uses raw logits.
+        want: names from the contract's `WANTS`; `experts` needs more than logits and is skipped.
     """
     logprobs_NV = log_probabilities(logits_NV, processing)
-    found = {"logprobs": logprobs_NV.gather(1, ids_N[:, None])[:, 0]}
+    columns = {"logprobs": logprobs_NV.gather(1, ids_N[:, None])[:, 0]}
     if "entropy" in want:
-        found["entropy"] = torch.special.entr(logprobs_NV.exp()).sum(dim=-1)
+        columns["entropy"] = torch.special.entr(logprobs_NV.exp()).sum(dim=-1)
     if "ranks" in want:
-        found |= _ranks(logprobs_NV, found["logprobs"])
+        columns |= _ranks(logprobs_NV, columns["logprobs"])
     if "temperatures" in want:
-        found["at_temperature"] = _at_temperatures(logits_NV, ids_N)
-    return found
+        columns["at_temperature"] = _at_temperatures(logits_NV, ids_N)
+    return columns
 
 
 def _ranks(logprobs_NV: Tensor, own_N: Tensor) -> dict[str, Tensor]:
@@ -115,22 +118,22 @@ def _at_temperatures(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
     """Shape (N, T)."""
     shifted_NV = logits_NV.float() - logits_NV.float().amax(dim=-1, keepdim=True)
     own_N = shifted_NV.gather(1, ids_N[:, None])[:, 0]
-    columns = [
+    logprobs = [
         own_N / temperature - (shifted_NV / temperature).exp_().sum(dim=-1).log()
         for temperature in TEMPERATURES
     ]
-    return torch.stack(columns, dim=1)
+    return torch.stack(logprobs, dim=1)
 
 
-def drawn(logprobs_NV: Tensor, uniform_N: Tensor) -> Tensor:
-    """One token a row: the inverse of its distribution function at the row's uniform number.
+def sample_tokens(logprobs_NV: Tensor, uniform_N: Tensor) -> Tensor:
+    """Sample one token per row by inverse transform sampling.
 
-    So a row's tokens do not depend on its neighbours in a batch, but for the rounding of a forward
-    pass.
+    A row's tokens do not depend on the other rows of its batch, except through the rounding of the
+    forward pass.
 
     Args:
-        logprobs_NV: finite or -inf; each row has a word.
-        uniform_N: float64, in [0, 1).
+        logprobs_NV: finite or -inf; each row has a finite entry.
+        uniform_N: uniform random numbers, float64, in [0, 1).
     """
     cumulated_NV = logprobs_NV.double().exp_().cumsum(dim=-1)
     wanted_N1 = (uniform_N * cumulated_NV[:, -1])[:, None]

@@ -1,9 +1,9 @@
-"""The routers of a mixture of experts in transformers, of whatever family, read and led by hooks.
+"""Reads and forces the routers of a mixture-of-experts model of transformers, through hooks.
 
-A router stands beside its layer's experts. What it says differs by family and version: the ids of
-the experts with their weights and the logits, or logits alone, of which the K largest are meant.
+A router is a sibling module of its layer's experts. Its output differs by family and version: ids
+of the experts with weights and logits, or only logits, of which the K largest are chosen.
 
-Shape suffixes: N tokens of a pass, D layers with a router, E experts, K experts of a token.
+Shape suffixes: N tokens of a pass, D layers with a router, E experts, K experts per token.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Routers:
         self.slots = _first(config, _SLOTS)
         pairs = [] if self.experts < 2 else list(_routers(model))
         self.modules = [router for router, _ in pairs]
-        self.served = [experts for _, experts in pairs]
-        """The experts that each of them serves."""
+        self.expert_modules = [experts for _, experts in pairs]
+        """The experts of each router."""
 
     def __bool__(self) -> bool:
         return bool(self.modules)
 
     @contextmanager
     def watched(self, wanted: bool, forced_NDK: Tensor | None = None) -> Iterator[Tape | None]:
-        """What the routers do inside, or None where nobody wants it or there are none.
+        """Record the routers inside the block; yields None if not needed or without routers.
 
         Args:
-            wanted: whether anybody wants it.
-            forced_NDK: experts for the tokens of the pass, which is then always watched; where one
-                of a token's K is -1, the router chooses by itself. None forces nothing.
+            wanted: whether the experts are wanted.
+            forced_NDK: experts to force on the tokens of the pass, which is then always recorded.
+                If one of a token's K experts is -1, the router chooses. None forces nothing.
         """
         if not self.modules or not (wanted or forced_NDK is not None):
             yield None
@@ -61,8 +61,8 @@ class Routers:
         ]
         if forced_NDK is not None:
             hooks += [
-                experts.register_forward_pre_hook(tape.served(layer), with_kwargs=True)
-                for layer, experts in enumerate(self.served)
+                experts.register_forward_pre_hook(tape.expert_hook(layer), with_kwargs=True)
+                for layer, experts in enumerate(self.expert_modules)
             ]
         try:
             yield tape
@@ -72,11 +72,11 @@ class Routers:
 
 
 class Tape:
-    """What the routers did in the latest forward pass, token by token.
+    """The routers' choices in the latest forward pass, token by token.
 
     Args:
-        routers: whose.
-        forced_NDK: experts that are put into their answers, as in `Routers.watched`.
+        routers: the routers.
+        forced_NDK: experts to force, as in `Routers.watched`.
     """
 
     def __init__(self, routers: Routers, forced_NDK: Tensor | None = None) -> None:
@@ -85,7 +85,7 @@ class Tape:
         self._margins: list[Tensor | None] = [None] * len(routers.modules)
 
     def hook(self, layer: int) -> Any:
-        """Notes what one layer's router answers, and puts what is forced into it."""
+        """A hook that records the output of a layer's router, and forces experts if given."""
 
         def note(router: nn.Module, _arguments: Any, output: Any) -> Any:
             ids_NK, logits_NE = self._read(output)
@@ -97,48 +97,50 @@ class Tape:
 
         return note
 
-    def served(self, layer: int) -> Any:
-        """Notes which experts one layer was really asked for."""
+    def expert_hook(self, layer: int) -> Any:
+        """A hook that records the experts that a layer actually uses."""
 
         def note(_experts: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            given = [each for each in (*arguments, *named.values()) if isinstance(each, Tensor)]
-            ids = [each for each in given if not each.is_floating_point()]
+            tensors = [
+                value for value in (*arguments, *named.values()) if isinstance(value, Tensor)
+            ]
+            ids = [tensor for tensor in tensors if not tensor.is_floating_point()]
             self._experts[layer] = ids[0].flatten(0, -2) if ids else None
 
         return note
 
     def _read(self, output: Any) -> tuple[Tensor, Tensor | None]:
-        """Ids of the chosen experts (N, K), and the logits (N, E) where they are told."""
+        """Ids of the chosen experts (N, K), and the logits (N, E) if returned."""
         parts = [output] if isinstance(output, Tensor) else output
-        told = [part.flatten(0, -2) for part in parts if isinstance(part, Tensor) and part.ndim > 1]
-        ids = [part for part in told if not part.is_floating_point()]
-        wide = [part for part in told if part.is_floating_point()]
-        wide = [part for part in wide if part.shape[-1] == self._routers.experts]
+        flat = [part.flatten(0, -2) for part in parts if isinstance(part, Tensor) and part.ndim > 1]
+        ids = [part for part in flat if not part.is_floating_point()]
+        floats = [part for part in flat if part.is_floating_point()]
+        logits = [part for part in floats if part.shape[-1] == self._routers.experts]
         if ids:
-            return ids[0], wide[0] if wide else None
-        # Where both are told, logits come after what was made of them.
-        return wide[-1].topk(self._routers.slots, dim=-1).indices, wide[-1]
+            return ids[0], logits[0] if logits else None
+        # If probabilities and logits are returned, the logits come last.
+        return logits[-1].topk(self._routers.slots, dim=-1).indices, logits[-1]
 
     def readings(self, rows_N: Tensor) -> dict[str, Tensor]:
-        """`experts` (N, L, K) and, where every layer tells its logits, `router_margin` (N, L).
+        """`experts` (N, D, K) and, if every layer returns its logits, `router_margin` (N, D).
 
         Args:
-            rows_N: of the pass's tokens, those that are meant, numbered row after row.
+            rows_N: indices of tokens in the flattened batch of the pass.
         """
-        there = [ids for ids in self._experts if ids is not None]
-        if len(there) < len(self._experts):
+        recorded = [ids for ids in self._experts if ids is not None]
+        if len(recorded) < len(self._experts):
             return {}
-        experts = torch.stack([ids[rows_N] for ids in there], dim=1).to(torch.int16)
-        margins = [each[rows_N] for each in self._margins if each is not None]
-        if len(margins) < len(there):
+        experts = torch.stack([ids[rows_N] for ids in recorded], dim=1).to(torch.int16)
+        margins = [margin[rows_N] for margin in self._margins if margin is not None]
+        if len(margins) < len(recorded):
             return {"experts": experts}
         return {"experts": experts, "router_margin": torch.stack(margins, dim=1)}
 
 
 def _margin(logits_NE: Tensor, ids_NK: Tensor) -> Tensor:
-    """Least logit of the chosen minus largest of the others, float32, shape (N,).
+    """Lowest logit of the chosen experts minus the highest of the others, float32, shape (N,).
 
-    NaN where the choice was not that of the largest logits: some families add a bias to it, or
+    NaN if the chosen experts are not those with the largest logits: some families add a bias, or
     choose groups of experts first.
     """
     logits_NE = logits_NE.float()
@@ -155,12 +157,12 @@ def _first(config: Any, names: tuple[str, ...]) -> int:
 
 
 def _routers(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Each router with the experts beside it."""
+    """Each router with its sibling module of experts."""
     for module in model.modules():
         children = dict(module.named_children())
         if "experts" not in children:
             continue
         named = [children[name] for name in ("gate", "router") if name in children]
-        fitting = [each for each in children.values() if _ROUTER.search(type(each).__name__)]
-        if fitting or named:
-            yield (fitting or named)[0], children["experts"]
+        typed = [child for child in children.values() if _ROUTER.search(type(child).__name__)]
+        if typed or named:
+            yield (typed or named)[0], children["experts"]

@@ -1,8 +1,8 @@
-"""A causal language model of transformers in two halves: its trunk, and what makes logits of it.
+"""Splits a causal language model of transformers into its trunk and its output head.
 
-Families do more than one multiplication after the trunk: they cap, scale and divide. So the second
-half is the model's own forward pass with the trunk's answer put in, and all of that is as the
-family has it. The whole model is always called, never a part of it, as FSDP demands.
+Some families cap, scale or divide the logits after the output layer. So the head is the model's own
+forward pass with the trunk's output inserted, which keeps these steps. FSDP requires that the whole
+model is called, never a part of it.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ _PULSE_SECONDS = 10.0
 
 
 class _Pulse:
-    """A line of output now and then while passes are made, by which a watcher sees life."""
+    """Prints a line from time to time during forward passes, as a sign of life for the probe."""
 
     def __init__(self) -> None:
-        self._passes, self._told = 0, time.monotonic()
+        self._passes, self._last = 0, time.monotonic()
 
     def beat(self) -> None:
         self._passes += 1
-        if time.monotonic() - self._told >= _PULSE_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last >= _PULSE_SECONDS:
+            self._last = time.monotonic()
             print(f"{self._passes} forward passes", flush=True)
 
 
-class Halves:
-    """The two halves of a model.
+class SplitModel:
+    """A model whose trunk and head can be run separately.
 
     Args:
-        model: for causal language modelling.
-        device: where its inputs belong.
-        compute: precision of autocast; None without it.
+        model: a causal language model.
+        device: the device of its inputs.
+        compute: precision of autocast; None to disable it.
     """
 
     def __init__(self, model: Any, device: torch.device, compute: torch.dtype | None) -> None:
         self.model, self.device, self._compute = model, device, compute
         self._trunk = model.base_model
         if self._trunk is model:
-            raise RefusalError(f"{type(model).__name__} has no trunk apart from its head")
+            raise RefusalError(f"{type(model).__name__} has no trunk separate from its head")
         self._forward = self._trunk.forward
-        self._trunk.forward = self._answer
+        self._trunk.forward = self._trunk_forward
         self._pulse = _Pulse()
         self._given: Tensor | None = None
         self._hidden: Tensor | None = None
 
-    def _answer(self, *arguments: Any, **inputs: Any) -> Any:
-        """In place of the trunk's forward pass."""
+    def _trunk_forward(self, *arguments: Any, **inputs: Any) -> Any:
+        """Replaces the trunk's forward pass."""
         from transformers.modeling_outputs import MoeModelOutputWithPast
 
         if self._given is not None:
@@ -60,21 +60,21 @@ class Halves:
         output = self._forward(*arguments, **inputs)
         self._pulse.beat()
         self._hidden = output.last_hidden_state
-        # Of the logits that this pass makes, only those of the last column can be of use.
+        # Only the logits of the last position of this pass are ever used.
         output.last_hidden_state = self._hidden[:, -1:]
         return output
 
     def hidden(self, ids_BL: Tensor) -> Tensor:
-        """What the trunk makes of sequences padded on the right, shape (B, L, H).
+        """The trunk's output for sequences padded on the right, shape (B, L, H).
 
-        There is no mask: padding comes after all that is real, and what comes after is not seen.
+        No mask is needed: causal attention never sees the padding, which comes last.
         """
         with torch.no_grad(), self._autocast():
             self.model(input_ids=ids_BL, use_cache=False)
         return self._taken()
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
-        """The model's logits for some of the trunk's answers, shape (N, V)."""
+        """The model's logits for outputs of the trunk, shape (N, V)."""
         placeholder = torch.zeros(1, len(hidden_NH), dtype=torch.long, device=self.device)
         self._given = hidden_NH[None]
         try:
@@ -85,12 +85,12 @@ class Halves:
         return logits
 
     def next_logits(self, ids_BW: Tensor, seen_BW: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Logits of what follows sequences padded on the left, shape (B, V), and the cache.
+        """Logits of the next token of sequences padded on the left, shape (B, V), and the cache.
 
         Args:
-            ids_BW: the columns that are not in the cache yet.
-            seen_BW: 1 for all tokens so far that are real, 0 for padding.
-            cache: of the call before; None in the first.
+            ids_BW: the positions that are not in the cache yet.
+            seen_BW: 1 for all real tokens so far, 0 for padding.
+            cache: the cache of the previous call; None in the first call.
         """
         positions_BW = (seen_BW.cumsum(dim=1) - 1).clamp_(min=0)[:, -ids_BW.shape[1] :]
         with torch.no_grad(), self._autocast():
@@ -116,5 +116,5 @@ class Halves:
         return torch.autocast(self.device.type, dtype=self._compute)
 
     def close(self) -> None:
-        """Give the trunk its own forward pass back."""
+        """Restore the trunk's forward pass."""
         self._trunk.forward = self._forward

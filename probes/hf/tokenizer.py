@@ -1,4 +1,4 @@
-"""Prompts to ids by transformers, for engines that have no tokenizer of their own."""
+"""Tokenizes prompts with transformers, for engines without a tokenizer of their own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contract import RefusalError
 
 
 def load(name: str, trust: bool) -> Any:
-    """A tokenizer.
+    """Load a tokenizer.
 
     Args:
         name: a directory, or a name on the hub.
-        trust: whether code that comes with it may run.
+        trust: whether its own code may run.
 
     Raises:
-        RefusalError: if there is none.
+        RefusalError: if it cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -24,33 +24,33 @@ def load(name: str, trust: bool) -> Any:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
     except (OSError, ValueError) as error:
         raise RefusalError(
-            f"{name[:80]!r} gives no tokenizer: {' '.join(str(error).split())[:200]}",
-            "name a directory that holds one",
+            f"the tokenizer {name[:80]!r} cannot be loaded: {' '.join(str(error).split())[:200]}",
+            "name a directory that has one",
         ) from error
 
 
 def encoded(tokenizer: Any, prompt: Mapping[str, Any]) -> list[int]:
-    """The ids of a text, with what the tokenizer puts before it; of messages, in their template.
+    """Token ids of a text, with the tokenizer's special tokens, or of messages in the template.
 
     Raises:
-        RefusalError: for messages where the tokenizer has no template, or one that does not take
-            them; and where it makes no ids.
+        RefusalError: if the tokenizer has no chat template for messages, the template rejects them,
+            or there are no ids.
     """
     if "messages" in prompt:
-        ids = list(tokenizer.encode(_written(tokenizer, prompt), add_special_tokens=False))
+        ids = list(tokenizer.encode(_rendered(tokenizer, prompt), add_special_tokens=False))
     else:
         ids = list(tokenizer.encode(prompt["text"]))
-    if not ids:  # as the one that transformers makes up where a model has none
+    if not ids:  # for example the empty tokenizer that transformers creates if there is none
         raise RefusalError(
-            "the tokenizer makes no token of a prompt",
-            "look whether the model's directory has its tokenizer.json, or give prompts as ids",
+            "the tokenizer returns no tokens for a prompt",
+            "check that the model's directory has tokenizer.json, or give prompts as ids",
         )
     return ids
 
 
-def _written(tokenizer: Any, prompt: Mapping[str, Any]) -> str:
-    """Messages in the tokenizer's template."""
-    if not getattr(tokenizer, "chat_template", True):  # some have the method and no such attribute
+def _rendered(tokenizer: Any, prompt: Mapping[str, Any]) -> str:
+    """Messages rendered by the tokenizer's chat template."""
+    if not getattr(tokenizer, "chat_template", True):  # some tokenizers lack the attribute
         raise RefusalError("the tokenizer has no chat template", "give prompts as text or ids")
     import jinja2
 
@@ -62,6 +62,6 @@ def _written(tokenizer: Any, prompt: Mapping[str, Any]) -> str:
         )
     except (ValueError, TypeError, KeyError, jinja2.TemplateError) as error:
         raise RefusalError(
-            f"the chat template does not take a prompt: {' '.join(str(error).split())[:200]}",
-            "look at the roles of its messages, or give prompts as text",
+            f"the chat template rejects a prompt: {' '.join(str(error).split())[:200]}",
+            "check the roles of its messages, or give prompts as text",
         ) from error

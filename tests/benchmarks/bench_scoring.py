@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from contract import Processing, Response
 from engine_transformers import load
-from hf.engine import _read, _right_padded
+from hf.engine import model_input, right_padded
 from hf.logits import batches
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -56,7 +56,7 @@ def main() -> None:
             run()
             best[name] = min(best[name], time.process_time() - begun)
             peak[name] = max(peak[name], resident("VmHWM") - before)
-    tokens = sum(len(_read(each)) for each in responses)
+    tokens = sum(len(model_input(each)) for each in responses)
     for name, seconds in best.items():
         print(f"{name:18} {tokens / seconds:8,.0f} tokens/s  {peak[name]:6,.0f} MB more at peak")
     for name, values in told.items():
@@ -105,7 +105,7 @@ def ours(engine: Any, responses: list[Response]) -> Score:
 
 def bare(model: Any, responses: list[Response], *, lean: bool) -> Score:
     """All logits of a batch, or those of its response tokens, and one log-softmax of them."""
-    lots = batches([len(_read(each)) for each in responses], BATCH_TOKENS)
+    lots = batches([len(model_input(each)) for each in responses], BATCH_TOKENS)
 
     def run() -> list[float]:
         found: dict[int, list[float]] = {}
@@ -122,7 +122,7 @@ def bare(model: Any, responses: list[Response], *, lean: bool) -> Score:
 @torch.no_grad()
 def whole_batch(model: Any, rows: list[Response], *, lean: bool) -> torch.Tensor:
     """Log-probabilities of a batch's response tokens, one after the other."""
-    ids_BL, where_N = _right_padded(rows)
+    ids_BL, where_N = right_padded(rows)
     targets_N = torch.cat([torch.tensor(each.response_ids) for each in rows])
     if lean:
         logits_NV = model.lm_head(model.model(input_ids=ids_BL)[0].flatten(0, 1)[where_N])

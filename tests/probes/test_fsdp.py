@@ -163,7 +163,7 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
     assert followed.all(axis=2).mean() < 0.5, "without replay the routers choose for themselves"
     # What every rank refuses is in the answer; what was done before it stands.
     assert code != 0
-    assert f"has the id {ROWS + 3}" in answer["error"]["what"]
+    assert f"has the token id {ROWS + 3}" in answer["error"]["what"]
     assert set(answer["tasks"]) == {"scored", "held"}
     assert 'engine_fsdp.py", line' not in log, "a refusal has no traceback"
 
@@ -238,13 +238,13 @@ def test_noise_is_the_same_on_what_all_ranks_hold_whole() -> None:
 def test_every_group_makes_as_many_passes_and_each_lot_counts_once(
     lots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine_fsdp import Division
+    from engine_fsdp import ShardedRanks
 
     work = [[10 * lot, 10 * lot + 1] for lot in range(lots)]
     passes, counted = [], []
     for rank in range(6):
         monkeypatch.setenv("RANK", str(rank))
-        shares = Division(3, 2).share(work)
+        shares = ShardedRanks(3, 2).share(work)
         passes.append(len(shares))
         counted += [lot for lot, counts in shares if counts]
     assert len(set(passes)) == 1

@@ -114,7 +114,7 @@ def test_a_template_writes_the_files_own_special_tokens(dense_model: Path, tmp_p
         tasks.append({"kind": "tokenise", "name": name, "prompts": str(prompts)})
     ran = run("llama_cpp", tmp_path, file, tasks, {"context": 64}, PYTHON)
     assert ran.ids("one") == [[BOS, *tokenizer().encode("<user>1+1=<assistant>")]]
-    assert "does not take a prompt: one turn alone" in ran.error["what"]
+    assert "rejects a prompt: one turn alone" in ran.error["what"]
 
 
 @needs_llama
@@ -170,11 +170,11 @@ def test_processing_is_that_of_the_learners(given: dict[str, Any]) -> None:
 
 
 def test_tokens_are_drawn_by_their_probability() -> None:
-    from engine_llama_cpp import _drawn
+    from engine_llama_cpp import _sample_token
 
     logprobs = np.log(np.array([0.5, 0.0, 0.2, 0.3, 0.0]) + 1e-300).astype(np.float32)
     logprobs[[1, 4]] = -np.inf
     source = np.random.default_rng(0)
-    counts = np.bincount([_drawn(logprobs, source) for _ in range(4000)], minlength=5) / 4000
+    counts = np.bincount([_sample_token(logprobs, source) for _ in range(4000)], minlength=5) / 4000
     assert np.abs(counts - [0.5, 0, 0.2, 0.3, 0]).max() < 0.03
     assert counts[1] == counts[4] == 0

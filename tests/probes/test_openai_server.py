@@ -151,20 +151,20 @@ def choice(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (choice(logprobs=None), "gives no log-probabilities"),
-        (choice(token_ids=[5]), "gives 2 log-probabilities of 1 tokens"),
-        (choice(token_ids=[], logprobs={"token_logprobs": []}), "a response of no tokens"),
-        (choice(token_ids=None), "does not say which tokens it has sampled"),
-        (choice(token_ids=[-1, 2]), "does not say which tokens it has sampled"),
-        (choice(logprobs={"token_logprobs": ["x", -1.0]}), "gives 'x' as a log-probability"),
-        (choice(logprobs={"content": [{"id": 5, "logprob": -1.0}]}), "as llama.cpp's server does"),
-        (choice(logprobs="none"), "gives no log-probabilities"),
-        (choice(token_ids=[5, 2**40]), "does not say which tokens it has sampled"),
-        (choice(finish_reason="abort"), "has broken a response off: abort"),
+        (choice(logprobs=None), "returned no log-probabilities"),
+        (choice(token_ids=[5]), "returned 2 log-probabilities for 1 tokens"),
+        (choice(token_ids=[], logprobs={"token_logprobs": []}), "a response without tokens"),
+        (choice(token_ids=None), "does not return the ids of sampled tokens"),
+        (choice(token_ids=[-1, 2]), "does not return the ids of sampled tokens"),
+        (choice(logprobs={"token_logprobs": ["x", -1.0]}), "returned 'x' as a log-probability"),
+        (choice(logprobs={"content": [{"id": 5, "logprob": -1.0}]}), "like llama.cpp's server"),
+        (choice(logprobs="none"), "returned no log-probabilities"),
+        (choice(token_ids=[5, 2**40]), "does not return the ids of sampled tokens"),
+        (choice(finish_reason="abort"), "aborted a response: abort"),
         ({"choices": []}, "one choice"),
-        ([], "does not answer as a server of completions"),
-        (b"<html>", "does not answer /v1/completions in JSON"),
-        (b"[" * 100_000, "does not answer /v1/completions in JSON"),
+        ([], "does not answer like a completions server"),
+        (b"<html>", "does not answer /v1/completions with JSON"),
+        (b"[" * 100_000, "does not answer /v1/completions with JSON"),
         (500, "refuses a completion: HTTP 500"),
         (None, "no longer answers /v1/completions"),
     ],
@@ -207,7 +207,7 @@ def test_servers_that_do_not_take_token_ids_are_told_what_they_lack(
     }
     with standing_in(routes) as url, pytest.raises(RefusalError) as refusal:
         load(url, QUICK).describe()
-    assert "takes token ids" in refusal.value.remedy
+    assert "accepts token ids" in refusal.value.remedy
 
 
 def test_nothing_is_left_to_what_a_server_takes_for_granted() -> None:
@@ -233,7 +233,7 @@ def test_more_tokens_than_asked_for_are_refused() -> None:
     from engine_openai_server import load
 
     routes = {"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: choice()}
-    asked = pytest.raises(RefusalError, match="2 tokens where 1 were asked for")
+    asked = pytest.raises(RefusalError, match="2 tokens instead of at most 1")
     with standing_in(routes) as url, asked:
         load(url, QUICK).sample([[1]], Sampling(samples=1, max_tokens=1), ())
 
@@ -285,8 +285,8 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
     ("url", "options", "what"),
     [
         ("http://127.0.0.1:1", {"wait": 0.1}, "no server answers at http://127.0.0.1:1"),
-        ("ftp://host", {}, "is no address of a server"),
-        ("file:///etc/passwd", {}, "is no address of a server"),
+        ("ftp://host", {}, "is not the address of a server"),
+        ("file:///etc/passwd", {}, "is not the address of a server"),
         ("http://127.0.0.1:1", {"wiat": 1}, "a server has no option 'wiat'"),
         ("http://127.0.0.1:1", {"api_key_env": "NOT_SET_AT_ALL"}, "'NOT_SET_AT_ALL' is not set"),
         ("http://127.0.0.1:1", {"logprobs": "cooked"}, "raw or processed"),

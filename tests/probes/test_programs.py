@@ -65,8 +65,8 @@ def test_these_start_with_numpy_alone(name: str) -> None:
     ("template", "messages", "what"),
     [
         ("{{ raise_exception('no system role') }}", [{"role": "system"}], "no system role"),
-        ("{{ messages[0].content + 1 }}", [{"role": "user", "content": "a"}], "does not take"),
-        ("{% for", [{"role": "user", "content": "a"}], "does not take"),
+        ("{{ messages[0].content + 1 }}", [{"role": "user", "content": "a"}], "rejects a prompt"),
+        ("{% for", [{"role": "user", "content": "a"}], "rejects a prompt"),
     ],
 )
 def test_a_template_that_does_not_take_a_prompt_is_refused_in_words(
@@ -86,6 +86,6 @@ def test_a_tokenizer_that_makes_nothing_of_a_prompt_is_refused() -> None:
     from transformers import Qwen2TokenizerFast
 
     made_up = Qwen2TokenizerFast()
-    with pytest.raises(RefusalError, match="makes no token of a prompt"):
+    with pytest.raises(RefusalError, match="returns no tokens for a prompt"):
         encoded(made_up, {"text": "1+1="})
     assert encoded(tokenizer(), {"text": "1+1="})

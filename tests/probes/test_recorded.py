@@ -117,7 +117,7 @@ def test_zeros_in_place_of_the_learners_are_no_log_probabilities(tmp_path: Path)
             row["prev_logprobs"] = [[0.0] * len(row["token_ids"][0])]
         samples.lines(path, rows)
     refused = refusal(tmp_path, side="learner")
-    assert "holds no log-probabilities of both sides" in refused.what
+    assert "has no log-probabilities of both sides" in refused.what
     assert "force_on_policy_ratio" in refused.remedy
 
 
@@ -153,8 +153,8 @@ def test_a_file_that_is_being_written_is_counted_and_the_step_before_taken(tmp_p
 @pytest.mark.parametrize(
     ("writer", "remedy"),
     [
-        (samples.trl, "its dumps have no log-probabilities by token"),
-        (samples.areal, "its dumps have no log-probabilities by token"),
+        (samples.trl, "use dumps of grpodoctor, prime-rl"),
+        (samples.areal, "use dumps of grpodoctor, prime-rl"),
         (samples.prime_rl_traces, "trainer.enable_token_export=true"),
     ],
 )
@@ -163,17 +163,17 @@ def test_a_dump_without_both_sides_says_how_they_are_saved(
 ) -> None:
     writer(tmp_path)
     refused = refusal(tmp_path, side="sampler")
-    assert "holds no log-probabilities of both sides" in refused.what
+    assert "has no log-probabilities of both sides" in refused.what
     assert remedy in refused.remedy
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({}, "a record has two sides"),
-        ({"side": "both"}, "a record has two sides"),
+        ({}, "side= is missing or unknown"),
+        ({"side": "both"}, "side= is missing or unknown"),
         ({"side": "learner", "stpe": 1}, "no option 'stpe'"),
-        ({"side": "learner", "step": "last"}, "step= is a whole number"),
+        ({"side": "learner", "step": "last"}, "step= must be an integer"),
         ({"side": "learner"}, "holds no rollout dump"),
     ],
 )

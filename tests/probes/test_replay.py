@@ -168,12 +168,12 @@ def test_the_first_row_is_of_the_last_token_of_the_prompt(moe_model: Path, rough
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda experts: experts[:-1], "experts of shape (39, 4, 2) to replay, and this model's"),
+        (lambda experts: experts[:-1], "experts of shape (39, 4, 2) to replay, but"),
         (lambda experts: experts[:, :3], "experts of shape (40, 3, 2)"),
         (lambda experts: experts[:, :, :1], "experts of shape (40, 4, 1)"),
-        (lambda experts: np.full_like(experts, 8), "has an expert 8 to replay, and this model"),
-        (lambda experts: np.full_like(experts, -2), "has an expert -2 to replay"),
-        (np.zeros_like, "sent to one expert twice in a layer"),
+        (lambda experts: np.full_like(experts, 8), "has the expert 8 to replay, but this model"),
+        (lambda experts: np.full_like(experts, -2), "has the expert -2 to replay"),
+        (np.zeros_like, "routed to the same expert twice in a layer"),
         (lambda _: None, "experts of shape None"),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_model_without_experts_or_with_other_routers_is_refused(
     response = Response([7], [8, 9], extras={"experts": experts})
     with pytest.raises(RefusalError, match="has no experts to replay"):
         engine(dense_model).replay([response], Processing(), ())
-    with pytest.raises(RefusalError, match="forced on a DeepseekV3TopkRouter: it does not weigh"):
+    with pytest.raises(RefusalError, match="forced on a DeepseekV3TopkRouter: its weights are not"):
         engine(tiny_mixture("deepseek_v3", tmp_path)).replay([response], Processing(), ())
 
 

@@ -128,16 +128,16 @@ def test_narrow_logits_are_read_in_float32(logits_NV: torch.Tensor, ids_N: torch
 
 def test_draws_follow_the_distribution_and_never_what_is_cut_off() -> None:
     from contract import Processing
-    from hf.logits import drawn, log_probabilities
+    from hf.logits import log_probabilities, sample_tokens
 
     count = 40_000
     logits_1V = torch.tensor([[1.0, 0.0, 2.0, -3.0, 1.5]])
     logprobs_NV = log_probabilities(logits_1V, Processing(top_k=3)).expand(count, -1)
     uniform_N = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    counts_V = drawn(logprobs_NV, uniform_N).bincount(minlength=5)
+    counts_V = sample_tokens(logprobs_NV, uniform_N).bincount(minlength=5)
     assert torch.allclose(counts_V / count, logprobs_NV[0].exp(), atol=2 / count)
     edges_N = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
-    assert drawn(logprobs_NV[:2], edges_N).tolist() == [0, 4]
+    assert sample_tokens(logprobs_NV[:2], edges_N).tolist() == [0, 4]
 
 
 def test_batches_hold_each_sequence_once_within_the_budget() -> None:

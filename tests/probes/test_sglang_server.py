@@ -53,7 +53,7 @@ def test_a_precision_left_to_the_checkpoint_is_the_checkpoints(dense_model: Path
     from engine_openai_server import load
 
     stored = json.loads((dense_model / "config.json").read_text())["dtype"]
-    for seen, told in ((str(dense_model), stored), ("/nowhere", "not told")):
+    for seen, told in ((str(dense_model), stored), ("/nowhere", "not reported")):
         routes = {
             **SGLANG,
             "/model_info": lambda _, seen=seen: {"model_path": seen},
@@ -108,10 +108,13 @@ def test_sglang_is_given_seeds_where_it_draws_by_them() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"finish_reason": {"type": "abort", "message": "paused"}}, "has broken a response off"),
-        ({"output_token_logprobs": None}, "gives no log-probabilities: no output_token_logprobs"),
-        ({"output_token_logprobs": [[-1.0, 2**40, None]]}, "which tokens it has sampled"),
-        ({"output_token_logprobs": [["x", 5, None]]}, "gives 'x' as a log-probability"),
+        ({"finish_reason": {"type": "abort", "message": "paused"}}, "aborted a response"),
+        (
+            {"output_token_logprobs": None},
+            "returned no log-probabilities: no output_token_logprobs",
+        ),
+        ({"output_token_logprobs": [[-1.0, 2**40, None]]}, "the ids of sampled tokens"),
+        ({"output_token_logprobs": [["x", 5, None]]}, "returned 'x' as a log-probability"),
     ],
 )
 def test_answers_of_sglang_that_cannot_be_used_are_refused(
@@ -155,7 +158,7 @@ def test_without_tokenize_the_tokenizer_is_named(tmp_path: Path) -> None:
         older[f"/get_{name}"] = older.pop(f"/{name}")
     tokenizer().save_pretrained(tmp_path)
     with standing_in(older) as url:
-        with pytest.raises(RefusalError, match="does not tokenise") as refusal:
+        with pytest.raises(RefusalError, match="cannot tokenize") as refusal:
             load(url, QUICK).tokenise([{"text": "1+1="}])
         named = load(url, {**QUICK, "tokenizer": str(tmp_path)})
         assert named.describe()["version"] == "0.5.23"

@@ -14,11 +14,11 @@ from tests.probes.models import ROWS, messages, variant
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown option": ({"dtyp": "float16"}, "no option 'dtyp'.*|use one of .*dtype"),
-    "an unknown precision": ({"dtype": "float8"}, "dtype='float8' is not known"),
-    "a number as text": ({"batch_tokens": "many"}, "not of the type int"),
-    "a truth value as a number": ({"perturb": True}, "not of the type float"),
+    "an unknown precision": ({"dtype": "float8"}, "dtype='float8' is unknown"),
+    "a number as text": ({"batch_tokens": "many"}, "not have the type int"),
+    "a truth value as a number": ({"perturb": True}, "not have the type float"),
     "too little": ({"batch_rows": 0}, "batch_rows is 0"),
-    "a broken expression": ({"quantise_only": "("}, "no regular expression"),
+    "a broken expression": ({"quantise_only": "("}, "not a regular expression"),
     "a device that is not there": ({"device": "xpu:7"}, "device 'xpu:7' cannot be used"),
     "nothing to quantise": ({"quantise": "int8", "quantise_only": "nowhere"}, "no module to"),
     "what it does not do": ({"tensor_parallel": 2}, "no option 'tensor_parallel'"),
@@ -60,7 +60,7 @@ def test_models_that_cannot_be_loaded_are_refused(dense_model: Path, tmp_path: P
     del weights["model.layers.3.mlp.up_proj.weight"]
     weights["model.layers.1.mlp.up_proj.weight"] = torch.zeros(3, 3)
     save_file(weights, lacking / "model.safetensors", metadata={"format": "pt"})
-    refuses(lacking, "2 tensors of .* are missing or of another shape: model.layers.1.mlp.up_proj")
+    refuses(lacking, "2 tensors of .* missing or have another shape: model.layers.1.mlp.up_proj")
     strange = variant(tmp_path / "strange", dense_model, config={"model_type": "nobody_knows"})
     refuses(strange, "cannot be loaded")
 
@@ -70,9 +70,9 @@ def test_sequences_that_cannot_be_are_refused(dense_model: Path, tmp_path: Path)
 
     small = engine(variant(tmp_path / "small", dense_model, config={"max_position_embeddings": 16}))
     for response, told in (
-        (Response([5] * 10, [6] * 7, prompt=4), "to prompt 4 has 17 tokens and the context"),
-        (Response([5], [ROWS]), f"has the id {ROWS}"),
-        (Response([-1], [5]), "has the id -1"),
+        (Response([5] * 10, [6] * 7, prompt=4), "to prompt 4 has 17 tokens, but the context"),
+        (Response([5], [ROWS]), f"has the token id {ROWS}"),
+        (Response([-1], [5]), "has the token id -1"),
         (Response([], [5]), "no prompt tokens"),
     ):
         with pytest.raises(RefusalError, match=told):
