@@ -109,7 +109,7 @@ def test_every_remedy_is_judged_by_metrics_that_exist(remedy: Remedy) -> None:
 
 
 @EVERY
-def test_a_person_is_told_what_to_do_and_a_run_is_given_what_it_can_take(remedy: Remedy) -> None:
+def test_a_person_gets_instructions_and_a_run_is_given_what_it_can_take(remedy: Remedy) -> None:
     change = remedy.change(UNTREATED)
     if remedy.applicability == "suggest":
         assert not remedy.in_flight

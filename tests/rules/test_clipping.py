@@ -50,7 +50,7 @@ def test_a_large_share_needs_no_other_evidence() -> None:
     assert finding.remedies[0] == "clip-higher"
 
 
-def test_a_log_that_does_not_tell_the_sides_apart_is_judged_by_their_sum() -> None:
+def test_a_log_that_does_not_separate_the_sides_is_judged_by_their_sum() -> None:
     both = {"clip/any_rate": noisy(0.16, 0.016, 4)}
     alone = run(both, without=(LOW, HIGH, KL)).finding("CLP001")
     assert "16" in alone.summary.split("%")[0]

@@ -49,13 +49,13 @@ def test_collapse_with_the_outcome_lost_is_critical() -> None:
     assert finding.severity == "critical"
 
 
-def test_an_extreme_fall_beside_a_rising_outcome_is_a_note_of_its_cost() -> None:
+def test_an_extreme_fall_alongside_a_rising_outcome_is_info() -> None:
     finding = changed({ENTROPY: fall(0.01, 40)}, count=80).finding("ENT001")
     assert finding.severity == "info"
     assert "exploration" in finding.summary
 
 
-def test_equal_answers_beside_a_rising_outcome_are_a_note() -> None:
+def test_equal_answers_alongside_a_rising_outcome_are_info() -> None:
     copies = noisy(ramp(0.15, 0.85, 60), 0.02, 3)
     finding = changed({ENTROPY: fall(0.05), DUPLICATES: copies}).finding("ENT001")
     assert finding.severity == "info"
@@ -98,7 +98,7 @@ def test_zero_after_a_living_start_is_a_collapse() -> None:
     assert finding.active
 
 
-def test_without_any_outcome_it_is_only_a_note() -> None:
+def test_without_any_outcome_it_is_only_info() -> None:
     finding = changed({ENTROPY: fall(0.05)}, without=(ACCURACY, REWARD)).finding("ENT001")
     assert finding.severity == "info"
 
@@ -124,18 +124,18 @@ def test_explosion_without_a_rise_is_a_warning() -> None:
     assert changed({ENTROPY: rising, **flat(0.45)}).finding("ENT002").severity == "warning"
 
 
-def test_slowly_rising_entropy_beside_a_rising_outcome_is_wanted() -> None:
+def test_slowly_rising_entropy_alongside_a_rising_outcome_is_wanted() -> None:
     assert changed({ENTROPY: noisy(ramp(0.5, 0.9, 120), 0.02, 6)}).findings("ENT002") == []
 
 
 def test_a_nearly_deterministic_start_does_not_explode_by_noise() -> None:
-    """A run of strangers with entropy .038 to .047 and no reward at all."""
+    """A public run with entropy .038 to .047 and no reward at all."""
     low = noisy(ramp(0.03, 0.06, 40, begin=10), 0.004, 6)
     assert changed({ENTROPY: low, **flat(0.0)}).findings("ENT002") == []
 
 
 def test_the_entropy_of_single_prompts_is_no_collapse() -> None:
-    """A run of strangers, one prompt a step: .0002 to 1.6 nats from first to last."""
+    """A public run, one prompt a step: .0002 to 1.6 nats from first to last."""
     for seed in (3, 4, 18):
         rng = random.Random(seed)
         entropy = [0.06 * math.exp(rng.gauss(0, 2)) for _ in range(600)]
@@ -154,7 +154,7 @@ def test_an_estimate_by_the_sampled_tokens_will_do() -> None:
 
 
 def test_a_burst_within_the_first_ten_readings_is_an_explosion() -> None:
-    """A run of strangers: .17 to 8 nats within nine readings, so that its start is no baseline."""
+    """A public run: .17 to 8 nats within nine readings, so that its start is no baseline."""
     entropy = [0.16, 0.17, 0.17, 1.2, 2.0, 3.8, 5.0, 6.7, 7.5, 7.9] + [8.1] * 20
     curves: dict[str, Curve] = {"entropy/mean": entropy, "reward/mean": [0.8] * 4 + [0.0] * 26}
     finding = Patient(steps(30, curves)).finding("ENT002")

@@ -59,7 +59,7 @@ def test_a_healthy_mixture_that_is_looked_at_now_and_then(seed: int) -> None:
     assert expert_codes(run(curves, 400)) == set()
 
 
-def test_a_dense_run_is_told_that_it_is_dense() -> None:
+def test_a_dense_run_is_reported_as_dense() -> None:
     dense = NotApplicable("the model is dense")
     curves = routed(1)
     curves |= {name: dense for name in curves if name.startswith("experts/")}
@@ -140,7 +140,7 @@ def test_churn_that_grows_beyond_the_start_of_the_run() -> None:
 @pytest.mark.parametrize(
     "knobs", [{"loss": "gspo"}, {"loss": "rspo"}, {"routing_replay": "R2"}], ids=str
 )
-def test_churn_that_is_borne_is_a_note(knobs: dict[str, Setting]) -> None:
+def test_churn_that_is_tolerated_is_info(knobs: dict[str, Setting]) -> None:
     finding = run(routed(2, churn_update=noisy(0.1, 0.01, 1)), **knobs).finding("MOE002")
     assert finding.severity == "info"
     assert "tolerates it" in finding.summary
@@ -168,7 +168,7 @@ def test_a_nearly_even_load_may_double_its_little_excess() -> None:
     assert run(routed(3, load_max_over_mean=grows)).findings("MOE003") == []
 
 
-def test_routers_that_harden_are_judged_by_their_load() -> None:
+def test_routers_that_become_deterministic_are_judged_by_their_load() -> None:
     falls = noisy(ramp(0.7, 0.1, 60, begin=15), 0.03, 1)
     even = run(routed(4, router_entropy=falls)).finding("MOE004")
     assert (even.severity, even.remedies) == ("info", ())
@@ -179,7 +179,7 @@ def test_routers_that_harden_are_judged_by_their_load() -> None:
     assert uneven.remedies[0] == "balance-experts"
 
 
-def test_routers_that_harden_from_the_first_step_on() -> None:
+def test_routers_that_become_deterministic_from_the_first_step_on() -> None:
     falls = noisy(ramp(0.7, 0.05, 60), 0.02, 1)
     assert run(routed(4, router_entropy=falls)).finding("MOE004").onset_step < 60
 

@@ -46,7 +46,7 @@ def test_thinning_with_success_is_health() -> None:
         assert patient.findings(code) == []
 
 
-def test_groups_that_are_all_right_are_a_note() -> None:
+def test_groups_that_are_all_right_are_info() -> None:
     finding = run({**split(0.9, 0.0), **outcome(0.97), "accuracy/heldout": 0.95}).finding("GRP001")
     assert finding.severity == "info"
     assert "all-correct" in finding.summary
@@ -66,7 +66,7 @@ def test_groups_that_are_all_wrong_are_found_within_ten_steps_and_turn_critical(
     assert run(curves, count=40).finding("GRP002").severity == "critical"
 
 
-def test_prompts_that_nobody_can_solve_are_a_note() -> None:
+def test_prompts_that_nobody_can_solve_are_info() -> None:
     """30 % unsolvable prompts: .33 of the groups, and dynamic sampling pays."""
     finding = run({**split(0.12, 0.33), **outcome(0.44)}).finding("GRP002")
     assert finding.severity == "info"
@@ -131,7 +131,7 @@ def test_without_a_split_the_accuracy_tells(level: float, code: str) -> None:
 
 
 def test_without_split_and_accuracy_the_cause_stays_open() -> None:
-    """A run of strangers: no variance at all, a graded reward of .88, all responses cut."""
+    """A public run: no variance at all, a graded reward of .88, all responses cut."""
     curves: dict[str, Curve] = {
         FLAT: noisy(0.998, 0.003, 1),
         REWARD: noisy(0.88, 0.01, 2),
@@ -211,7 +211,7 @@ def test_with_a_critic_components_cancel_only_over_the_whole_batch() -> None:
 
 
 def test_one_group_to_a_batch_gives_a_share_and_not_all_or_nothing() -> None:
-    """A run of strangers, one prompt a step: flat in three steps of five, reward .9 of up to 2."""
+    """A public run, one prompt a step: flat in three steps of five, reward .9 of up to 2."""
     rng = random.Random(5)
     flat = [float(rng.random() < 0.6) for _ in range(300)]
     reward = [rng.choice([2.0, 2.0, 1.5, 0.5, -0.3, -0.6]) for _ in range(300)]

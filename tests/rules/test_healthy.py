@@ -1,4 +1,4 @@
-"""False alarms: runs that go well, and runs of strangers that were read by a practitioner.
+"""False alarms: runs that go well, and public runs that were read by a practitioner.
 
 The latter are condensed from public logs to the curves and levels that their readings rest on.
 """

@@ -57,13 +57,13 @@ def test_the_signed_estimate_that_most_frameworks_log_will_do() -> None:
 
 
 def test_a_signed_mean_that_the_clip_speaks_against_is_a_few_tokens_doing() -> None:
-    """A run of strangers with demonstrations in the batch: .6 nats, .7 % clipped, reward rising."""
+    """A public run with demonstrations in the batch: .6 nats, .7 % clipped, reward rising."""
     curves: dict[str, Curve] = {SIGNED: noisy(0.6, 0.1, 3), "clip/any_rate": 0.007}
     assert run(curves, without=(KL, *CLIPS)).findings("KLD001") == []
 
 
 def test_a_policy_far_from_its_reference_is_a_warning_where_nothing_rose_for_it() -> None:
-    """A run of strangers: .3 nats in the first ten readings, 2.5 from then on."""
+    """A public run: .3 nats in the first ten readings, 2.5 from then on."""
     curves: dict[str, Curve] = {
         REFERENCE: lambda step: 0.2 + 0.01 * step if step < 10 else 2.5,
         "accuracy/train": noisy(0.5, 0.03, 4),

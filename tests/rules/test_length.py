@@ -38,7 +38,7 @@ def test_a_growing_gap_is_found_early_and_truncation_follows() -> None:
     assert patient.finding("LEN002").severity == "warning"
 
 
-def test_without_groups_it_is_only_a_note() -> None:
+def test_without_groups_it_is_only_info() -> None:
     finding = run(rambling(), without=(GAP,)).finding("LEN001")
     assert finding.severity == "info"
     assert "harder" in finding.summary
@@ -59,7 +59,7 @@ def test_reasoning_that_grows_in_all_responses_is_no_bias() -> None:
     assert run(curves, without=(GAP,)).findings("LEN001") == []
 
 
-def test_falling_length_with_a_learnt_format_is_quiet() -> None:
+def test_falling_length_with_a_learned_format_is_quiet() -> None:
     curves: dict[str, Curve] = {
         ALL: noisy(ramp(543, 340, 25), 10, 1),
         RIGHT: noisy(ramp(500, 320, 25), 10, 2),
@@ -84,7 +84,7 @@ def test_levels_and_growth_of_truncation() -> None:
     assert run({CUT: grown}).finding("LEN002").severity == "warning"
 
 
-def test_a_start_with_long_answers_that_passes_is_a_note_and_resolves() -> None:
+def test_a_start_with_long_answers_that_passes_is_info_and_resolves() -> None:
     """A healthy agent run: a quarter cut at first, a twentieth in the end."""
     patient = run({CUT: noisy(ramp(0.29, 0.05, 40), 0.03, 1)})
     finding = patient.finding("LEN002")
@@ -111,8 +111,8 @@ def early(curve: Curve, **knobs: Setting) -> Patient:
     return Patient(steps(60, {ALL: curve, "reward/mean": noisy(0.4, 0.05, 1)}), knobs=knobs)
 
 
-def test_a_mean_near_the_limit_is_noted_where_nobody_counts_the_cut() -> None:
-    """A run of strangers: 3,166 to 3,443 tokens of 3,584."""
+def test_a_mean_near_the_limit_is_info_where_truncation_is_not_logged() -> None:
+    """A public run: 3,166 to 3,443 tokens of 3,584."""
     finding = early(noisy(3316, 80, 1), max_length=3584).finding("LEN003")
     assert finding.severity == "info"
     assert "92% of the limit of 3584" in finding.summary
@@ -121,7 +121,7 @@ def test_a_mean_near_the_limit_is_noted_where_nobody_counts_the_cut() -> None:
 
 
 def test_batches_cut_as_a_whole_give_the_limit_away() -> None:
-    """A run of strangers: mean 151, exactly 200 in nine of 250 steps, never more."""
+    """A public run: mean 151, exactly 200 in nine of 250 steps, never more."""
     cut = {7, 19, 33, 48}
 
     def means(step: int) -> float:

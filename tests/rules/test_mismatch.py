@@ -62,7 +62,7 @@ def test_a_log_that_knows_the_divergence_alone(name: str, level: float, severity
     assert all(each.evidence[0].metric == name for each in found)
 
 
-def test_a_divergence_that_is_corrected_for_is_a_note_and_one_beside_probabilities_none() -> None:
+def test_a_divergence_that_is_corrected_for_is_info_and_one_alongside_probabilities_none() -> None:
     curves: dict[str, Curve] = {"mismatch/kl_k3": noisy(0.04, 0.004, 1)}
     without = (MEAN, MAX, WORST_MEAN, WORST_MAX)
     finding = run(curves, without=without, knobs={"correction": "tis_token"}).finding("MIS001")
@@ -102,7 +102,7 @@ def test_the_samplers_log_probabilities_as_old_policy_are_critical_at_once() -> 
     assert finding.remedies == ("recompute-old-logprobs", "tis")
 
 
-def test_leaving_out_the_recomputation_with_engines_that_agree_is_a_note() -> None:
+def test_leaving_out_the_recomputation_with_engines_that_agree_is_info() -> None:
     finding = run({OFF: noisy(0.6, 0.05, 7)}).finding("MIS002")
     assert finding.severity == "info"
 

@@ -27,13 +27,13 @@ def groups_off() -> tuple[str, ...]:
 
 
 def test_a_loss_that_prints_zero_with_a_live_gradient_is_expected() -> None:
-    """A run of strangers: loss 0.0 on every row, gradient .003 to .006, spread of reward .2."""
+    """A public run: loss 0.0 on every row, gradient .003 to .006, spread of reward .2."""
     finding = run({LOSS: 0.0, GRADIENT: noisy(0.0045, 0.0008, 1)}).finding("OPT001")
     assert (finding.severity, finding.remedies) == ("info", ())
     assert "expected" in finding.summary
 
 
-def test_starved_is_told_from_harmless_even_where_a_penalty_leaves_a_gradient() -> None:
+def test_missing_signal_is_separated_from_harmless_even_where_a_penalty_leaves_a_gradient() -> None:
     curves: dict[str, Curve] = {
         LOSS: 0.0,
         GRADIENT: noisy(0.003, 0.0005, 1),
@@ -49,14 +49,14 @@ def test_starved_is_told_from_harmless_even_where_a_penalty_leaves_a_gradient() 
     assert patient.engine.diagnosis().findings[0].code == "GRP002"  # the cause before the symptom
 
 
-def test_starved_without_a_group_rate_is_seen_by_the_spread_of_the_batch() -> None:
+def test_without_signal_without_a_group_rate_is_seen_by_the_spread_of_the_batch() -> None:
     curves: dict[str, Curve] = {LOSS: 0.0, GRADIENT: 0.0, "reward/std": 0.0}
     finding = run(curves, without=groups_off()).finding("OPT001")
     assert "no group varies" in finding.summary
     assert finding.severity == "critical"
 
 
-def test_starved_by_success_is_saturation() -> None:
+def test_without_signal_by_success_is_saturation() -> None:
     curves: dict[str, Curve] = {
         GRADIENT: 0.0,
         FLAT: 1.0,
@@ -93,7 +93,7 @@ def test_single_batches_without_signal_are_ordinary() -> None:
     assert run({GRADIENT: sparse}).findings("OPT001") == []
 
 
-def test_a_single_spike_is_at_most_a_note() -> None:
+def test_a_single_spike_is_at_most_info() -> None:
     curve = [2.4] * 30 + [80.0] + [2.4] * 30
     noise = [value * (1 + 0.1 * math.sin(7 * i)) for i, value in enumerate(curve)]
     finding = run({GRADIENT: noise}).finding("OPT002")
@@ -108,7 +108,7 @@ def test_spikes_that_come_again_are_a_warning() -> None:
 
 
 def test_a_gradient_that_is_noisy_or_mostly_zero_has_no_spikes() -> None:
-    """Healthy runs of strangers with maxima of 5 to 6 times the mean, and one mostly at zero."""
+    """Healthy public runs with maxima of 5 to 6 times the mean, and one mostly at zero."""
     lively = [1.0, 0.4, 2.2, 0.8, 4.9, 0.6, 1.5, 0.3, 1.1, 0.9]
     assert run({GRADIENT: lively * 6}).findings("OPT002") == []
     assert run({GRADIENT: ([0.0] * 9 + [0.15]) * 6}).findings("OPT002") == []
@@ -163,7 +163,7 @@ def test_absent_zero_and_not_applicable() -> None:
     assert patient.findings("OPT002") == patient.findings("OPT003") == []
 
 
-def test_with_a_critic_the_advantages_tell_starved_from_broken() -> None:
+def test_with_a_critic_the_advantages_separate_missing_signal_from_broken() -> None:
     def finding(idle: float) -> Finding:
         curves = {**healthy(1), GRADIENT: 0.0, FLAT: 1.0, RIGHT: 0.5, WRONG: 0.5}
         records = steps(60, {**curves, "advantage/zero_rate": idle})
@@ -174,8 +174,8 @@ def test_with_a_critic_the_advantages_tell_starved_from_broken() -> None:
     assert "no token has an advantage" in finding(1.0).summary
 
 
-def test_single_prompts_without_spread_at_first_are_a_note() -> None:
-    """A healthy run of strangers, a prompt to a batch: no spread in up to half of the steps."""
+def test_single_prompts_without_spread_at_first_are_info() -> None:
+    """A healthy public run, a prompt to a batch: no spread in up to half of the steps."""
     idle = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9] + [0.9] * 40
     curves: dict[str, Curve] = {LOSS: 0.0, GRADIENT: 0.01, "groups/reward_std": idle}
     curves["reward/mean"] = noisy(0.5, 0.1, 1)
@@ -185,7 +185,7 @@ def test_single_prompts_without_spread_at_first_are_a_note() -> None:
 
 
 def test_a_gradient_that_is_small_and_large_by_turns_has_no_spikes() -> None:
-    """A run of strangers with two groups to a batch: .05 to .3 nats, or 2 to 6."""
+    """A public run with two groups to a batch: .05 to .3 nats, or 2 to 6."""
     rng = random.Random(4)
     bounds = [(2.0, 6.0) if rng.random() < 0.25 else (0.05, 0.3) for _ in range(200)]
     curve = [rng.uniform(*each) for each in bounds]
@@ -193,14 +193,14 @@ def test_a_gradient_that_is_small_and_large_by_turns_has_no_spikes() -> None:
 
 
 def test_the_gradient_of_a_penalty_alone_makes_no_range() -> None:
-    """A run of strangers: most groups flat at first, a gradient of 1e-5 there, of .1 elsewhere."""
+    """A public run: most groups flat at first, a gradient of 1e-5 there, of .1 elsewhere."""
     rng = random.Random(6)
     flat = [float(rng.random() < 0.95) for _ in range(120)]
     curve = [1e-5 if each else rng.uniform(0.05, 0.2) for each in flat]
     assert run({GRADIENT: curve, FLAT: flat}, count=120).findings("OPT002") == []
 
 
-def test_a_gradient_of_zero_where_the_rest_is_all_right_is_starved_and_not_unknown() -> None:
+def test_a_gradient_of_zero_where_the_rest_is_all_right_is_without_signal_and_not_unknown() -> None:
     curves: dict[str, Curve] = {
         "reward/mean": lambda step: 0.8 if step % 9 else 0.75,
         WRONG: 0.2,
@@ -211,7 +211,7 @@ def test_a_gradient_of_zero_where_the_rest_is_all_right_is_starved_and_not_unkno
     assert (finding.severity, "no group varies" in finding.summary) == ("info", True)
 
 
-def test_a_loss_of_zero_with_a_reward_of_zero_is_starved() -> None:
+def test_a_loss_of_zero_with_a_reward_of_zero_is_without_signal() -> None:
     curves: dict[str, Curve] = {
         "reward/mean": lambda step: 0.25 if step % 8 == 0 else 0.0,
         LOSS: lambda step: -1.5 if step % 8 == 0 else 0.0,
@@ -219,8 +219,8 @@ def test_a_loss_of_zero_with_a_reward_of_zero_is_starved() -> None:
     assert "no group varies" in Patient(steps(60, curves)).finding("OPT001").summary
 
 
-def test_a_gradient_of_one_step_beside_the_groups_of_ten_is_no_fault() -> None:
-    """A run of strangers, logged every fifth step: zero in half of the logs, .7 of groups flat."""
+def test_a_gradient_of_one_step_alongside_the_groups_of_ten_is_no_fault() -> None:
+    """A public run, logged every fifth step: zero in half of the logs, .7 of groups flat."""
     curves: dict[str, Curve] = {
         FLAT: [0.7, 0.8, 0.6, 0.9, 0.8, 0.7] * 10,
         GRADIENT: [0.0] * 50 + [0.4, 0.0] * 5,
@@ -234,7 +234,7 @@ def test_a_gradient_of_one_step_beside_the_groups_of_ten_is_no_fault() -> None:
     assert (broken.severity, "broken" in broken.summary) == ("critical", True)
 
 
-def test_a_log_of_loss_and_reward_whose_batches_are_nearly_all_wrong_is_starved() -> None:
+def test_a_log_of_loss_and_reward_whose_batches_are_nearly_all_wrong_is_without_signal() -> None:
     """A script of one's own: one prompt to a batch, right now and then."""
     reward = [*[0.0] * 9, 0.25] * 10
     loss = [-2.0 if each else 0.0 for each in reward]

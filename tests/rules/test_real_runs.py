@@ -28,7 +28,7 @@ def test_a_format_that_is_always_right_is_no_news() -> None:
     assert recorded("treated_int4").findings("REW004") == []
 
 
-def test_a_quantised_sampler_without_harm_is_one_note() -> None:
+def test_a_quantized_sampler_without_harm_is_one_info() -> None:
     patient = recorded("treated_int4", old_logprobs="sampler", correction="none")
     assert [each.severity for each in patient.findings("MIS003")] == ["info"]
     assert patient.raised("MIS003") == 1
@@ -83,7 +83,7 @@ def test_reward_that_parts_from_accuracy_by_noise_alone_is_quiet() -> None:
         assert Patient(steps(300, curves)).findings("REW005") == []
 
 
-def test_a_correction_in_force_makes_a_mismatch_a_note_until_it_is_ruin() -> None:
+def test_a_correction_in_force_makes_a_mismatch_info_until_it_is_ruinous() -> None:
     def mismatched(gap: float, difference: float, correction: str) -> Patient:
         curves = {
             **healthy(1),
@@ -108,7 +108,7 @@ def test_a_correction_in_force_makes_a_mismatch_a_note_until_it_is_ruin() -> Non
     assert [ruined.finding(code).severity for code in codes] == ["critical", "critical"]
 
 
-def test_causes_are_told_before_symptoms_and_the_gravest_first() -> None:
+def test_causes_come_before_symptoms_and_the_most_severe_first() -> None:
     """The sampler's log-probabilities as old policy: the clip saturates at the same step."""
     curves: dict[str, Curve] = {
         **healthy(1),
@@ -118,8 +118,8 @@ def test_causes_are_told_before_symptoms_and_the_gravest_first() -> None:
         "kl/old_policy/k3": noisy(0.04, 0.004, 3),
     }
     patient = Patient(steps(10, curves), knobs={"old_logprobs": "sampler"})
-    told = [change.finding.code for step, change in patient.changes if step == 2]
-    assert told == ["MIS002", "CLP001"]
+    codes = [change.finding.code for step, change in patient.changes if step == 2]
+    assert codes == ["MIS002", "CLP001"]
     assert patient.finding("CLP001").remedies[0] == "recompute-old-logprobs"
 
 

@@ -27,12 +27,12 @@ def test_a_flat_run_with_flat_evaluations_is_a_warning() -> None:
     assert finding.onset_step >= 99
 
 
-def test_a_plateau_after_learning_or_without_evaluation_is_a_note() -> None:
-    learnt = {
+def test_a_plateau_after_learning_or_without_evaluation_is_info() -> None:
+    learned = {
         **both(noisy(ramp(0.4, 0.6, 60), 0.05, 1)),
         HELDOUT: every(5, noisy(ramp(0.4, 0.6, 60), 0.02, 2)),
     }
-    patient = run(learnt, count=300)
+    patient = run(learned, count=300)
     assert {each.severity for each in patient.findings("REW001")} == {"info"}
     assert patient.findings("REW001")[0].onset_step > 120
     flat = both(noisy(0.4, 0.05, 1))
@@ -47,7 +47,7 @@ def test_the_level_of_a_plateau_is_its_mean() -> None:
 
 
 def test_flat_training_with_rising_evaluations_is_slow_health() -> None:
-    """A healthy run of strangers: training .61 throughout, held-out .62 to .65."""
+    """A healthy public run: training .61 throughout, held-out .62 to .65."""
     curves = {
         **both(noisy(0.61, 0.05, 3)),
         HELDOUT: every(5, noisy(ramp(0.612, 0.650, 112), 0.008, 4)),
@@ -120,8 +120,8 @@ def test_a_reward_that_was_never_given_is_a_warning() -> None:
     assert (finding.severity, finding.remedies) == ("warning", ("recheck-reward",))
 
 
-def test_components_that_never_move_are_a_note_beside_a_healthy_run() -> None:
-    """A healthy run of strangers: two format rewards are 0 on every one of 250 steps."""
+def test_components_that_never_move_are_info_alongside_a_healthy_run() -> None:
+    """A healthy public run: two format rewards are 0 on every one of 250 steps."""
     curves: dict[str, Curve] = {
         "reward/component/strict/mean": 0.0,
         "reward/component/language/mean": 1.0,
@@ -161,7 +161,7 @@ def plain(reward: Curve) -> Patient:
 
 
 def test_a_reward_that_stays_at_its_ceiling_is_saturation() -> None:
-    """A run of strangers: 1 in nine measurements of ten from the start, .98 in the others."""
+    """A public run: 1 in nine measurements of ten from the start, .98 in the others."""
     mostly = plain(lambda step: 0.99 if step % 10 == 3 else 1.0)
     finding = mostly.finding("REW006")
     assert (finding.severity, finding.remedies[0]) == ("info", "stop-training")
@@ -178,7 +178,7 @@ def test_saturated_groups_are_left_to_their_rule() -> None:
 
 
 def test_a_task_that_was_never_rewarded_is_a_warning() -> None:
-    """A run of strangers: the format earned now and then, the equation in none of 39 batches."""
+    """A public run: the format earned now and then, the equation in none of 39 batches."""
     curves: dict[str, Curve] = {
         REWARD: lambda step: 0.125 * (step % 2),
         "reward/component/format_reward_func/mean": lambda step: 0.125 * (step % 2),
@@ -193,7 +193,7 @@ def test_a_task_that_was_never_rewarded_is_a_warning() -> None:
 
 
 def test_single_prompts_of_all_kinds_are_no_collapse() -> None:
-    """A run of strangers, one prompt a step, that stood at .9 for 2,400 steps."""
+    """A public run, one prompt a step, that stood at .9 for 2,400 steps."""
     for seed in (2, 10, 16):
         rng = random.Random(seed)
         kinds = [2.0, 2.0, 1.4, 1.0, 0.5, 0.5, 0.5, 0.2, -0.3]
@@ -207,7 +207,7 @@ def components(**means: Curve) -> Patient:
     return Patient(steps(60, curves))
 
 
-def test_a_component_that_everybody_earns_is_a_note() -> None:
+def test_a_component_that_everybody_earns_is_info() -> None:
     finding = components(task=noisy(0.4, 0.1, 1), language=1.0, tone=0.25).finding("REW007")
     assert (finding.severity, finding.active) == ("info", True)
     assert "language (1), tone (0.25)" in finding.summary
@@ -233,7 +233,7 @@ def test_a_component_whose_mean_stands_still_while_responses_differ_does_teach()
 
 
 def test_a_run_that_died_within_ten_readings_is_a_collapse_without_any_groups() -> None:
-    """A run of strangers: .9, .83, .7, and zero from the fifth reading on."""
+    """A public run: .9, .83, .7, and zero from the fifth reading on."""
     reward = [0.9, 0.83, 0.85, 0.7, 0.2] + [0.0, 0.05] * 20
     finding = Patient(steps(45, {"reward/mean": reward})).finding("REW002")
     assert (finding.severity, finding.active) == ("critical", True)

@@ -141,7 +141,7 @@ def test_a_breached_guard_counts_more_than_a_target_and_the_end_of_a_finding() -
     assert found.verdict.startswith("reward/mean fell by more than its tolerance (0.5 to 0.2")
 
 
-def test_without_readings_there_is_no_verdict_in_favour() -> None:
+def test_without_readings_there_is_no_assessment_in_favour() -> None:
     assessment = assess(chart_of(lambda _: {}), remedy_of("tis"), APPLIED, is_resolved=False)
     assert not assessment.keep
     assert assessment.comparisons == ()

@@ -138,7 +138,9 @@ def test_it_acts_only_as_far_as_it_may(patient: Admit, finding: Admit) -> None:
         run.inbox.take()
 
 
-def test_the_gravest_then_the_earliest_finding_comes_first(patient: Admit, finding: Admit) -> None:
+def test_the_most_severe_then_the_earliest_finding_comes_first(
+    patient: Admit, finding: Admit
+) -> None:
     findings = [
         finding("A", severity="warning", onset=1, remedies=("sync-sampler", "tis")),
         finding("B", onset=9, remedies=("clip-higher",)),

@@ -79,7 +79,7 @@ class EntropyExplosion(Rule):
     """Multiple of the first three readings, for a run that explodes before it has a baseline: one
     public run went from .17 to 8 nats within thirty steps."""
     min_burst_rise: float = 1.0
-    """Minimum rise in nats in that case; no policy that reasons was seen to gain as much."""
+    """Minimum rise in nats in that case; no observed policy that reasons gained as much."""
     critical_loss: float = 0.5
     """Share of the best outcome whose loss makes the finding critical."""
 

@@ -210,7 +210,7 @@ def outcome_lost(chart: Chart) -> float:
 
 
 def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"] | None:
-    """Why groups have no variance in a log that does not split them; None if it cannot be told.
+    """Why groups have no variance in a log that does not split them; None if unknown.
 
     With a binary reward, at most a share `accuracy` of the groups is all-correct, and at most
     `1 - accuracy` is all-incorrect.
