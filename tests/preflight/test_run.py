@@ -155,7 +155,7 @@ def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
         (("--model", "model", "--prompts", "nowhere.jsonl"), "cannot be read"),
         (("--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:nothing"),
          "has no function"),
-        (("--model", "model", "--sampler", "nothing:model"), "does not begin with an engine"),
+        (("--model", "model", "--sampler", "nothing:model"), "does not start with an engine"),
         (("--model", "model", "--sampler", "transformers:model"), "requires --prompts"),
         (("--model", "model", "--reward", "rewards.py:reward"), "requires --prompts"),
         (("--model", "model", "--held-out", "prompts.jsonl"), "requires --prompts"),
