@@ -49,9 +49,9 @@ def test_it_trains_and_says_what_where_and_how_to_watch(tmp_path: Path) -> None:
     assert manifest.knobs["dynamic_sampling"] is True
 
 
-def test_a_doubtful_setting_is_noted(tmp_path: Path) -> None:
-    doubtful = ("--set", "loss.kind=gspo", "--set", "loss.clip_high=0.2")
-    done = run("--steps", "1", *SMALL, *doubtful, "--run-dir", "out", cwd=tmp_path)
+def test_a_rarely_intended_setting_gives_a_note(tmp_path: Path) -> None:
+    unusual = ("--set", "loss.kind=gspo", "--set", "loss.clip_high=0.2")
+    done = run("--steps", "1", *SMALL, *unusual, "--run-dir", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "note: loss.clip_low or loss.clip_high is as wide as for single tokens" in done.stderr
 

@@ -136,7 +136,8 @@ def suggested_keys(key: str, known: Iterable[str]) -> list[str]:
     same_field = [each for each in known if _field(each) == last]
     meant = [*_OTHER_TRAINERS.get(last, ()), *same_field]
     if not meant:
-        candidates = [each for each in known if each.startswith(f"{section}.")] or known
+        prefix = f"{section}." if section else ""
+        candidates = [each for each in known if each.startswith(prefix)]
         by_field = {_field(each): each for each in reversed(candidates)}
         meant = [by_field[field] for field in near_names(last, by_field)]
     return list(dict.fromkeys(meant or near_names(key, known)))[:3]

@@ -22,7 +22,7 @@ from grpodoctor.trainer.config.key_names import (
     suggested_keys,
 )
 from grpodoctor.trainer.config.loss import kept_under_another_loss, loss_config, loss_fields
-from grpodoctor.trainer.config.sections import AllSections
+from grpodoctor.trainer.config.sections import AllSections, RewardTerm
 from grpodoctor.trainer.config.validation import conflicts, warnings
 from grpodoctor.trainer.section import Section
 
@@ -98,7 +98,10 @@ def check_names(assignments: Iterable[str]) -> None:
 
 
 def _unknown(key: str, where: str = "") -> ConfigError:
-    suggested = suggested_keys(key, known_keys())
+    known, section = known_keys(), key.rpartition(".")[0]
+    if section.startswith("task.rewards."):  # its sections have the user's own names
+        known += [f"{section}.{field}" for field in RewardTerm.model_fields]
+    suggested = suggested_keys(key, known)
     remedy = f"did you mean {' or '.join(suggested)}?" if suggested else _sections()
     return ConfigError(f"unknown setting {key[:80]}", where=where, remedy=remedy)
 

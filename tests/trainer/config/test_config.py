@@ -61,6 +61,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("actor_rollout_ref.actor.clip_ratio_high=0.2", r"did you mean loss\.clip_high\?"),
         ("algorithm.kl_ctrl.kl_coef=0.1", r"did you mean loss\.kl_coefficient\?"),
         ("los.clip_high=0.2", r"unknown setting los\.clip_high; did you mean loss\.clip_high\?"),
+        ("optimzer.learnin_rate=1", r"did you mean optimizer\.learning_rate"),
         ("learningrate=1", r"did you mean optimizer\.learning_rate\?"),
         ("loss.kind=grpo", "grpo is a preset, not a loss .loss.kind.; use --preset grpo"),
         ("optimizer.max_grad_norm=inf", "finite number"),

@@ -399,9 +399,9 @@ def test_what_a_critic_does_not_go_with_is_refused(
     assert reason in config_error(*assignments)
 
 
-def test_a_lambda_for_long_responses_is_doubted_where_they_are_short() -> None:
-    (doubt,) = small("steps=20", preset="vapo").warnings()
-    assert "28 tokens lambda is 0.29" in doubt
+def test_a_lambda_for_long_responses_gives_a_warning_for_short_ones() -> None:
+    (warning,) = small("steps=20", preset="vapo").warnings()
+    assert "28 tokens lambda is 0.29" in warning
     assert small("rollout.max_length=40", "steps=20", preset="vapo").warnings() == []
     assert small(preset="ppo").warnings() == []
 
