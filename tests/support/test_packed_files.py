@@ -62,7 +62,7 @@ def test_real_logs_are_read_as_they_lie_here(tmp_path: Path, path: Path) -> None
 
 
 @every_way
-def test_packed_dumps_beside_a_packed_log(tmp_path: Path, suffix: str) -> None:
+def test_packed_dumps_next_to_a_packed_log(tmp_path: Path, suffix: str) -> None:
     verl(tmp_path)
     rows = [{"step": step, "data": {"actor/pg_loss": 0.1, "actor/grad_norm": 1.0}}
             for step in STEPS]  # fmt: skip

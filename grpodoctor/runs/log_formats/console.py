@@ -137,9 +137,9 @@ class Console:
 
     def _learn_settings(self, text: str) -> None:
         """Add a printed dict to the run's config; the dict printed first takes precedence."""
-        found = lines.parse_nested_dict(text[text.find("{") :])
-        if lines.is_settings(found) and len(self.config) + len(found) <= MOST_KEYS:
-            self.config = {**found, **self.config}
+        settings = lines.parse_nested_dict(text[text.find("{") :])
+        if lines.is_settings(settings) and len(self.config) + len(settings) <= MOST_KEYS:
+            self.config = {**settings, **self.config}
 
     def _parse_block(self, text: str) -> Iterator[LogRow]:
         parsed = lines.parse_labeled_line(text)

@@ -49,7 +49,7 @@ _BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
 _LINE = re.compile(r"[│┃|]")
 _PLAIN_NUMBER = re.compile(NUMBER)
 _PARTS = re.compile(r",\s+|\s*[|;]\s*")
-_LABELLED = re.compile(
+_LABELED = re.compile(
     rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})\s{{0,3}}(%|[A-Za-z/]{{1,10}})?\s*$"
 )
 _ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
@@ -103,11 +103,11 @@ def starts_verl_row(text: str) -> bool:
 
 def parse_verl_row(text: str) -> ParsedLine | None:
     """Parse `step:12 - actor/entropy:0.31 - actor/pg_loss:-0.002`, as verl prints it."""
-    found = _DASHED_START.search(text) if "step:" in text else None
-    if found is None:
+    match = _DASHED_START.search(text) if "step:" in text else None
+    if match is None:
         return None
     pairs: dict[str, float] = {}
-    for part in text[found.end() :].split(" - "):
+    for part in text[match.end() :].split(" - "):
         key, colon, value = part.strip().rpartition(":")
         if not colon or not key or " " in key:
             continue
@@ -117,7 +117,7 @@ def parse_verl_row(text: str) -> ParsedLine | None:
             reading = _parse_wrapped(value)
             if reading is not None:
                 pairs[key] = reading
-    return ParsedLine(pairs, int(found[1])) if pairs else None
+    return ParsedLine(pairs, int(match[1])) if pairs else None
 
 
 def _parse_wrapped(text: str) -> float | None:
@@ -125,8 +125,8 @@ def _parse_wrapped(text: str) -> float | None:
     plain = parse_number(text)
     if plain is not None:
         return plain
-    found = _WRAPPED_WHOLE.fullmatch(text.strip()) if len(text) < 80 else None
-    return _number(found[1]) if found else None
+    match = _WRAPPED_WHOLE.fullmatch(text.strip()) if len(text) < 80 else None
+    return _number(match[1]) if match else None
 
 
 def parse_dict(text: str) -> ParsedLine | None:
@@ -139,12 +139,12 @@ def parse_dict(text: str) -> ParsedLine | None:
     if ":" not in body:
         return None
     if body.count("{") > 1:
-        found = parse_nested_dict(body)
-        if is_settings(found):
+        values = parse_nested_dict(body)
+        if is_settings(values):
             return None
         pairs = {
             key.replace(".", "/") if "/" not in key else key: float(value)
-            for key, value in found.items()
+            for key, value in values.items()
             if _is_number(value)
         }
     else:
@@ -178,7 +178,7 @@ def parse_nested_dict(text: str) -> dict[str, float | int | str | bool]:
 
     A line that is missing in the middle loses only its own pairs.
     """
-    found: dict[str, float | int | str | bool] = {}
+    values: dict[str, float | int | str | bool] = {}
     path: list[str] = []
     key, lists = "", 0
     for token in _TOKEN.finditer(text):
@@ -194,9 +194,9 @@ def parse_nested_dict(text: str) -> dict[str, float | int | str | bool]:
         elif token["colon"]:
             key = token["text"]
         elif key:
-            found[".".join([*filter(None, path), key])] = _scalar(token)
+            values[".".join([*filter(None, path), key])] = _scalar(token)
             key = ""
-    return found
+    return values
 
 
 def _scalar(token: re.Match[str]) -> float | int | str | bool:
@@ -256,20 +256,20 @@ def _counts_steps(title: str) -> bool:
 
 def parse_prime_rl_row(text: str) -> ParsedLine | None:
     """Parse `Step 1 | 12.3s | Loss 0.01`, as prime-rl prints it; keys get the prefix `console/`."""
-    found = _PIPED.search(text) if "|" in text and "Step" in text else None
-    if found is None:
+    match = _PIPED.search(text) if "|" in text and "Step" in text else None
+    if match is None:
         return None
-    matches = (_PIPED_PAIR.match(part) for part in found[2].split("|"))
+    matches = (_PIPED_PAIR.match(part) for part in match[2].split("|"))
     pairs = {f"console/{match[1]}": _scaled(match[2], match[3]) for match in matches if match}
-    return ParsedLine(pairs, int(found[1])) if pairs else None
+    return ParsedLine(pairs, int(match[1])) if pairs else None
 
 
 def parse_bullet(text: str) -> ParsedLine | None:
     """Parse `• Generation KL Error: 0.01` of NeMo RL; keys get the prefix `console/`."""
-    found = _BULLET.match(text) if "•" in text or "*" in text else None
-    if found is None:
+    match = _BULLET.match(text) if "•" in text or "*" in text else None
+    if match is None:
         return None
-    return ParsedLine({f"console/{found[1]}": _scaled(found[2], found[3])})
+    return ParsedLine({f"console/{match[1]}": _scaled(match[2], match[3])})
 
 
 def parse_table_cells(text: str) -> ParsedLine | None:
@@ -299,8 +299,8 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     small = text.lower()
     if "reward" not in small and "loss" not in small:
         return None
-    found = (_LABELLED.search(part) for part in _PARTS.split(text))
-    pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in found if match}
+    matches = (_LABELED.search(part) for part in _PARTS.split(text))
+    pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
     if len(pairs) < 3:
         pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)} or pairs
     has_word = [any(word in key for key in pairs) for word in ("reward", "loss")]
@@ -320,21 +320,21 @@ def _step_of_line(text: str) -> int | None:
     if of_epoch:
         epoch, step, total = (int(number) for number in of_epoch.groups())
         return (max(epoch, 1) - 1) * total + step
-    found = _LINE_STEP.search(text)
-    if found is None:
+    match = _LINE_STEP.search(text)
+    if match is None:
         of_total = _STEP_OF_TOTAL.search(text)
         return int(of_total[1]) if of_total else None
-    return int(found[1] or found[2])
+    return int(match[1] or match[2])
 
 
 def parse_heading(text: str) -> int | None:
     """Parse the step in a heading, which applies to the lines below it."""
     if "tep " not in text or len(text) > 300 or "|" in text:
         return None
-    found = _HEADING.search(text)
-    if found is None:
+    match = _HEADING.search(text)
+    if match is None:
         return None
-    return int(found[2] or found[1])
+    return int(match[2] or match[1])
 
 
 def _scaled(text: str, unit: str) -> float:

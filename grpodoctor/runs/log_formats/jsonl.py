@@ -86,7 +86,7 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
         key: value for key, each in flat.items() if (value := parse_number(each)) is not None
     }
     texts = {key: value for key, value in flat.items() if isinstance(value, str)}
-    step = next((found for key in keys.step if (found := _step(flat.get(key))) is not None), None)
+    step = next((number for key in keys.step if (number := _step(flat.get(key))) is not None), None)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
     not_metrics = {*keys.step, *keys.time}
     values = {key: value for key, value in numbers.items() if key not in not_metrics}

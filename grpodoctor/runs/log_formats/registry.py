@@ -37,8 +37,8 @@ def all_log_formats() -> tuple[LogFormat, ...]:
     """Return all formats, the most specific first."""
     names = [module.name for module in pkgutil.iter_modules(folder.__path__)]
     modules = (importlib.import_module(f"{folder.__name__}.{name}") for name in names)
-    found: list[LogFormat] = [each.FORMAT for each in modules if hasattr(each, "FORMAT")]
-    return tuple(sorted(found, key=lambda each: (each.rank, each.name)))
+    formats: list[LogFormat] = [each.FORMAT for each in modules if hasattr(each, "FORMAT")]
+    return tuple(sorted(formats, key=lambda each: (each.rank, each.name)))
 
 
 def log_format_named(name: str) -> LogFormat | None:
@@ -70,10 +70,10 @@ def open_log(path: Path, keys: RowKeys, name: str | None = None) -> LogReader | 
         OSError: if the file cannot be read.
     """
     if name is None:
-        found = log_format_of(path)
-        return None if found is None else found.open(path, keys)
+        detected = log_format_of(path)
+        return None if detected is None else detected.open(path, keys)
     wanted = log_format_named(name)
     if wanted is None:
         known = ", ".join(each.name for each in all_log_formats())
-        raise ConfigError(f"there is no file format {name[:40]!r}", remedy=f"use one of {known}")
+        raise ConfigError(f"unknown file format {name[:40]!r}", remedy=f"use one of {known}")
     return wanted.open(path, keys)

@@ -234,11 +234,11 @@ def _take_value(message: bytes, event: _Event) -> None:
             number = float(struct.unpack("<f", value)[0])
         elif key == 8 and isinstance(value, bytes):
             tensor = value
-    found = number if number is not None else _content_of(tensor)
-    if isinstance(found, float):
-        event.values[tag] = found
-    elif found:
-        event.texts[tag.removesuffix("/text_summary")] = found
+    content = number if number is not None else _content_of(tensor)
+    if isinstance(content, float):
+        event.values[tag] = content
+    elif content:
+        event.texts[tag.removesuffix("/text_summary")] = content
 
 
 def _content_of(tensor: bytes) -> float | str | None:
@@ -276,10 +276,10 @@ def _varints(packed: bytes) -> Iterator[int]:
     """Yield the number of a packed list of integers with one entry; nothing for longer lists."""
     if 0 < len(packed) <= 10:
         try:
-            found = list(fields(b"\x08" + packed))
+            values = list(fields(b"\x08" + packed))
         except ValueError:
             return
-        for _, value in found:
+        for _, value in values:
             if isinstance(value, int):
                 yield value - (1 << 64) if value >= 1 << 63 else value
 

@@ -67,17 +67,17 @@ class Trackio:
         if self._identity is None or self._replaced:
             return self._replaced
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return True
-        return self._identity != (found.st_dev, found.st_ino)
+        return self._identity != (status.st_dev, status.st_ino)
 
     def read(self) -> Chunk[LogRow]:
         """Read the next rows of the run."""
         if not self.path.is_file():
             return Chunk()
-        found = self.path.stat()
-        self._identity = (found.st_dev, found.st_ino)
+        status = self.path.stat()
+        self._identity = (status.st_dev, status.st_ino)
         try:
             with _opened(self.path) as database:
                 return self._read_rows(database)
@@ -150,9 +150,9 @@ class Trackio:
         if not {self._column, "config"} <= columns:
             return {}
         query = f"SELECT config FROM configs WHERE {self._column} = ? ORDER BY id DESC LIMIT 1"  # noqa: S608 - as above
-        found = database.execute(query, (self._run,)).fetchone()
+        record = database.execute(query, (self._run,)).fetchone()
         try:
-            config = orjson.loads(found[0]) if found else {}
+            config = orjson.loads(record[0]) if record else {}
         except (orjson.JSONDecodeError, TypeError):
             return {}
         return config if isinstance(config, dict) else {}

@@ -100,8 +100,8 @@ def progress_of(path: Path) -> tuple[int, int]:
     """Return the step and the time at which a state was written; the largest is the newest."""
     try:
         with open_regular(path) as file:
-            found = _GLOBAL_STEP.search(file.read(64 * 1024))
-        return int(found[1]) if found else -1, path.stat().st_mtime_ns
+            match = _GLOBAL_STEP.search(file.read(64 * 1024))
+        return int(match[1]) if match else -1, path.stat().st_mtime_ns
     except (OSError, RunError):
         return -1, 0
 

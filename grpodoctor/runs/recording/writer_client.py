@@ -112,6 +112,6 @@ class WriterProcess:
             self.process.wait(timeout)
 
     def forget(self) -> None:
-        """Close the copy in a fork, of which the writer process is no child."""
+        """Close the copy in a fork; the writer process is not the fork's child."""
         self._wire.close()
         self.process.returncode = 0

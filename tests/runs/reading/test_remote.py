@@ -252,7 +252,7 @@ def test_a_local_path_is_left_where_it_is(tmp_path: Path) -> None:
         assert found.path == tmp_path
 
 
-def test_watch_does_not_follow_what_lies_elsewhere() -> None:
+def test_watch_refuses_a_remote_run() -> None:
     result = CliRunner().invoke(app, ["watch", "s3://runs/one"])
     assert result.exit_code != 0
     assert "cannot watch a remote run" in str(result.exception) + result.output

@@ -59,7 +59,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.005)
 
 
-def test_a_scribe_that_is_killed_ends_recording_once_and_keeps_what_was_written(
+def test_a_writer_process_that_is_killed_ends_recording_once_and_keeps_what_was_written(
     tmp_path: Path, make_batch: Batches, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
@@ -84,7 +84,7 @@ def test_a_scribe_that_is_killed_ends_recording_once_and_keeps_what_was_written(
     assert steps_of(tmp_path) == [0, 1, 2, 3]
 
 
-def test_a_scribe_that_cannot_start_ends_recording_once(
+def test_a_writer_process_that_cannot_start_ends_recording_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for program, why in (
@@ -112,7 +112,7 @@ def test_readings_that_cannot_be_handed_over_end_recording_once(
     assert steps_of(tmp_path) == [0]
 
 
-def test_a_scribe_that_hangs_does_not_keep_the_trainer(
+def test_a_writer_process_that_hangs_does_not_keep_the_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "CLOSE_WAIT_SECONDS", 0.5)
@@ -164,7 +164,7 @@ def run_trainer(tmp_path: Path, writer_program: Path) -> Callable[..., subproces
     return start
 
 
-def test_a_scribe_writes_what_it_received_when_the_trainer_is_killed(
+def test_a_writer_process_writes_what_it_received_when_the_trainer_is_killed(
     tmp_path: Path, run_trainer: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """The step it is busy with takes it a second or two: there is much text to measure."""
@@ -229,7 +229,7 @@ with run:
     assert writer_processes_of(tmp_path) == []
 
 
-def test_a_scribe_ignores_what_ends_the_trainer(tmp_path: Path) -> None:
+def test_a_writer_process_ignores_what_ends_the_trainer(tmp_path: Path) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
         run.step(0, READY)
         assert run.flush()
@@ -241,7 +241,7 @@ def test_a_scribe_ignores_what_ends_the_trainer(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == [0, 1]
 
 
-def test_a_scribe_is_light_and_polite(tmp_path: Path, make_batch: Batches) -> None:
+def test_a_writer_process_is_light_and_polite(tmp_path: Path, make_batch: Batches) -> None:
     with Recorder.open(tmp_path, Manifest(), depth="full") as run:
         run.step(0, StepBatch(rollouts=make_batch(0)))
         assert run.flush()

@@ -14,8 +14,7 @@ from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.runs.rollout_dumps import dump_follower as beside
-from grpodoctor.runs.rollout_dumps import runners
+from grpodoctor.runs.rollout_dumps import dump_follower, runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.directory_walk import files_below
 from grpodoctor.vocabulary.values import scalar
@@ -48,7 +47,7 @@ def opened(root: Path) -> tuple[FrameworkRun, list[StepRecord]]:
     return run, list(run.steps)
 
 
-def test_the_dump_fills_in_what_the_log_lacks_and_is_set_beside_what_it_has(tmp_path: Path) -> None:
+def test_the_dump_adds_metrics_that_the_log_lacks_and_recomputes_the_others(tmp_path: Path) -> None:
     log(tmp_path)
     verl(tmp_path)
     run, records = opened(tmp_path)
@@ -175,8 +174,8 @@ def test_a_backlog_is_joined_whole_however_long_its_dumps_take(
     verl(tmp_path)
     for step in STEPS:
         line(tmp_path, step)
-    monkeypatch.setattr(beside, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(beside, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(dump_follower, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(dump_follower, "_POLL_SECONDS", 0.0)
     given = drained(FrameworkFollower(tmp_path), 3)
     assert zero_variance(given) == list(STEPS)
 
@@ -236,7 +235,7 @@ def test_single_responses_can_be_read_again(tmp_path: Path, name: str) -> None:
     assert list(run.rollouts(77)) == []
 
 
-def test_a_report_of_a_foreign_run_shows_what_its_findings_rest_on(tmp_path: Path) -> None:
+def test_a_report_of_a_framework_run_shows_the_responses_of_its_findings(tmp_path: Path) -> None:
     """TRL's table has no lengths: the highest reward is shown, and what it says is harmless."""
     log(tmp_path)
     for step in STEPS:

@@ -107,7 +107,7 @@ def test_what_a_format_holds_is_read_and_nothing_is_invented(tmp_path: Path, nam
         assert not [each for each in values if each.startswith("length/")]
 
 
-def test_our_own_dump_measures_as_the_recorder_did(tmp_path: Path) -> None:
+def test_a_native_dump_measures_as_the_recorder_did(tmp_path: Path) -> None:
     WRITERS["grpodoctor rollouts"](tmp_path)
     steps, _ = read(tmp_path)
     for step in STEPS:
