@@ -83,48 +83,48 @@ def cut_lines(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:
         return [(0, ENDLESS)]
     total = source.size()
     count = max(1, -(-total // size))
-    borders = [total * index // count for index in range(count + 1)]
-    return list(pairwise(borders))
+    bounds = [total * index // count for index in range(count + 1)]
+    return list(pairwise(bounds))
 
 
-def batches(part: FilePart, damage_log: DamageLog) -> Iterator[tuple[list[dict[str, Any]], Names]]:
+def batches(part: FilePart, damage_log: DamageLog) -> Iterator[tuple[list[dict[str, Any]], RowIds]]:
     """Yield the objects of a part in batches, with ids made of file name and byte."""
     name = Path(part.path).name
     rows: list[dict[str, Any]] = []
-    places: list[int] = []
-    held = 0
+    positions: list[int] = []
+    pending_bytes = 0
     with part.source.open() as file:
         for block in _blocks(file, part, damage_log):
             block_rows, starts = _rows(block, part, damage_log)
             rows += block_rows
-            places += [block.offset - 1 + start for start in starts]
-            held += block.end
-            if held >= BATCH_BYTES and rows:
-                yield rows, Names(name, places)
-                rows, places, held = [], [], 0
+            positions += [block.offset - 1 + start for start in starts]
+            pending_bytes += block.end
+            if pending_bytes >= BATCH_BYTES and rows:
+                yield rows, RowIds(name, positions)
+                rows, positions, pending_bytes = [], [], 0
         if broken := getattr(file, "broken", ""):
             damage_log.damaged_at(name, 0, broken)
     if rows:
-        yield rows, Names(name, places)
+        yield rows, RowIds(name, positions)
 
 
-class Names(Sequence[str]):
+class RowIds(Sequence[str]):
     """Ids of rows, built on access, since most are never used."""
 
-    def __init__(self, file: str, places: Sequence[int]) -> None:
-        self._file, self._places = file, places
+    def __init__(self, file: str, positions: Sequence[int]) -> None:
+        self._file, self._positions = file, positions
 
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, index: slice) -> Names: ...
-    def __getitem__(self, index: int | slice) -> str | Names:
+    def __getitem__(self, index: slice) -> RowIds: ...
+    def __getitem__(self, index: int | slice) -> str | RowIds:
         if isinstance(index, slice):
-            return Names(self._file, self._places[index])
-        return f"{self._file}@{self._places[index]}"
+            return RowIds(self._file, self._positions[index])
+        return f"{self._file}@{self._positions[index]}"
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
 
 class _Block(NamedTuple):
@@ -211,17 +211,17 @@ def _one_by_one(
     block: _Block, starts: Sequence[int], part: FilePart, damage_log: DamageLog
 ) -> tuple[list[dict[str, Any]], list[int]]:
     rows: list[dict[str, Any]] = []
-    places: list[int] = []
+    positions: list[int] = []
     view = memoryview(block.data)
     for start, following in pairwise(starts):
         line = view[start : following - 1]
         if (row := parsed(line)) is not None:
             rows.append(row)
-            places.append(start)
+            positions.append(start)
         elif bytes(line[:_BLANK_LINE_BYTES]).strip(b" \t\r\0"):
             what = f"not a JSON object at byte {block.offset - 1 + start}"
             damage_log.damaged_at(Path(part.path).name, 0, what)
-    return rows, places
+    return rows, positions
 
 
 def parsed(line: bytes | memoryview) -> dict[str, Any] | None:
