@@ -1,11 +1,11 @@
-"""Tokens per second of the probe's scoring against the bare forward pass, and its peak of memory.
+"""Tokens per second of the probe's scoring, compared with a bare forward pass, and peak memory.
 
-The bare pass is transformers' model on the same batches with one log-softmax over all its logits
-and a gather; a leaner one asks for the logits of the response tokens alone, still of a whole batch
-at once. All in float32 with one thread, best of several alternating rounds, in seconds of the
-processor's time, which on a quiet machine are the clock's and on a busy one hardly more. The model
-is random, with a vocabulary large for its size, as small models have it. Memory is the peak of the
-resident set above what it was before, which Linux tells.
+The bare pass runs the transformers model on the same batches, with one log-softmax over all logits
+and a gather. A lean variant computes only the logits of the response tokens, still for a whole
+batch at once. All run in float32 with one thread; the figure is the best of several alternating
+rounds, in processor time, which hardly depends on the machine's load. The model is random, with a
+vocabulary that is large for its size, as in small models. Memory is the growth of the peak resident
+set, as reported by Linux.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Score = Callable[[], list[float]]
 
 
 def main() -> None:
-    """Print speed and memory of each; ends with an error if they differ in what they say."""
+    """Print speed and memory of each; exit with an error if their log-probabilities differ."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         path = save_model(folder)
@@ -48,7 +48,7 @@ def main() -> None:
         "bare forward pass": bare(model, responses, lean=False),
         "the same, lean": bare(model, responses, lean=True),
     }
-    told = {name: np.array(run()) for name, run in contenders.items()}
+    results = {name: np.array(run()) for name, run in contenders.items()}
     best, peak = dict.fromkeys(contenders, float("inf")), dict.fromkeys(contenders, 0.0)
     for _ in range(ROUNDS):
         for name, run in contenders.items():
@@ -59,9 +59,9 @@ def main() -> None:
     tokens = sum(len(model_input(each)) for each in responses)
     for name, seconds in best.items():
         print(f"{name:18} {tokens / seconds:8,.0f} tokens/s  {peak[name]:6,.0f} MB more at peak")
-    for name, values in told.items():
-        if np.abs(values - told["grpodoctor"]).max() > 1e-4:
-            raise SystemExit(f"{name} says something else")
+    for name, values in results.items():
+        if np.abs(values - results["grpodoctor"]).max() > 1e-4:
+            raise SystemExit(f"{name} gives other log-probabilities")
     for name in ("bare forward pass", "the same, lean"):
         ratio = best[name] / best["grpodoctor"]
         print(f"{len(responses)} responses, {tokens} tokens: {ratio:.2f} times the speed of {name}")
@@ -94,7 +94,7 @@ def draw() -> list[Response]:
 
 
 def ours(engine: Any, responses: list[Response]) -> Score:
-    """The program's own way."""
+    """Scoring by the engine program."""
 
     def run() -> list[float]:
         scored = engine.score(responses, Processing(), ())
@@ -104,24 +104,24 @@ def ours(engine: Any, responses: list[Response]) -> Score:
 
 
 def bare(model: Any, responses: list[Response], *, lean: bool) -> Score:
-    """All logits of a batch, or those of its response tokens, and one log-softmax of them."""
-    lots = batches([len(model_input(each)) for each in responses], BATCH_TOKENS)
+    """One log-softmax over all logits of a batch, or over those of its response tokens."""
+    passes = batches([len(model_input(each)) for each in responses], BATCH_TOKENS)
 
     def run() -> list[float]:
-        found: dict[int, list[float]] = {}
-        for lot in lots:
-            rows = [responses[index] for index in lot]
+        by_index: dict[int, list[float]] = {}
+        for batch in passes:
+            rows = [responses[index] for index in batch]
             lengths = [len(each.response_ids) for each in rows]
             logprobs = torch.split(whole_batch(model, rows, lean=lean), lengths)
-            found |= {index: part.tolist() for index, part in zip(lot, logprobs, strict=True)}
-        return [logprob for index in sorted(found) for logprob in found[index]]
+            by_index |= {index: part.tolist() for index, part in zip(batch, logprobs, strict=True)}
+        return [logprob for index in sorted(by_index) for logprob in by_index[index]]
 
     return run
 
 
 @torch.no_grad()
 def whole_batch(model: Any, rows: list[Response], *, lean: bool) -> torch.Tensor:
-    """Log-probabilities of a batch's response tokens, one after the other."""
+    """Log-probabilities of a batch's response tokens, concatenated."""
     ids_BL, where_N = right_padded(rows)
     targets_N = torch.cat([torch.tensor(each.response_ids) for each in rows])
     if lean:
@@ -133,9 +133,9 @@ def whole_batch(model: Any, rows: list[Response], *, lean: bool) -> torch.Tensor
 
 
 def forget_peak() -> float:
-    """Let the peak of the resident set begin anew; returns what is resident, in MB.
+    """Reset the peak of the resident set; returns the resident set in MB.
 
-    What the allocator keeps of earlier runs is given back first, or it would hide this one's.
+    The allocator's cached memory is released first, because it would hide the growth.
     """
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -143,7 +143,7 @@ def forget_peak() -> float:
 
 
 def resident(field: str) -> float:
-    """A line of the kernel's account of this process, in MB."""
+    """A memory figure of this process from /proc, in MB."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     line = next(line for line in status.splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024

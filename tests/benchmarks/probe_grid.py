@@ -1,10 +1,10 @@
-"""The grid of docs/probe.md: real vLLM against real learners, a dense model and a mixture.
+"""The grid of docs/probe.md: real vLLM against real learners, with a dense model and a mixture.
 
-`make probe-grid` runs it (about half an hour on two cores) and leaves `probe-grid/dense` and
-`probe-grid/moe` with a report each; run again, it goes on where it was ended. Prints the figures as
-they stand in the docs: mean |Δp|, mean over responses of the largest |Δp|, the largest of all, k3,
-and the causes that were named; of a mixture also the share of tokens with another expert in any
-layer, and k3 with the learner's routers forced to the sampler's experts.
+`make probe-grid` runs it (about half an hour on two cores) and writes a report to
+`probe-grid/dense` and to `probe-grid/moe`; an interrupted run resumes. It prints the figures of
+the docs: mean |Δp|, mean over responses of the largest |Δp|, the largest |Δp|, k3, and the causes;
+for a mixture also the share of tokens with a different expert in any layer, and k3 with the
+learner's routers forced to the sampler's experts.
 """
 
 import argparse
@@ -92,7 +92,7 @@ options = {{ dtype = "bfloat16", tensor_parallel = 2 }}
 
 
 def main() -> None:
-    """Make both models, probe them, and print the figures."""
+    """Create both models, probe them, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "probe-grid")
     parser.add_argument("--limit", type=int, default=64, help="prompts")
@@ -150,15 +150,15 @@ def _line(cell: Cell, *, is_mixture: bool) -> str:
 
 
 def _routed(cell: Cell) -> str:
-    """The columns of a mixture."""
+    """Additional columns of a mixture."""
     experts = cell.comparison.experts if cell.comparison else None
-    flips = f"{experts.any_flip_rate:.2%}" if experts else "not told"
+    flips = f"{experts.any_flip_rate:.2%}" if experts else "not reported"
     after = f"{cell.replayed.kl_k3_after:.1e}" if cell.replayed else "not made"
     return f" {flips} | {after} |"
 
 
 def _short(label: str) -> str:
-    """A label without the options that all engines here share."""
+    """A label without the options that all engines of the grid share."""
     for option in _SHARED:
         label = label.replace(f"&{option}", "")
     engine, _, rest = label.partition(":")

@@ -1,1 +1,1 @@
-"""Run engine programs, check their output and keep it."""
+"""Runs engine programs, validates their output, and stores it."""

@@ -1,1 +1,1 @@
-"""The probe's inputs: engine specifications, the plan, prompts, interpreters, checksums."""
+"""Inputs of a probe: engine specs, the plan, prompts, Pythons, and checksums."""

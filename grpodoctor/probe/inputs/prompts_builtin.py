@@ -97,21 +97,21 @@ _LONG_QUESTIONS = (
 _REPEATS = (24, 48, 96)
 """Lines of a long context: about 500 to 3000 tokens."""
 _TRIES = 32
-"""For a filling that was not had before."""
+"""Attempts to fill a template with values that were not used before."""
 _NAMES = ("Ana", "Bo", "Chidi", "Dara", "Emre", "Farah", "Goran", "Hana", "Ines", "Jun")
 _THINGS = ("apples", "stamps", "marbles", "bolts", "pages", "lamps", "tickets", "shells")
 
 BASE = (*_ARITHMETIC, *_CODE, *_LANGUAGES, *_REASONING, *_LONG)
-"""64 templates; the last of them make long contexts."""
+"""64 templates; the last ones make long contexts."""
 
 
 def builtin_prompts(limit: int, *, chat: bool, seed: int = 0) -> list[Prompt]:
-    """So many prompts, no two the same but by chance.
+    """Built-in prompts; duplicates are possible but unlikely.
 
     Args:
-        limit: how many.
-        chat: whether every other one is a conversation, for models that have a template.
-        seed: of the numbers in them.
+        limit: number of prompts.
+        chat: whether every other prompt is a conversation, for models with a chat template.
+        seed: seed of the values in the templates.
     """
     return list(islice(_prompts(chat=chat, seed=seed), limit))
 
@@ -119,7 +119,7 @@ def builtin_prompts(limit: int, *, chat: bool, seed: int = 0) -> list[Prompt]:
 def _prompts(*, chat: bool, seed: int) -> Iterator[Prompt]:
     seen: set[str] = set()
     for at in count():
-        rng = random.Random(f"{seed}/{at}")  # noqa: S311 - a choice of numbers, no secret
+        rng = random.Random(f"{seed}/{at}")  # noqa: S311 - not a secret
         # The stride is coprime to 64, so the first few prompts already cover all kinds.
         template = at * 27 % len(BASE)
         fillings = (_filled(template, rng) for _ in range(_TRIES))
