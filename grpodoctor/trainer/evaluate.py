@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.data.tasks.base import Task
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.trainer.rollout import reward_on_ranks
 from grpodoctor.trainer.samples import Samples, sample_on_ranks
+from grpodoctor.trainer.task import Task
 from grpodoctor.vocabulary.values import Mean, Rate, Reading
 
 

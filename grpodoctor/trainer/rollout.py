@@ -20,11 +20,11 @@ from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
 from grpodoctor.trainer.config.sections import RolloutConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, correctness
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
 from grpodoctor.trainer.model.tokenizer import Tokenizer
 from grpodoctor.trainer.samples import Samples, concatenate
+from grpodoctor.trainer.task import Problem, Rewards, Task, correctness
 
 _REFILLS: Mapping[str, Callable[[int, int], int]] = {
     "rounds": dynamic_sampling,

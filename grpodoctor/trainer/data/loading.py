@@ -14,11 +14,11 @@ from typing import Any
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.support.suggestions import did_you_mean
 from grpodoctor.trainer.config.sections import TaskConfig
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.data.tasks.registry import TASKS
 from grpodoctor.trainer.rewards.configured_reward import with_configured_reward
 from grpodoctor.trainer.rewards.final_answer import agree, final_answer
 from grpodoctor.trainer.rewards.math_check import MathVerifier
+from grpodoctor.trainer.task import Problem, Rewards, Task
 
 _log = logging.getLogger("grpodoctor")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig, counted, is_outside
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task, correctness
+from grpodoctor.trainer.task import Problem, Rewards, Task, correctness
 from grpodoctor.vocabulary.values import Rate, Reading
 
 _MAX_DRAWS = 20

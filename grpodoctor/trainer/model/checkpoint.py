@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from grpodoctor.trainer.algorithms.entropy_controller import EntropyController
     from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
-    from grpodoctor.trainer.data.tasks.base import Task
     from grpodoctor.trainer.model.critic import Critic
+    from grpodoctor.trainer.task import Task
 
 _FOLDER = "checkpoints"
 _MODEL = "model.safetensors"

@@ -14,12 +14,12 @@ import torch
 from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.trainer.config.sections import ModelConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
-from grpodoctor.trainer.data.tasks.base import Task
 from grpodoctor.trainer.distributed.ranks import Ranks
 from grpodoctor.trainer.model.forward import compute_in
 from grpodoctor.trainer.model.lora import add_adapters
 from grpodoctor.trainer.model.tokenizer import CharTokenizer, HubTokenizer, Tokenizer
 from grpodoctor.trainer.model.warm_start import is_cached, warm_start
+from grpodoctor.trainer.task import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

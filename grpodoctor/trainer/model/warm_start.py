@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from grpodoctor.support.atomic_files import write_bytes
 from grpodoctor.support.progress import progress_bar
-from grpodoctor.trainer.data.tasks.base import Task
 from grpodoctor.trainer.model.forward import pack_left, pack_right, response_logits
 from grpodoctor.trainer.model.tokenizer import CharTokenizer
+from grpodoctor.trainer.task import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from grpodoctor.trainer.config.sections import BuiltinReward, TaskConfig
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.rewards.final_answer import has_box
 from grpodoctor.trainer.rewards.math_check import MathVerifier
 from grpodoctor.trainer.rewards.rewarded_task import RewardedTask, Scorer, user_scorer
 from grpodoctor.trainer.rewards.user_reward import UserReward
+from grpodoctor.trainer.task import Problem, Rewards, Task
 
 _CHARACTERS_PER_POINT = 1000
 

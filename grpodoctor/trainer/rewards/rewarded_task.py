@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task
 from grpodoctor.trainer.rewards.user_reward import UserReward
+from grpodoctor.trainer.task import Problem, Rewards, Task
 
 Scorer = Callable[[Sequence[Problem], Sequence[str]], Rewards]
 """Returns the rewards of responses, one problem each."""

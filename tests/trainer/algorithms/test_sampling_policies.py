@@ -24,12 +24,12 @@ from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
-from grpodoctor.trainer.data.tasks.base import Problem
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import saved_config
 from grpodoctor.trainer.model.scoring import score
 from grpodoctor.trainer.rollout import RolloutGroups, collect, loss_mask
+from grpodoctor.trainer.task import Problem
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "kl_vectors.json").read_text())

@@ -17,9 +17,9 @@ from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import FileTask
 from grpodoctor.trainer.data.pass_rates import DifficultyFilteredTask, filtered_by_difficulty
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import saved_config
+from grpodoctor.trainer.task import Problem, Rewards
 from grpodoctor.vocabulary.values import Rate, scalar
 
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.trainer.config.sections import TaskConfig
-from grpodoctor.trainer.data.tasks.base import Problem
 from grpodoctor.trainer.data.tasks.registry import TASKS
 from grpodoctor.trainer.data.tasks.scratch import ScratchTask
+from grpodoctor.trainer.task import Problem
 
 NAMES = sorted(TASKS)
 

@@ -25,7 +25,6 @@ from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, MissingEx
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 from grpodoctor.trainer.config.train_config import load_config
-from grpodoctor.trainer.data.tasks.base import Rewards
 from grpodoctor.trainer.distributed.ranks import (
     SINGLE_PROCESS,
     Ranks,
@@ -36,6 +35,7 @@ from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.model.policy import _refuse_crowding
 from grpodoctor.trainer.rollout import join_rewards
+from grpodoctor.trainer.task import Rewards
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading

@@ -8,9 +8,9 @@ from grpodoctor.errors import ConfigError, DataError, InputError
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards
 from grpodoctor.trainer.rewards.rewarded_task import RewardedTask, user_scorer
 from grpodoctor.trainer.rewards.user_reward import UserReward
+from grpodoctor.trainer.task import Problem, Rewards
 
 _names = (f"user_reward_{number}" for number in itertools.count())
 PROBLEMS = [Problem(str(index), f"{index}+0=", str(index)) for index in range(3)]

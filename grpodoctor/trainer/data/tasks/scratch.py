@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from grpodoctor.trainer.config.sections import TaskConfig
-from grpodoctor.trainer.data.tasks.base import Problem, Rewards, Task
+from grpodoctor.trainer.task import Problem, Rewards, Task
 
 DIGITS = "0123456789"
 MARK = "#"
