@@ -244,7 +244,7 @@ BAD = {
         ["--sampler", spec(), "--learner", spec(), "--output", "/proc/probe"],
         "the folder cannot be used",
     ),
-    "no grid": (["/nowhere.toml"], "the plan cannot be read"),
+    "no grid": (["/nowhere.toml"], "the grid file cannot be read"),
 }
 
 
