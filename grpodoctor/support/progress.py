@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from grpodoctor.support.safe_text import plain
 
@@ -18,8 +18,6 @@ DELAY_SECONDS = 2.0
 """Shorter work shows no bar."""
 
 _DETAIL_WIDTH = 40
-
-T = TypeVar("T")
 
 
 class Progress(Protocol):
@@ -44,13 +42,6 @@ class NoProgress:
         self, completed: float, *, total: float | None = None, detail: str | None = None
     ) -> None:
         """Do nothing."""
-
-
-def track(items: Iterable[T], progress: Progress, detail: Callable[[T], str]) -> Iterator[T]:
-    """Yield the items and report each one before it is used."""
-    for count, item in enumerate(items):
-        progress.update(count, detail=detail(item))
-        yield item
 
 
 @contextmanager

@@ -32,24 +32,6 @@ def open_regular(path: Path) -> BufferedReader:
     )
 
 
-def read_regular(path: Path, limit: int) -> bytes:
-    """Read a regular file whole.
-
-    Args:
-        path: the file.
-        limit: largest accepted size in bytes.
-
-    Raises:
-        RunError: if the path is not a regular file, or the file is larger than `limit`.
-        OSError: if the file is missing or cannot be read.
-    """
-    with open_regular(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise RunError(f"larger than {limit} bytes", where=str(path)[:200], remedy="check the path")
-    return content
-
-
 def is_missing(error: OSError) -> bool:
     """Whether an error says that the file does not exist."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpodoctor.support.progress import NoProgress, progress_bar, track
+from grpodoctor.support.progress import NoProgress, progress_bar
 from tests.support.terminal import use_terminal
 
 
@@ -39,7 +39,3 @@ def test_the_detail_of_a_bar_cannot_act_on_the_terminal(monkeypatch: pytest.Monk
         assert terminal.written.wait(60)
     assert "title" not in terminal.getvalue()
     assert "[bold]file {task}" in terminal.getvalue()
-
-
-def test_tracking_yields_every_item() -> None:
-    assert list(track("abc", NoProgress(), str)) == ["a", "b", "c"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.support.regular_files import open_regular, read_regular
+from grpodoctor.support.regular_files import open_regular
 
 
 @pytest.mark.timeout(20)
@@ -20,11 +20,3 @@ def test_pipes_devices_and_folders_are_refused_without_waiting(tmp_path: Path) -
             open_regular(path)
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path)
-
-
-def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 100)
-    assert read_regular(path, 100) == b"x" * 100
-    with pytest.raises(RunError, match="larger than 99 bytes"):
-        read_regular(path, 99)
