@@ -185,7 +185,7 @@ class Session:
         """Read everything that the run has written.
 
         Args:
-            progress: is told the number of steps read.
+            progress: receives the number of steps read.
 
         Raises:
             RunError: if there is no run to read.

@@ -1,1 +1,1 @@
-"""The same findings as terminal, JSON, Markdown and HTML."""
+"""Reports of runs, probes and preflights as text, Markdown, HTML and JSON."""

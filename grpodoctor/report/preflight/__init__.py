@@ -1,1 +1,1 @@
-"""The preflight report in each output format."""
+"""The report of a preflight, translated to a view."""

@@ -1,1 +1,1 @@
-"""The probe report in each output format."""
+"""The report of a probe, translated to a view."""

@@ -1,1 +1,1 @@
-"""The report of a run in each output format."""
+"""The report of a run, translated to a view."""
