@@ -273,5 +273,5 @@ def test_a_head_is_not_cut_through() -> None:
 
     config = Qwen2Config(num_attention_heads=8, num_key_value_heads=2)
     _check_heads(config, 2)
-    with pytest.raises(RefusalError, match="2 heads of keys and values"):
+    with pytest.raises(RefusalError, match="2 key-value heads"):
         _check_heads(config, 4)

@@ -119,7 +119,7 @@ def test_a_template_writes_the_files_own_special_tokens(dense_model: Path, tmp_p
 
 @needs_llama
 def test_it_says_what_it_is_and_refuses_what_does_not_fit(ran: Ran) -> None:
-    assert "600 tokens do not fit into the 256" in ran.error["what"]
+    assert "600 tokens do not fit into the context of 256" in ran.error["what"]
     engine = ran.engine
     assert (engine["name"], engine["vocab_size"], engine["end_ids"]) == ("llama_cpp", 64, [1])
     assert (engine["dtype"], engine["begin_id"], engine["context"]) == ("float32", None, 256)
@@ -137,9 +137,9 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     ("options", "what"),
     [
         ({"n_ctx": 5}, "no option 'n_ctx'"),
-        ({"type_k": "q3"}, "type_k=q3 is no type of a cache"),
-        ({"sequences": 0}, "sequences= is a whole number from 1"),
-        ({"batch_tokens": 4}, "4 tokens is less than one for each of 8 sequences"),
+        ({"type_k": "q3"}, "type_k=q3 is not a cache type"),
+        ({"sequences": 0}, "sequences= must be an integer of at least 1"),
+        ({"batch_tokens": 4}, "batch_tokens=4 is less than one token for each of 8 sequences"),
         ({}, "there is no file"),
     ],
 )

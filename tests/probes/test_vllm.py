@@ -189,7 +189,7 @@ def test_a_score_under_a_temperature_is_that_of_the_model_so_tempered(
 
 
 def test_a_prompt_beyond_the_context_is_refused_and_what_was_done_stays(mixture: Ran) -> None:
-    assert "600 tokens does not fit into the 512" in mixture.error["what"]
+    assert "600 tokens does not fit into vLLM's context of 512" in mixture.error["what"]
     assert "max_model_len" in mixture.error["remedy"]
     assert mixture.answer["tasks"]["score"]["responses"] == 4 * PROMPTS
 
@@ -284,7 +284,7 @@ def test_what_vllm_does_not_do_is_one_line(
         ({"worker_extension_cls": "x"}, "worker_extension_cls= cannot be set"),
         ({"skip_tokenizer_init": True}, "skip_tokenizer_init= cannot be set"),
         ({"logprobs_mode": "raw_logits"}, "does not give log-probabilities"),
-        ({"speculative_config": "{method: ngram}"}, "is no JSON"),
+        ({"speculative_config": "{method: ngram}"}, "is not JSON"),
     ],
 )
 def test_what_cannot_be_is_said_before_vllm_is_imported(options: dict[str, Any], what: str) -> None:
