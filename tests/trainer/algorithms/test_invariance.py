@@ -163,10 +163,10 @@ class ThreadRanks(Ranks):
 
     meeting: Meeting = field(default_factory=lambda: Meeting(1))
 
-    def total(self, numbers: Tensor) -> Tensor:
+    def sum(self, numbers: Tensor) -> Tensor:
         return torch.stack(self.meeting.exchange(self.rank, numbers)).sum(dim=0)
 
-    def join(self, part: Tensor, count: int) -> Tensor:
+    def gather_rows(self, part: Tensor, count: int) -> Tensor:
         parts = self.meeting.exchange(self.rank, part)
         sizes = [len(Ranks(rank, self.world).rows(count)) for rank in range(self.world)]
         return torch.cat([each[:size] for each, size in zip(parts, sizes, strict=True)])
