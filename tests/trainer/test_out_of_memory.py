@@ -28,15 +28,17 @@ SMALL = (
 # The user's own reward function takes the memory away: there is room for what the checkpoint needs,
 # and none for a forward pass over 256 responses that keeps its activations.
 REWARD = """
+import os
 import resource
 calls = 0
 def reward(prompts, completions, answers):
     global calls
     calls += 1
     if calls == 3:
-        pages = int(open("/proc/self/statm").read().split()[0])
+        trainer = os.getppid()  # the function runs in a process of its own
+        pages = int(open(f"/proc/{trainer}/statm").read().split()[0])
         limit = pages * resource.getpagesize() + (24 << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.prlimit(trainer, resource.RLIMIT_AS, (limit, limit))
     return [-len(each) / 10 for each in completions]
 """
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -149,8 +147,6 @@ def test_a_run_that_fails_says_why_and_can_be_resumed(
         "def reward(prompts, completions, answers):\n"
         "    return [float(i % 2) for i in range(len(prompts))]\n"
     )
-    monkeypatch.delitem(sys.modules, "failing_reward")
-    importlib.invalidate_caches()
     resumed = Trainer(config, tmp_path / "run", resume=True)
     resumed.run()
     assert_same_weights(resumed, trained(config, tmp_path / "whole"))

@@ -94,7 +94,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from grpodoctor.trainer.config.train_config import load_config
-from grpodoctor.trainer.distributed.ranks import ranks_from_environment, leave, process_group
+from grpodoctor.trainer.distributed.ranks import exit_rank, process_group, ranks_from_environment
 from grpodoctor.trainer.loop import Trainer
 
 ranks = ranks_from_environment()
@@ -102,7 +102,7 @@ with process_group(ranks, 120):
     for line in Path(sys.argv[1]).read_text().splitlines():
         name, *settings = line.split("|")
         Trainer(load_config(assignments=settings), Path(name), ranks=ranks).run()
-leave(ranks)
+exit_rank(ranks)
 """
 
 
@@ -265,8 +265,10 @@ def leave_no_memory_on_the_second_rank(prompts, completions, answers):
     global calls
     calls += 1
     if calls == 4 and os.environ["RANK"] == "1":
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, resource.RLIM_INFINITY))
+        trainer = os.getppid()  # the function runs in a process of its own
+        pages = int(Path(f"/proc/{trainer}/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + 2**20
+        resource.prlimit(trainer, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     return [float(len(each) % 2) for each in completions]
 
 def fail_on_the_second_rank(prompts, completions, answers):
