@@ -177,7 +177,7 @@ def test_a_full_device_ends_recording_once(
 ) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
         _records_on(run, make_batch, range(2))
-        assert run.flush()
+        assert run.flush(60)
         (tmp_path / STEPS).rename(tmp_path / "kept.jsonl")
         (tmp_path / STEPS).symlink_to("/dev/full")
         _records_on(run, make_batch, range(2, 6))
@@ -187,16 +187,18 @@ def test_a_full_device_ends_recording_once(
 
 _LIMITED = """
 import logging, resource, sys
+from grpodoctor.runs.recording import recorder
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.values import Mean
+recorder.LINE_WAIT_SECONDS = 30.0  # for slow machines
 sys.path.insert(0, sys.argv[2])
 from writer import batch
 logging.basicConfig()
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
 with Recorder.open(sys.argv[1], Manifest(), depth=sys.argv[3]) as run:
     run.event("warning", 0)
-    assert run.flush()
+    assert run.flush(30)
     for step in range(2000):
         run.step(step, {"reward/mean": Mean.of([1.0])}, rollouts=batch(step))
 print("trained to the end;", run.failure)

@@ -263,7 +263,10 @@ def test_a_program_whose_main_module_has_no_guard_is_not_run_twice(
     tmp_path: Path, writer_program: Path
 ) -> None:
     script = tmp_path / "train.py"
-    script.write_text(f"print('main', flush=True)\n{_TRAINER}\ntrain()\nrun.close()\n")
+    patience = (
+        "from grpodoctor.runs.recording import recorder\nrecorder.CLOSE_WAIT_SECONDS = 50.0\n"
+    )
+    script.write_text(f"print('main', flush=True)\n{patience}{_TRAINER}\ntrain()\nrun.close()\n")
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "run"), str(writer_program.parent)],
         capture_output=True,
