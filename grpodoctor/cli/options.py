@@ -63,21 +63,22 @@ ReportFormatOption = Annotated[
     typer.Option(
         "--output-format",
         "-o",
-        help="Report format. [default: from the suffix of --output, else text]",
-        show_default=False,
+        help="Report format.",
+        show_default="from the suffix of --output, else text",
     ),
 ]
 FrameworkOption = Annotated[
     str | None,
     typer.Option(
-        "--framework", help="Framework whose settings the remedies show. [default: the run's]"
+        "--framework", help="Framework whose settings the remedies show.", show_default="the run's"
     ),
 ]
 FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="Framework (trl, verl, ...) or file format of the log. [default: detected]",
+        help="Framework (trl, verl, ...) or file format of the log.",
+        show_default="detected",
     ),
 ]
 RunConfigOption = Annotated[

@@ -39,7 +39,7 @@ Learner = Annotated[
 ]
 Reference = Annotated[
     str | None,
-    typer.Option(help="Reference model of the KL penalty; same syntax. [default: --learner]"),
+    typer.Option(help="Reference model of the KL penalty; same syntax.", show_default="--learner"),
 ]
 Control = Annotated[Path | None, typer.Option(help="Logs of a run with a learning rate of zero.")]
 Template = Annotated[
@@ -56,7 +56,9 @@ MaxTokens = Annotated[
 ]
 Temperature = Annotated[
     list[float] | None,
-    typer.Option(help="Sampling temperature. Repeatable; the first is the run's. [default: 1.0]"),
+    typer.Option(
+        help="Sampling temperature. Repeatable; the first is the run's.", show_default="1.0"
+    ),
 ]
 Samples = Annotated[int, typer.Option(min=2, help="Responses per prompt for the pass rates.")]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of prompts to sample.")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from grpodoctor.errors import DataError, ModelError
 from grpodoctor.preflight.chat_template import render_ids, render_text
 from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 if TYPE_CHECKING:
@@ -24,26 +25,6 @@ if TYPE_CHECKING:
 _LANGUAGE_MODEL_KEYS = ("text_config", "llm_config", "language_config")
 """Keys under which multimodal models keep the config of their language model."""
 _ANSWER, _NEXT_QUESTION = "grpodoctor", "nextquestion"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """The settings of the planned run, as far as the user gave them."""
-
-    group_size: int = 8
-    batch_prompts: int = 64
-    max_tokens: int = 512
-    temperatures: tuple[float, ...] = (1.0,)
-    """The first is the run's sampling temperature."""
-    samples: int = 8
-    """Responses per prompt for estimates of pass rates."""
-    limit: int = 64
-    """Maximum number of prompts to sample responses for."""
-    gold_format: str | None = None
-    """Format of a right answer, with `{answer}` in it."""
-    memory_gib: float | None = None
-    """Memory of one device, GiB."""
-    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from grpodoctor.preflight.constructed_answers import (
     format_answer,
     wrong_answer,
 )
-from grpodoctor.preflight.context import RunSettings
 from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 REQUIRES_REWARD = SkippedCheck("no reward function was given", "give --reward FILE.py:function")

@@ -7,10 +7,11 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.preflight.base import CheckFinding
-from grpodoctor.preflight.context import PreflightContext, RunSettings
+from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.multiple_choice import count_options
 from grpodoctor.preflight.rows import PromptRow, check_output_path, read_prompt_rows, write_rows
 from grpodoctor.preflight.run import _rows_to_sample
+from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 Make = Callable[..., PreflightContext]

@@ -43,7 +43,7 @@ def check(
     as_json: JsonOption = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="Report file: .md, .html, .json or .txt. [default: stdout]"),
+        typer.Option(help="Report file: .md, .html, .json or .txt.", show_default="stdout"),
     ] = None,
     select: Select = None,
     ignore: Ignore = None,

@@ -66,9 +66,9 @@ def preflight(
     Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input or an engine failed.
     """
     from grpodoctor.preflight.catalogue import select_checks
-    from grpodoctor.preflight.context import RunSettings
     from grpodoctor.preflight.request import PreflightRequest
     from grpodoctor.preflight.run import run_preflight
+    from grpodoctor.preflight.run_settings import RunSettings
     from grpodoctor.report.preflight.view import view_of
 
     options.check_output(output)

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 def train(
     run_dir: Annotated[
         Path | None,
-        typer.Option("--run-dir", help="Directory of the run. [default: runs/<time>]"),
+        typer.Option("--run-dir", help="Directory of the run.", show_default="runs/<time>"),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Total training steps. [default: 100]")
+        int | None, typer.Option("--steps", help="Total training steps.", show_default="100")
     ] = None,
     preset: Annotated[
         str | None,
@@ -46,7 +46,9 @@ def train(
             "--set", metavar="KEY=VALUE", help="A setting, such as loss.clip_high=0.28; repeatable."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Random seed. [default: 0]")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Random seed.", show_default="0")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest checkpoint of --run-dir.")
     ] = False,

@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from grpodoctor.preflight.base import CheckFinding, SkippedCheck
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.context import PreflightContext, RunSettings
+from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.run_settings import RunSettings
 from tests.probes.models import variant
 
 Make = Callable[..., PreflightContext]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.context import RunSettings
 from grpodoctor.preflight.request import PreflightRequest
 from grpodoctor.preflight.rows import PromptRow, read_prompt_rows
 from grpodoctor.preflight.run import _open_reward
+from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.rewards.rewarded_task import RewardedTask
