@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.base import SkippedCheck
+from grpodoctor.preflight.check_results import SkippedCheck
 from grpodoctor.preflight.constructed_answers import (
     answer_formats,
     final_answer,

@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
-from grpodoctor.preflight.base import Check, SkippedCheck
+from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.check_results import SkippedCheck
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
 from grpodoctor.preflight.context import PreflightContext

@@ -7,9 +7,9 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
 
-from grpodoctor.preflight.base import CheckFinding, SkippedCheck
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.rows import PromptRow
 from grpodoctor.preflight.run_settings import RunSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.preflight.base import CheckFinding
+from grpodoctor.preflight.check_results import CheckFinding
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.multiple_choice import count_options
 from grpodoctor.preflight.rows import PromptRow, check_output_path, read_prompt_rows, write_rows

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from grpodoctor.preflight.base import CheckFinding
+from grpodoctor.preflight.check_results import CheckFinding
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.rows import PromptRow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ModelError
-from grpodoctor.preflight.base import CheckFinding, SkippedCheck
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.preflight.chat_template import load_tokenizer
+from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.rows import PromptRow
 from grpodoctor.preflight.run_settings import RunSettings

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from grpodoctor.preflight.base import CheckFinding, SkippedCheck
 from grpodoctor.preflight.catalogue import all_checks
+from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.probe.results.results import Interval
 

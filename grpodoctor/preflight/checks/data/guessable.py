@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.constructed_answers import final_answer
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.multiple_choice import count_options, option_letter

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.probe.inputs.checksums import open_checkpoint
 from grpodoctor.rules.base import Severity

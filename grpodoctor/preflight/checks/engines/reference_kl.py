@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.checks.engines.mismatch import (
     K3,
     LARGEST,

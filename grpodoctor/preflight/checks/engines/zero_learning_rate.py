@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.checks.engines.mismatch import K3, REQUIRES_TWO_ENGINES
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.probe.results.results import Interval

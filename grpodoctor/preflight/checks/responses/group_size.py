@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.checks.responses.pass_rates import REQUIRES_REWARDED_RESPONSES
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.pass_rate_stats import signal_rate, signal_rate_interval

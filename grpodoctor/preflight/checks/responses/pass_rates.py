@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.pass_rate_stats import fit_beta, outside_rate, pass_at_k, rate_error
 from grpodoctor.rules.base import Severity

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.constructed_answers import answer_formats, format_answer
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.reference_answers import (

@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.constructed_answers import BadCompletion, bad_completions
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.reference_answers import (

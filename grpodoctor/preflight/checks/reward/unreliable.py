@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.constructed_answers import format_answer
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.reference_answers import REQUIRES_REWARD

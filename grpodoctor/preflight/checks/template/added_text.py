@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.chat_template import render_text
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
 
 _CONTENT = "grpodoctor"

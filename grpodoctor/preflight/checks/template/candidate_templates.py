@@ -6,7 +6,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from grpodoctor.preflight.base import Check, CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.checks.responses.pass_rates import REQUIRES_REWARDED_RESPONSES
 from grpodoctor.preflight.constructed_answers import matches_format
 from grpodoctor.preflight.context import PreflightContext
