@@ -82,7 +82,7 @@ class PreflightContext:
 
     @cached_property
     def _reference_answers(self) -> ReferenceAnswers | DataError | None:
-        """Errors are kept too, so that nobody waits twice for a function that hangs."""
+        """The rewards or the error; a function that hangs is not called twice."""
         from grpodoctor.preflight.reference_answers import score_reference_answers
 
         if self.reward is None:

@@ -272,7 +272,7 @@ def test_steps_are_counted_if_all_progress_bars_precede_the_rows(logs: Path) -> 
     _, steps = read(path)
     rewarded = [each.step for each in steps if "reward/mean" in each.values]
     assert rewarded == [1, 9, 17, 25]  # eight optimizer steps to a batch of responses
-    assert "steps are those of the bars that were drawn twice" in notes(checked(path))
+    assert "steps come from the bars that were drawn twice" in notes(checked(path))
 
 
 def test_a_printed_loss_of_zero_is_no_finding_and_the_length_limit_is_requested(
