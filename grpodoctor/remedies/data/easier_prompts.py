@@ -10,13 +10,14 @@ class EasierPrompts(Remedy):
 
     What it does:
         A prompt that no response solves has no reward variance and contributes no gradient, however
-        many responses are sampled. The policy needs some success before it can be reinforced.
+        many responses are sampled. Reinforcement requires that the policy succeeds some of the
+        time.
 
     What it costs:
         New data, or a supervised warm start on worked solutions.
 
     What it overlaps:
-        Dynamic sampling, which cannot fill a batch from prompts that are never solved.
+        Dynamic sampling, which fails if the prompts are never solved.
 
     How it is judged:
         By a person, after the restart: fewer groups are all-incorrect, and the reward rises.

@@ -11,13 +11,13 @@ class RecheckReward(Remedy):
     What it does:
         A reward that is always 0, always 1, or rises while held-out accuracy falls says more about
         the reward function than about the policy: a parser that rejects correct answers, components
-        that cancel, or a rule that can be satisfied without solving anything.
+        that cancel, or a criterion that a response can meet without solving the task.
 
     What it costs:
-        An hour of your time. Every other remedy is wasted while the reward is wrong.
+        An hour of your time. No other remedy helps while the reward is wrong.
 
     What it overlaps:
-        Nothing; it comes before all the others.
+        Nothing. Check the reward before you apply any other remedy.
 
     How it is judged:
         By a person: the share of responses on which the reward and a reader disagree. Afterward,

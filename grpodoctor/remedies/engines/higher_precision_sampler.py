@@ -13,14 +13,14 @@ class HigherPrecisionSampler(Remedy):
     """Restart the sampler with unquantized routers and output head, in the learner's precision.
 
     What it does:
-        A router ranks a few logits, so the smallest error sends a token to another expert. The
-        output head turns errors of logits directly into errors of probabilities. Both are a small
-        part of the weights: giving them full precision recovers nearly all of the loss while the
-        experts stay quantized.
+        A router ranks a few logits, so a tiny error can send a token to another expert. Errors of
+        the output head are errors of the probabilities. Both are a small part of the weights: at
+        full precision they remove nearly all of the loss in accuracy, while the experts stay
+        quantized.
 
     What it costs:
-        A little memory and speed. If the mismatch has another cause, nothing is gained; a probe
-        shows the cause.
+        A little memory and speed. If the mismatch has another cause, this remedy does not help;
+        `grpodoctor probe` finds the cause.
 
     What it overlaps:
         Routing replay, which makes the learner follow the sampler's choice; corrections, which

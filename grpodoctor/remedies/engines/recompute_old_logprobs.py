@@ -12,10 +12,10 @@ class RecomputeOldLogprobs(Remedy):
     """Compute the old log-probabilities with the learner at the start of each batch.
 
     What it does:
-        The clip bounds the ratio of the learner now to the learner before. With the sampler's
-        log-probabilities as the denominator, the difference between two programs counts as movement
-        of the policy: tokens are clipped before any update, always those that the sampler gets
-        wrong.
+        The clip bounds the ratio of the current learner to the learner at the start of the batch.
+        With the sampler's log-probabilities as the denominator, the difference between the two
+        engines counts as a policy change: tokens are clipped before any update, and always those on
+        which the engines differ most.
 
     What it costs:
         One forward pass of the learner over each batch.

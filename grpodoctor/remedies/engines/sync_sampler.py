@@ -12,18 +12,19 @@ class SyncSampler(Remedy):
     """Send the learner's weights to the sampler before every batch.
 
     What it does:
-        A sampler that is k steps old samples responses that the learner would no longer give. The
-        mismatch then rises and falls as a sawtooth with the period of the syncs.
+        A sampler that is k steps old samples responses that the learner would no longer produce.
+        The mismatch grows until the next sync and then drops, as a sawtooth.
 
     What it costs:
-        The time of a weight transfer at each step, and with asynchronous sampling some idle time.
+        A weight transfer at each step and, with asynchronous sampling, some idle time.
 
     What it overlaps:
-        Nothing. A correction of the mismatch compensates for some staleness; this removes it.
+        Nothing. A correction of the mismatch compensates for some staleness; this remedy removes
+        it.
 
     How it is judged:
-        Responses are fresh when they are used, or the sampled tokens match the learner's entropy
-        again. Guard: a step does not take twice as long.
+        Responses come from the current policy, or the gap between their negative log-probability
+        and the learner's entropy closes. Guard: a step does not take twice as long.
 
     References:
         AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning,

@@ -22,14 +22,14 @@ class Tis(Remedy):
 
     What it does:
         Responses come from the sampler's policy, and the gradient is computed for the learner's.
-        The capped weight compensates for the difference token by token. It is separate from the
-        ratio of the trust region, whose old log-probabilities must be the learner's own: they are
-        recomputed.
+        The capped weight compensates for the difference token by token. The weight is separate from
+        the clipped ratio of the loss, whose old log-probabilities must be the learner's own; this
+        remedy recomputes them.
 
     What it costs:
         A forward pass to recompute old log-probabilities where the sampler's were used. Tokens
-        above the cap stay biased. On mixture-of-experts models the authors of DPPO saw earlier
-        collapse.
+        above the cap stay biased. On mixture-of-experts models, the authors of DPPO saw runs
+        collapse earlier with it.
 
     What it overlaps:
         Every other correction of the same ratio (masking, IcePop, losses anchored on the sampler).

@@ -14,7 +14,7 @@ class BalanceExperts(Remedy):
 
     What it does:
         Nothing in a policy gradient loss keeps a router from sending more and more tokens to a few
-        experts. An auxiliary loss or a bias on the router's logits does; frozen routers cannot
+        experts. An auxiliary loss or a bias on the router's logits does. Frozen routers cannot
         change at all. Many trainers switch off the auxiliary loss of pretraining.
 
     What it costs:

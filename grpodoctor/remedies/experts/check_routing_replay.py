@@ -10,13 +10,13 @@ class CheckRoutingReplay(Remedy):
 
     What it does:
         A working replay has a route for every token and layer, and the layers use it. Routes get
-        lost where responses are cut or joined: turns, preempted requests, prefix caches. Routes
-        that exist but are not used belong to another layer (a model with extra prediction layers
-        numbers them differently) or to another order of tokens, or were given to a router whose
-        choice is made elsewhere.
+        lost where responses are cut or joined: turns, preempted requests, prefix caches. Layers
+        ignore routes if these belong to another layer (a model with extra prediction layers numbers
+        them differently), follow another token order, or are passed to a module that does not
+        choose the experts.
 
     What it costs:
-        An hour of your time. A replay that does not work costs its traffic and brings nothing.
+        An hour of your time. A replay that does not work costs bandwidth without any benefit.
 
     What it overlaps:
         Nothing.

@@ -12,14 +12,15 @@ class LongerLimit(Remedy):
     """Restart with twice the length limit.
 
     What it does:
-        Gives sound reasoning that is truncated the room that it needs.
+        Gives truncated but sound reasoning the room that it needs.
 
     What it costs:
         Memory and sampling time, up to twice as much of both. It does not help against responses
         that loop or pad: read a few truncated ones first.
 
     What it overlaps:
-        Overlong masking and the soft overlong punishment: with enough room neither is needed.
+        Overlong masking and the soft overlong punishment: with a sufficient limit, neither is
+        needed.
 
     How it is judged:
         By a person, after the restart: fewer responses are truncated, and the reward rises.

@@ -17,8 +17,8 @@ class OverlongMask(Remedy):
         reasoning.
 
     What it costs:
-        It removes the pressure to finish: responses may grow until more of them are truncated. It
-        excuses padding and loops as well as sound reasoning.
+        The policy is no longer pressed to finish: responses may grow until more of them are
+        truncated. Padding and loops go unpunished as well as sound reasoning.
 
     What it overlaps:
         The soft overlong punishment, which treats truncation the opposite way.

@@ -19,8 +19,8 @@ class SoftOverlong(Remedy):
         that the policy learns to finish before it is truncated.
 
     What it costs:
-        It changes the reward. With a tight budget it shortens reasoning that needs its length. If
-        the reward is not in [0, 1], a punishment of 1 may be far too much or too little.
+        It changes the reward. With a tight limit, it also shortens reasoning that has to be long.
+        If the reward is not in [0, 1], a punishment of 1 may be far too much or too little.
 
     What it overlaps:
         Overlong masking, which takes the same responses out of the loss.

@@ -16,21 +16,21 @@ class ClipHigher(Remedy):
 
     What it does:
         With an upper clip of 0.2, a token of probability 0.01 may rise to 0.012 and one of 0.9 to
-        1.08: the symmetric clip holds back the unlikely tokens that exploration consists of. A
-        higher upper bound lets them rise further in each batch.
+        1.08: the symmetric clip holds back unlikely tokens, on which exploration depends. A higher
+        upper bound lets them rise further in each batch.
 
     What it costs:
-        Larger updates on tokens with a positive advantage. In runs with many updates per batch the
-        clip keeps the policy near the data, so watch the ratio.
+        Larger updates on tokens with a positive advantage. In runs with many updates per batch,
+        only the clip keeps the policy near the data, so watch the importance ratio.
 
     What it overlaps:
         Everything that replaces the clip (GSPO, GMPO, CISPO, SAPO) or raises entropy by other means
         (entropy bonus, a higher temperature, Clip-Cov, KL-Cov).
 
     How it is judged:
-        Entropy rises, or the share of tokens clipped on the high side falls. Guard: the reward does
-        not fall. With one update per batch the ratio is 1 and nothing is clipped, so the remedy is
-        not offered.
+        Entropy rises, or the share of tokens clipped at the upper bound falls. Guard: the reward
+        does not fall. With one update per batch the ratio is 1 and nothing is clipped, so the
+        remedy is not offered.
 
     References:
         DAPO: An Open-Source LLM Reinforcement Learning System at Scale, arXiv 2503.14476,

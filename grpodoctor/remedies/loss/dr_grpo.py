@@ -14,9 +14,9 @@ class DrGrpo(Remedy):
     """Divide by the generation budget instead of the response's length, and not by the group's std.
 
     What it does:
-        Removes two biases of GRPO. Dividing by a response's own length makes long incorrect
-        responses cheap. Dividing by the group's standard deviation gives too much weight to prompts
-        that are nearly always or nearly never solved.
+        Removes two biases of GRPO. Dividing by a response's own length punishes long incorrect
+        responses too little. Dividing by the group's standard deviation gives too much weight to
+        prompts that are nearly always or nearly never solved.
 
     What it costs:
         The gradient becomes smaller: the budget is usually much longer than a response, and

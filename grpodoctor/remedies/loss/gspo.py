@@ -24,19 +24,19 @@ class Gspo(Remedy):
 
     What it does:
         A changed expert makes the ratio of a single token jump, and the clip then drops tokens
-        because of their routing. The geometric mean over a response hardly changes with a few of
-        them. Both clip bounds are set to those of the paper, which are a thousandth of those for
-        single tokens.
+        because of their routing. The geometric mean over a response hardly changes with a few
+        changed experts. The remedy sets both clip bounds to those of the paper, which are about a
+        thousandth of the bounds for single tokens.
 
     What it costs:
-        Whole responses lose their gradient, and far more of them than tokens did. It does not
-        correct a sampler that differs from the learner. Other work found wider bounds, 4e-3 to
-        5e-3, to do better, and some runs that diverged.
+        Whole responses lose their gradient, and a far larger share of them than of tokens before.
+        It does not correct a sampler that differs from the learner. Other work found that wider
+        bounds, 4e-3 to 5e-3, do better and that some runs diverge.
 
     What it overlaps:
         Routing replay, which removes the flips themselves. Clip-higher and everything that bounds
-        token ratios. Corrections that weight single tokens have no place in it: if one is in force,
-        the remedy uses gspo_token, the form for tokens with the same value and gradient.
+        token ratios. GSPO cannot use corrections that weight single tokens: if one is in force, the
+        remedy uses gspo_token, the token-level form with the same value and gradient.
 
     How it is judged:
         The reward rises, or the updates change fewer experts. Guard: the reward does not fall.

@@ -18,13 +18,13 @@ class KlPenalty(Remedy):
     """Add a KL penalty to the reference model: coefficient 0.04, or twice the current one.
 
     What it does:
-        Adds the divergence from the reference model to the loss. It bounds drift, and with it the
-        damage of steps that are too large and of reward hacking.
+        Adds the divergence from the reference model to the loss. The penalty bounds drift, and so
+        limits the damage from reward hacking and from steps that are too large.
 
     What it costs:
         It changes what is optimized: the best policy under the penalty is not the best policy. It
-        needs a forward pass of the reference model, and memory for it. Most recent recipes do
-        without.
+        requires memory for the reference model and a forward pass of it. Most recent recipes have
+        no KL penalty.
 
     What it overlaps:
         A KL term in the reward: both together count it twice.

@@ -13,12 +13,12 @@ class TokenLevelLoss(Remedy):
 
     What it does:
         With the mean of response means, an incorrect response of 1000 tokens is punished a tenth as
-        much per token as one of 100, so failing at length is cheaper than failing briefly. One
+        much per token as one of 100, so a long failure costs less per token than a short one. One
         denominator for all tokens removes this difference.
 
     What it costs:
         Long responses have more weight in the gradient than short ones, correct or not. The size of
-        the gradient changes, so a tuned learning rate may need another look.
+        the gradient changes, so a tuned learning rate may have to be tuned again.
 
     What it overlaps:
         Dr. GRPO's constant denominator: the two are alternatives and are never combined.

@@ -13,19 +13,20 @@ class FewerUpdates(Remedy):
     """Reduce the optimizer steps per batch to about their square root: 4 instead of 16.
 
     What it does:
-        Each further update on the same batch uses older data. The clip stops single tokens, but not
-        the sum of many small steps. Fewer, larger mini-batches keep the policy near the data.
+        Each further update on the same batch uses samples of an older policy. The clip stops single
+        tokens, but not the sum of many small steps. Fewer, larger mini-batches keep the policy near
+        the data.
 
     What it costs:
-        Less learning per rollout, which is the expensive part. The new number always divides the
-        old one, so that mini-batches stay whole.
+        Less learning per rollout, and rollouts are the expensive part. The new number always
+        divides the old one, so mini-batches keep equal sizes.
 
     What it overlaps:
-        A lower learning rate, which reduces the same movement.
+        A lower learning rate, which also reduces how far the policy moves.
 
     How it is judged:
-        The divergence from the old policy falls, or the largest ratio does. Guard: the reward does
-        not fall.
+        The divergence from the old policy falls, or the largest importance ratio falls. Guard: the
+        reward does not fall.
 
     References:
         Stabilizing Reinforcement Learning with LLMs, arXiv 2512.01374 (which separates staleness,

@@ -15,16 +15,16 @@ class LowerLearningRate(Remedy):
     """Divide the learning rate by three.
 
     What it does:
-        Each optimizer step moves the policy less, so the data of a batch still describes the policy
-        at its last update. Steps that are too large show at once: ratios and the divergence from
-        the old policy are high from the first step on.
+        Each optimizer step moves the policy less, so a batch is still close to on-policy at its
+        last update. Steps that are too large show at once: ratios and the divergence from the old
+        policy are high from the first step on.
 
     What it costs:
         Slower learning. It does not restore what the policy has lost; resume from a checkpoint for
         that.
 
     What it overlaps:
-        Fewer updates per batch, which reduces the same movement.
+        Fewer updates per batch, which also reduces how far the policy moves.
 
     How it is judged:
         The divergence from the old policy falls, or the reward rises. Guard: the reward does not

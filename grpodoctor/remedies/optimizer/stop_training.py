@@ -9,18 +9,18 @@ class StopTraining(Remedy):
     """Stop the run and return to a checkpoint from before the finding.
 
     What it does:
-        Some states are final: weights with NaN, or a policy that has lost its task and receives no
-        reward to relearn it from. More steps only overwrite checkpoints.
+        A run cannot recover from some states: NaN in the weights, or a policy that no longer solves
+        the task and so receives no reward. Further steps only overwrite checkpoints.
 
     What it costs:
-        The steps since that checkpoint, which were lost already.
+        The steps since that checkpoint, which were already lost.
 
     What it overlaps:
         Nothing.
 
     How it is judged:
-        By a person: the resumed run does not show the finding again. It will, unless its cause is
-        changed first.
+        By a person: the resumed run does not show the finding again. Fix the cause before you
+        resume, or the finding returns.
 
     References:
         OPT: Open Pre-trained Transformer Language Models, arXiv 2205.01068, section 2.5 (restarting

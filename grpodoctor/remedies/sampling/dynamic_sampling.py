@@ -18,9 +18,9 @@ class DynamicSampling(Remedy):
 
     What it costs:
         Sampling: with a share z of zero-variance groups, 1 / (1 - z) times as many groups are
-        generated. It cannot help where hardly any group has variance: the number of rounds then
-        reaches its limit, and the batch is used as it is. With a critic as the baseline such groups
-        contribute gradient like any other, and nothing is changed.
+        generated. It does not help if hardly any group has variance: sampling then stops at the
+        limit of rounds, and the batch is used as it is. With a critic as the baseline, such groups
+        contribute gradient like any other, and the remedy changes nothing.
 
     What it overlaps:
         Every other treatment of zero-variance groups: plain filtering, active sampling. Metrics

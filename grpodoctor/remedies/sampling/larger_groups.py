@@ -12,11 +12,11 @@ class LargerGroups(Remedy):
     """Restart with eight responses per prompt.
 
     What it does:
-        Gives each response others to be compared with: the mean of its group is the baseline that
-        is subtracted from its reward.
+        Compares each response with the others of its group: the group's mean reward is the baseline
+        that is subtracted from its reward.
 
     What it costs:
-        Eight times the sampling for the same number of prompts; the same as before with an eighth
+        Eight times the sampling for the same number of prompts, or the same sampling with an eighth
         of the prompts.
 
     What it overlaps:

@@ -16,7 +16,7 @@ class LowerTemperature(Remedy):
 
     What it does:
         Sharpens the distribution of the responses. If entropy explodes, responses become coherent
-        again and some of them are correct, so that there is something to reinforce.
+        again and some of them are correct, which gives training something to reinforce.
 
     What it costs:
         It changes what is optimized, which is the policy at the sampling temperature. It treats the

@@ -78,7 +78,7 @@ class EntropyCollapse(Rule):
     """Share of the starting value below which the finding is raised even if the outcome rises. A
     healthy agent run went from .33 to .03 nats, a share of .09, while its reward rose from .3 to
     .9."""
-    looping_share: float = 0.5
+    max_ngram_share: float = 0.5
     """Share of the initial distinct n-grams below which responses repeat themselves. Responses that
     become longer lose a tenth or two of it, loops nearly all."""
     min_duplicate_rate: float = 0.7
@@ -110,7 +110,7 @@ class EntropyCollapse(Rule):
         if is_solved(chart):
             solved = f"{text} because the training prompts are solved; this is no failure."
             return self._sighting(chart, "info", solved, ("stop-training", "harder-prompts"))
-        if self._is_looping(chart.series(_NGRAMS)):
+        if self._repeats_itself(chart.series(_NGRAMS)):
             return self._sighting(chart, "warning", f"{text}, and responses repeat themselves.")
         improved = has_improved(chart)
         if improved is None:
@@ -135,9 +135,9 @@ class EntropyCollapse(Rule):
         text = f"{text} while {noun} rose; little exploration is left."
         return self._sighting(chart, "info", text)
 
-    def _is_looping(self, ngrams: Series) -> bool:
+    def _repeats_itself(self, ngrams: Series) -> bool:
         start = ngrams.baseline
-        return start is not None and ngrams.level(_LATEST) < self.looping_share * start.level
+        return start is not None and ngrams.level(_LATEST) < self.max_ngram_share * start.level
 
     def _sighting(
         self,

@@ -75,10 +75,10 @@ class EntropyExplosion(Rule):
     """Smallest rise that counts, above the noise of small batches (.02 per step)."""
     min_spreads: float = 4.0
     """Rise in spreads of the starting value, so that a noisy start is no explosion."""
-    burst_ratio: float = 5.0
+    min_early_ratio: float = 5.0
     """Multiple of the first three readings, for a run that explodes before it has a baseline: one
     public run went from .17 to 8 nats within thirty steps."""
-    min_burst_rise: float = 1.0
+    min_early_rise: float = 1.0
     """Minimum rise in nats in that case; no observed policy that reasons gained as much."""
     critical_loss: float = 0.5
     """Share of the best outcome whose loss makes the finding critical."""
@@ -102,7 +102,7 @@ class EntropyExplosion(Rule):
         start, opening = series.baseline, series.opening
         if start is None or opening is None or start.level <= 0:
             return None
-        if series.last < min(start.level, opening.level * self.burst_ratio):
+        if series.last < min(start.level, opening.level * self.min_early_ratio):
             return None
         rise, multiple = level - start.level, level / start.level
         if multiple >= self.min_ratio and rise > max(
@@ -110,9 +110,10 @@ class EntropyExplosion(Rule):
         ):
             return multiple
         first = opening.level
-        if first <= 0 or start.level < self.burst_ratio / 2 * first:  # no burst within the baseline
+        # The baseline must not contain the early rise itself.
+        if first <= 0 or start.level < self.min_early_ratio / 2 * first:
             return None
-        is_burst = level >= self.burst_ratio * first and level - first >= self.min_burst_rise
+        is_burst = level >= self.min_early_ratio * first and level - first >= self.min_early_rise
         return level / first if is_burst else None
 
     def _judge(self, chart: Chart, multiple: float) -> tuple[Severity | None, str]:

@@ -52,15 +52,15 @@ class LengthNearLimit(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 40
 
-    near_share: float = 0.8
+    near_limit_share: float = 0.8
     """Mean length divided by the limit. A public run at 3,300 of 3,584 surely had most of its
     responses truncated; at half of the limit few can be."""
-    pinned_share: float = 0.9
+    constant_max_share: float = 0.9
     """Share of readings with the same longest response that makes it the limit."""
     min_recurrences: int = 3
     """Readings whose mean is the same, largest whole number that make it the limit. A public run
     with a limit of 200 had it nine times in 250."""
-    shortest_limit: float = 32
+    min_inferred_limit: float = 32
     """Tokens of the shortest limit that the rule infers: shorter responses, such as sums, all have
     one length anyway."""
     min_readings: int = 5
@@ -77,7 +77,7 @@ class LengthNearLimit(Rule):
         level = series.level(2 * RECENT)
         if self._recurring_mean(chart) == limit:
             text = f"Every response of several batches is {limit:g} tokens long"
-        elif level >= self.near_share * limit:
+        elif level >= self.near_limit_share * limit:
             text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
         else:
             return None
@@ -91,14 +91,14 @@ class LengthNearLimit(Rule):
             return float(setting), "from the config"
         longest = chart.series(_MAX).tail(20 * self.min_readings)
         top = max(longest, default=0.0)
-        if len(longest) >= self.min_readings and longest.count(top) >= self.pinned_share * len(
-            longest
-        ):
+        if len(longest) >= self.min_readings and longest.count(
+            top
+        ) >= self.constant_max_share * len(longest):
             return top, "the usual longest response"
         return self._recurring_mean(chart), "the largest mean"
 
     def _recurring_mean(self, chart: Chart) -> float:
         means = [value for _, value in chart.series(_MEAN)]
         top = max(means)
-        is_limit = top >= self.shortest_limit and top == int(top)
+        is_limit = top >= self.min_inferred_limit and top == int(top)
         return top if is_limit and means.count(top) >= self.min_recurrences else 0.0

@@ -76,7 +76,7 @@ class ZeroLossOrGradient(Rule):
     """A gradient norm below this is zero: far below what weight decay or a KL penalty leaves."""
     all_share: float = 0.98
     """Share of zero-variance groups above which a run has no signal."""
-    mostly_share: float = 0.5
+    mostly_zero_variance_share: float = 0.5
     """Share of zero-variance groups above which single steps without any signal are expected.
     Public runs with one to four groups per step, of which .65 to .95 had zero variance, had zero
     gradients in half of their logged steps."""
@@ -182,7 +182,7 @@ class ZeroLossOrGradient(Rule):
         the groups, so varying groups do not prove that one varied in the last step.
         """
         is_logged = any(map(chart.is_fresh, _GROUP_RATES))
-        return is_logged and self._zero_variance_share(chart) >= self.mostly_share
+        return is_logged and self._zero_variance_share(chart) >= self.mostly_zero_variance_share
 
     def _is_all_or_nothing(self, chart: Chart) -> bool:
         """Whether all groups that are not all-incorrect are all-correct.

@@ -14,7 +14,7 @@ _MAX_ROWS = 512
 
 
 class Retokenization(Check):
-    """Decoding tokens and tokenizing the text again gives other tokens.
+    """Decoding tokens and tokenizing the text again gives different tokens.
 
     What it sees:
         Decodes and encodes sampled responses, and reports the share whose token ids change. Without
@@ -39,7 +39,7 @@ class Retokenization(Check):
     code: ClassVar[str] = "DAT102"
     name: ClassVar[str] = "retokenization-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("retokenisation-differs",)
-    summary: ClassVar[str] = "Decoding tokens and tokenizing the text again gives other tokens."
+    summary: ClassVar[str] = "Decoding tokens and tokenizing the text again gives different tokens."
     many: ClassVar[float] = 0.01
     """Share of responses from which it is a warning: five wrong responses in a batch of 64 x 8."""
 
