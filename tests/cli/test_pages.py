@@ -72,7 +72,7 @@ def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
     sampler = remedy_of("higher-precision-sampler")
     page = command._PAGES[PageFormat.text](command._detail(sampler, "verl"))
     assert "compressed-tensors checkpoints" in page
-    assert "In verl:\n" in page
+    assert "Settings in verl:\n" in page
     assert "    actor_rollout_ref.rollout.quantization=null" in page
     told = [each.line for each in advice_for(sampler.id, {}, "verl").spelling]
     assert told[0] == sampler.how

@@ -29,7 +29,11 @@ def remedy(
 ) -> None:
     """List the remedies, or print the page of one remedy.
 
-    The page shows the change for plain GRPO settings; `check` computes it for the run's settings.
+    `safe` remedies keep the objective and can be undone, `unsafe` ones change it.
+
+    `suggest` remedies require a restart or a person.
+
+    The page shows the change for an example run; `check` shows it for your run's settings.
     """
     output_format = page_format(output_format, as_json)
     from grpodoctor.remedies.catalogue import all_remedies, remedy_of
@@ -112,17 +116,17 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
 
     settings = [SettingLine(**setting).commented_line for setting in page["spelling"]]
     if not page["change"]:
-        keys = [f"In {page['framework']}:", *(f"    {line}" for line in settings)]
+        keys = [f"Settings in {page['framework']}:", *(f"    {line}" for line in settings)]
         return [*wrap(page["how"], 80, break_on_hyphens=False), *(keys if settings else [])]
     before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
     return [
-        f"In {page['framework']}, changed from {before}:",
+        f"Settings in {page['framework']}, for an example run with {before}:",
         *(f"    {line}" for line in settings),
     ]
 
 
 def _page_text(page: dict[str, Any]) -> str:
-    when = "in a live run" if page["in_flight"] else "at a restart"
+    when = "applies to a live run" if page["in_flight"] else "requires a restart"
     lines = [f"{page['id']}  ({page['applicability']}, {when})", "", page["manual"]]
     return "\n".join([*lines, "", *_change_lines(page)])
 

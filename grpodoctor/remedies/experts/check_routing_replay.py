@@ -42,5 +42,5 @@ class CheckRoutingReplay(Remedy):
         "Take one response of one turn without a prefix cache. Compare the engine's expert ids "
         "with those that each layer received, by layer and position. A constant shift is an "
         "alignment error, one bad layer a numbering error, and missing rows at the ends of turns a "
-        "merge error. Drop responses without routes from the loss until it is fixed."
+        "merge error. Drop responses without routes from the loss until the cause is fixed."
     )

@@ -91,9 +91,8 @@ class LengthNearLimit(Rule):
             return float(setting), "from the config"
         longest = chart.series(_MAX).tail(20 * self.min_readings)
         top = max(longest, default=0.0)
-        if len(longest) >= self.min_readings and longest.count(
-            top
-        ) >= self.constant_max_share * len(longest):
+        is_constant = longest.count(top) >= self.constant_max_share * len(longest)
+        if len(longest) >= self.min_readings and is_constant:
             return top, "the usual longest response"
         return self._recurring_mean(chart), "the largest mean"
 

@@ -7,11 +7,11 @@ Settings
     std population, epsilon 1e-6.
 
 Effect on metrics
-    advantage/abs_max: groups with rare success no longer weigh more than balanced groups.
+    advantage/abs_max: groups with rare success no longer weigh more than balanced ones.
 
 Other implementations
-    TRL's scale_rewards="batch", with the unbiased deviation and 1e-4. verl's closest,
-    reinforce_plus_plus_baseline, weights the statistics by tokens and centers once more.
+    TRL's scale_rewards="batch", with the unbiased standard deviation and epsilon 1e-4. verl's
+    closest, reinforce_plus_plus_baseline, weights the statistics by tokens and centers once more.
 
 Source
     arXiv 2508.08221.

@@ -4,24 +4,23 @@ Formula
     At the i-th visit of a prompt, A_new is the reward standardized within the group, and A_total
     the reward standardized by mean and standard deviation of all rewards of the prompt so far,
     these included. The advantage is (i - 1)/i A_new + 1/i A_total or 1/i A_new + (i - 1)/i A_total,
-    whichever has the smaller magnitude. At the first visit all of them equal A_new.
+    whichever has the smaller magnitude. At the first visit, the advantage is A_new.
 
 Settings
     std and epsilon apply to both divisions. prompts_remembered limits the memory, which is part of
-    every checkpoint. The advantage needs data in several epochs: a prompt that rarely returns gains
-    nothing.
+    every checkpoint. The advantage requires several epochs over the data: a prompt that rarely
+    returns gains nothing.
 
 Effect on metrics
     advantage/zero_rate falls: an all-correct or all-incorrect group still contributes if the
     prompt's earlier groups were different.
 
 Other implementations
-    The authors' code uses the unbiased deviation; its pooled formula is exact only in the
+    The authors' code uses the unbiased standard deviation; its pooled formula is exact only in the
     population form.
 
 Do not combine with
-    Dynamic sampling or filtering of groups, which discard the groups that this advantage learns
-    from.
+    Dynamic sampling or group filters, which discard the groups that this advantage learns from.
 
 Source
     arXiv 2509.02333, section 3.2.

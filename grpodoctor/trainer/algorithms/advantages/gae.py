@@ -17,9 +17,9 @@ Effect on metrics
     far the advantage looks ahead. Groups without reward variance contribute too.
 
 Other implementations
-    verl's gae has one lambda for policy and critic and always whitens. As in verl, a response cut
-    by the length limit ends there: the limit is part of the task, the reward is at the last token,
-    and there is no bootstrap value for the missing rest.
+    verl's gae has one lambda for policy and critic and always whitens. As in verl, a truncated
+    response counts as finished: the limit is part of the task, the reward is at the last token, and
+    no bootstrap value replaces the missing rest.
 
 Do not combine with
     Dynamic sampling, which discards groups that a critic learns from. Group deviations and

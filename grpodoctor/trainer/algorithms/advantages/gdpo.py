@@ -14,8 +14,8 @@ Effect on metrics
     reward/component/<name>/mean rises for every component, including those with a small scale.
 
 Other implementations
-    TRL's normalize_then_sum, with the unbiased deviation and 1e-4. verl weights the batch
-    statistics by tokens.
+    TRL's normalize_then_sum, with the unbiased standard deviation and epsilon 1e-4. verl weights
+    the batch statistics by tokens.
 
 Source
     arXiv 2601.05242.

@@ -1,7 +1,7 @@
 """GOPO's advantage: only the order of the rewards within a group matters.
 
 Formula
-    2 - 4 (rank - 1) / (G - 1): the best of G responses, rank 1, has 2 and the worst -2.
+    2 - 4 (rank - 1) / (G - 1): the best of G responses, rank 1, gets 2 and the worst gets -2.
 
 Settings
     With ties average, equal rewards share the mean of their ranks, so a group without variance

@@ -1,8 +1,8 @@
 """GRPO's advantage: rewards standardized within the group.
 
 Formula
-    (reward - group mean) / (group standard deviation + epsilon). With the population deviation its
-    absolute value is at most sqrt(G - 1) for a group of G.
+    (reward - group mean) / (group standard deviation + epsilon). With the population standard
+    deviation, its absolute value is at most sqrt(G - 1) for a group of G.
 
 Settings
     std population and epsilon 1e-6. The paper does not specify the standard deviation.
@@ -11,8 +11,9 @@ Effect on metrics
     advantage/abs_max. Groups with rare success or rare failure weigh more.
 
 Other implementations
-    verl, TRL and ms-swift divide by the unbiased deviation, plus 1e-6 or 1e-4. For G = 2, the
-    2-GRPO of arXiv 2510.00977, the population deviation gives 1 and -1, theirs 0.707 and -0.707.
+    verl, TRL and ms-swift divide by the unbiased standard deviation plus 1e-6 or 1e-4. For G = 2,
+    the 2-GRPO of arXiv 2510.00977, the population standard deviation gives 1 and -1, theirs gives
+    0.707 and -0.707.
 
 Source
     DeepSeekMath, arXiv 2402.03300.

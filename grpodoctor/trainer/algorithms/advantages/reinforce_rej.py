@@ -4,13 +4,13 @@ Formula
     reward if the group's rewards differ, otherwise 0. No mean, no standard deviation.
 
 Settings
-    None. The paper drops prompts that are all-correct or all-incorrect, from the denominator as
-    well. rollout.filter_groups does this, and the preset sets it. Without it these groups stay in
-    the denominator with an advantage of 0.
+    None. The paper drops all-correct and all-incorrect prompts, also from the denominator.
+    rollout.filter_groups does this, and the preset sets it. Without it, these groups stay in the
+    denominator with an advantage of 0.
 
 Effect on metrics
-    groups/effective_rate shows how much is left. With rewards of 0 and 1, incorrect answers are
-    not pushed down.
+    groups/effective_rate is the share of groups that remain. With rewards of 0 and 1, incorrect
+    answers are not pushed down.
 
 Other implementations
     The authors' code, with PPO's clip and the mean over tokens.

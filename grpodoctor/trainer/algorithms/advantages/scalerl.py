@@ -7,11 +7,12 @@ Settings
     std population, epsilon 1e-6; the paper does not specify the standard deviation.
 
 Effect on metrics
-    advantage/abs_max: its scale no longer depends on how much prompts differ in difficulty, which
-    is part of the deviation in batch_std.
+    advantage/abs_max: its scale does not depend on how much prompts differ in difficulty, unlike in
+    batch_std.
 
 Other implementations
-    TRL's scale_rewards="batch" is batch_std: it divides by the deviation of the raw rewards.
+    TRL's scale_rewards="batch" is batch_std: it divides by the standard deviation of the raw
+    rewards.
 
 Source
     arXiv 2510.13786.

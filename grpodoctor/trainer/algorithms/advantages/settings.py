@@ -30,7 +30,8 @@ class AdvantageConfig(Section):
     discount: float = Field(1.0, ge=0, le=1)
     """Discount per token of `gae`; 1 in all published recipes."""
     whiten: bool = False
-    """Scale the advantages of `gae` to mean 0 and deviation 1 over a batch's loss tokens (PPO)."""
+    """Scale the advantages of `gae` to mean 0 and standard deviation 1 over a batch's loss tokens
+    (PPO)."""
     prompts_remembered: int = Field(100_000, ge=1)
     """Prompts whose earlier rewards `dcpo_sas` keeps; the least recently seen are dropped."""
 

@@ -5,7 +5,7 @@ Formula
     for the whole response.
 
 Settings
-    The mean is close to 1; floors and caps as tight as 0.999 and 1.001 are in use.
+    The mean is close to 1; floors and caps as tight as 0.999 and 1.001 are used in practice.
 
 Effect on metrics
     correction/capped_rate is the fraction of tokens in masked responses. Unlike mis_sequence, it
@@ -16,7 +16,8 @@ Other implementations
     code does not truncate.
 
 Do not combine with
-    Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
+    Another correction, a loss anchored on the sampler, or a loss with one term per response
+    (gspo, gmpo).
 
 Source
     Liu, Li et al. 2025, When Speed Kills Stability.

@@ -4,18 +4,19 @@ Formula
     As mis_token, with a floor: w if floor <= w <= cap, otherwise 0.
 
 Settings
-    floor 0.5 and cap 5. They must be set: the section's default floor is 0, which makes this
-    mis_token.
+    floor 0.5 and cap 5. Set both: the default floor of the `correction` section is 0, and with it
+    this correction equals mis_token.
 
 Effect on metrics
     correction/capped_rate rises. optimizer/grad_norm and the tails of the mismatch stay flat.
 
 Other implementations
-    slime, OpenRLHF and NeMo-RL agree. verl writes it as a threshold "0.5_5.0" of rollout_is, not of
+    slime, OpenRLHF and NeMo-RL agree. verl calls it the threshold "0.5_5.0" of rollout_is, not of
     rollout_rs. The paper counts masked tokens in the denominator, and so does this code.
 
 Do not combine with
-    Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
+    Another correction, a loss anchored on the sampler, or a loss with one term per response
+    (gspo, gmpo).
 
 Source
     Ring-1T, arXiv 2510.18855.

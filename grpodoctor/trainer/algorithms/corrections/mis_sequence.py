@@ -5,7 +5,7 @@ Formula
     tokens if the product is outside floor and cap.
 
 Settings
-    cap 2 (TRL 3), floor 0; of_response as for tis_sequence.
+    cap 2 (TRL 3), floor 0; of_response has the values of tis_sequence.
 
 Effect on metrics
     correction/capped_rate is the fraction of tokens in masked responses. The product compounds, so

@@ -17,7 +17,8 @@ Other implementations
     denominator.
 
 Do not combine with
-    Another correction, a loss anchored on the sampler, or the one-term losses gspo and gmpo.
+    Another correction, a loss anchored on the sampler, or a loss with one term per response
+    (gspo, gmpo).
 
 Source
     Liu, Li et al. 2025, When Speed Kills Stability.

@@ -13,7 +13,7 @@ Other implementations
     TRL corrects by default, with mis_sequence and a cap of 3.
 
 Do not combine with
-    An engine of another precision, unless the loss is anchored on the sampler.
+    A sampler with a precision other than the learner's, unless the loss is anchored on the sampler.
 
 Source
     None.

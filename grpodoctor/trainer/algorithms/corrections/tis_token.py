@@ -15,7 +15,8 @@ Other implementations
     verl, TRL (token_truncate), slime and OpenRLHF agree. ms-swift also weights the KL penalty.
 
 Do not combine with
-    Another correction, or a loss anchored on the sampler; the one-term losses gspo and gmpo.
+    Another correction, a loss anchored on the sampler, or a loss with one term per response
+    (gspo, gmpo).
 
 Source
     Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.

@@ -17,8 +17,8 @@ Effect on metrics
     use, 0 while the entropy is above the target.
 
 Other implementations
-    TRL's use_adaptive_entropy with entropy_coef_min, _max and _delta: it measures and adapts at
-    every optimizer step, and compares the entropy of the previous step.
+    TRL's use_adaptive_entropy with entropy_coef_min, _max and _delta: it adapts at every optimizer
+    step, from the entropy of the previous step.
 
 Do not combine with
     A fixed loss.entropy_coefficient, which would be overwritten, and other remedies for falling

@@ -14,12 +14,12 @@ Denominator
 Settings
     difficulty.every, 0 (off) by default; difficulty.low 0.2, high 0.8, explore 0.1;
     difficulty.retire_at, 0 (off) by default, 0.9 in ScaleRL. The range from 20 to 80 % is a
-    convention: no paper measured it, nor how often to re-estimate.
+    convention: no paper measured it, or how often to update the estimate.
 
 Effect on metrics
     groups/zero_variance_rate falls. accuracy/train moves to the middle of the range, so use the
     held-out accuracy. prompts/skipped_rate and prompts/outside_rate show how much is skipped. Only
-    `explore` reveals that the policy forgets.
+    the prompts drawn by `explore` reveal that the policy forgets.
 
 Other implementations
     open-instruct's no_resampling_pass_rate retires prompts. Most others filter a data set once,

@@ -2,7 +2,7 @@
 
 Formula
     Of identical responses to a prompt, only the first is in the loss. All rewards stay in the
-    group's mean and deviation, which would otherwise favor rare responses.
+    group's mean and standard deviation, which would otherwise favor rare responses.
 
 Denominator
     A mean over tokens counts the remaining tokens. Masked responses still count if the denominator

@@ -6,8 +6,8 @@ Formula
 
 Denominator
     The remaining batch: dropped groups count neither as tokens nor as responses or prompts, nor in
-    a standard deviation over the batch. The remaining groups are divided among the updates. If none
-    remains, the step takes no update and reports it.
+    a standard deviation over the batch. The remaining groups are divided among the updates. If no
+    group remains, the step makes no update and reports this.
 
 Settings
     rollout.filter_groups, off by default. ScaleRL and Reinforce-Rej filter.
@@ -15,7 +15,7 @@ Settings
 Effect on metrics
     Metrics of groups, rewards and lengths cover everything that was generated.
     groups/generated_per_kept and optimizer/left_out_rate show how much was dropped;
-    updates_per_batch falls to 0 if everything was.
+    updates_per_batch falls to 0 if all groups were dropped.
 
 Other implementations
     open-instruct's filter_zero_std_samples; prime-rl and SkyRL (dynamic_sampling.type=filter).

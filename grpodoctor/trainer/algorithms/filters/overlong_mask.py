@@ -1,7 +1,8 @@
 """The overlong mask: excludes truncated responses from the loss.
 
 Formula
-    A truncated response has no loss tokens. Its reward stays in the group's mean and deviation.
+    A truncated response has no loss tokens. Its reward stays in the group's mean and standard
+    deviation.
 
 Denominator
     A mean over tokens counts the remaining tokens. Masked responses still count if the denominator
@@ -19,7 +20,7 @@ Other implementations
     that the paper's best run did not use it.
 
 Do not combine with
-    overlong.kind = "soft-punishment": it is the same setting.
+    overlong.kind = "soft-punishment", another value of the same setting.
 
 Source
     DAPO, arXiv 2503.14476, section 3.4.

@@ -14,16 +14,17 @@ Settings
 Effect on metrics
     experts/replay_coverage and experts/replay_agreement are 1. Ratios move less between the updates
     of a batch: new / old reflects only the change of weights, not of experts. experts/churn_engine
-    and mismatch/* do not change, because the sampler is not involved. experts/churn_update is what
-    the routers would choose on their own, with or without replay.
+    and mismatch/* do not change, because the sampler is not involved. experts/churn_update compares
+    what the routers would choose without replay.
 
 Other implementations
     verl's router_replay.mode "R2" and slime's --use-routing-replay, through Megatron. Here it is a
     hook on transformers' routers, for Mixtral, Qwen2-MoE and Qwen3-MoE.
 
 Do not combine with
-    A dense model; GSPO, which was designed to work without it; RSPO, which weights what replay
-    prevents; R3, which uses the sampler's experts. With one update per batch it has no effect.
+    A dense model; GSPO, which was designed to work without it; RSPO, which downweights the shifts
+    that replay prevents; R3, which uses the sampler's experts. With one update per batch it has no
+    effect.
 
 Source
     GSPO, arXiv 2507.18071, section 5.3; named and compared in arXiv 2512.01374, which finds it

@@ -17,7 +17,7 @@ Other implementations
 
 Do not combine with
     Losses with one term per response, which have no single tokens to weight; forking tokens, which
-    mask the tokens that this favors.
+    mask the tokens that this reweighting favors.
 
 Source
     arXiv 2505.12929.

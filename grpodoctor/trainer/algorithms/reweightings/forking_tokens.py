@@ -14,7 +14,7 @@ Effect on metrics
 
 Other implementations
     TRL's top_entropy_quantile uses the entropy under the current parameters and the quantile over
-    one micro-batch on all ranks. Penalties apply to every token in both.
+    one micro-batch on all ranks. In TRL and here, penalties apply to every token.
 
 Do not combine with
     Another entropy remedy (a bonus, Clip-Cov, KL-Cov); losses with one term per response; advantage

@@ -20,7 +20,7 @@ Other implementations
     responses that repeat each other.
 
 Do not combine with
-    No conflict. Tasks whose correct answers contain repetitions are punished for them.
+    No conflict. If correct answers of a task contain repetitions, the penalty punishes them too.
 
 Source
     Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.03373.

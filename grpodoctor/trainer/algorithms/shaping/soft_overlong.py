@@ -20,7 +20,7 @@ Other implementations
     makes no difference if generation ends at the limit.
 
 Do not combine with
-    overlong.kind = "mask": it is the same setting.
+    overlong.kind = "mask", another value of the same setting.
 
 Source
     DAPO, arXiv 2503.14476, Eq. 13; on correct responses only ScaleRL, arXiv 2510.13786, Eq. 9.

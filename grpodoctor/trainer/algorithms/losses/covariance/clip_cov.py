@@ -12,8 +12,8 @@ Denominator
 Settings
     share 2e-4 of the loss tokens, rounded down, but at least `fewest` if that many are eligible;
     covariance_low 1, covariance_high 5; clip_low 1 and clip_high 1, as in the authors' runs (the
-    paper's formula has no clip). `fewest` 1 follows the authors' code. 0 follows the paper's
-    formula, which selects no token in a step of fewer than 5,000 tokens.
+    paper's formula has no clip). `fewest` 1 follows the authors' code. With 0, as in the paper's
+    formula, a step of fewer than 5,000 tokens selects none.
 
 Effect on metrics
     clip/covariance_rate is the fraction of selected tokens. entropy/mean levels off instead of

@@ -2,8 +2,8 @@
 
 Formula
     As dppo_binary_tv, with the divergence p log(p / q) + (1 - p) log((1 - p) / (1 - q)), where p is
-    the sampler's and q the learner's probability of the token. This is KL(sampler, learner) of the
-    binary event "this token or another".
+    the sampler's and q the learner's probability of the token. This is KL(sampler, learner) over
+    two outcomes: this token or any other.
 
 Denominator
     token-mean; the paper leaves it to the recipe.

@@ -1,9 +1,9 @@
 """DPPO with the KL divergence over the sampler's most likely tokens.
 
 Formula
-    As dppo_topk_tv, with the divergence KL(sampler, new) of the same coarse distributions: the sum
-    of p log(p / q) over the sampler's top_tokens most likely tokens, the sampled token and all
-    others as one outcome, where p is the sampler's and q the learner's probability.
+    As dppo_topk_tv, with the divergence KL(sampler, new) over the same outcomes: the sum of p log(p
+    / q) over the sampler's top_tokens most likely tokens, the sampled token and all others as one
+    outcome, where p is the sampler's and q the learner's probability.
 
 Denominator
     token-mean; the paper leaves it to the recipe.

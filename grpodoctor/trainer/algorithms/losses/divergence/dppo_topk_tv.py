@@ -1,9 +1,9 @@
 """DPPO with the total variation over the sampler's most likely tokens.
 
 Formula
-    As dppo_binary_tv, with the divergence of a less coarse distribution: the sampler's top_tokens
-    most likely tokens, the sampled token, and all others as one outcome. The divergence is half the
-    sum of |sampler - new| over these outcomes. It lies between the binary and the full variation.
+    As dppo_binary_tv, with a divergence over more outcomes: the sampler's top_tokens most likely
+    tokens, the sampled token, and all others as one outcome. The divergence is half the sum of
+    |sampler - new| over these outcomes. It is between the binary and the full total variation.
 
 Denominator
     token-mean; the paper leaves it to the recipe.

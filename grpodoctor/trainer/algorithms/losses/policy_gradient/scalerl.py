@@ -14,9 +14,9 @@ Effect on metrics
     clip/high_rate, here the fraction of tokens whose weight is bounded, stays small.
 
 Other implementations
-    No library has it under this name. SkyRL's cispo is closest: anchored on the rollout, with a
-    mean over prompts. TRL's cispo with scale_rewards="batch" divides by the standard deviation of
-    raw rewards and takes the mean over tokens.
+    No library has it under this name. SkyRL's cispo is closest: it is anchored on the sampler and
+    takes the mean over prompts. TRL's cispo with scale_rewards="batch" divides by the standard
+    deviation of raw rewards and takes the mean over tokens.
 
 Do not combine with
     A correction: the ratio is already relative to the sampler, so a second weight would correct the

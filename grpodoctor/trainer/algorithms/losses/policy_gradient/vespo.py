@@ -19,8 +19,8 @@ Effect on metrics
 
 Other implementations
     The official code and TRL agree on values. TRL uses new / old times the engine's ratio, and
-    refuses its own default correction with this loss. The official docstring lists other defaults
-    than the code. Both clamp log W, which the kernel bounds anyway.
+    rejects its own default correction with this loss. The defaults in the official docstring differ
+    from those in the code. Both clamp log W, which the kernel bounds anyway.
 
 Do not combine with
     A correction or another bound: W is already relative to the sampler, and the kernel is the trust

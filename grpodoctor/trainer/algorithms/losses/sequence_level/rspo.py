@@ -25,8 +25,8 @@ Other implementations
 
 Do not combine with
     A dense model, which has no routers. Routing replay and gspo, which address the same problem:
-    replay fixes the experts and leaves only the gate drift to this factor. GMPO's bounds are
-    already included. Corrections that weight single tokens, as for gspo.
+    with replay the experts are fixed, and only the drift of the gates is left for g. GMPO's bounds
+    are already included. Corrections that weight single tokens, as for gspo.
 
 Source
     arXiv 2510.23027, version 1.

@@ -19,8 +19,8 @@ Other implementations
     TRL and verl agree. AReaL takes the mean over tokens.
 
 Do not combine with
-    A clip or dual clip: the gate bounds every ratio. Corrections act on another ratio and work with
-    this loss.
+    A clip or dual clip: the gate bounds every ratio. Corrections act on a different ratio and work
+    with this loss.
 
 Source
     arXiv 2511.20347.
