@@ -23,30 +23,30 @@ class HighClipFraction(Rule):
     """The clip removes the gradient of a large share of the tokens.
 
     What it sees:
-        The clip fractions of both sides added up: a tenth of the tokens or more. A smaller share
-        suffices if the policy also moves far within one batch, or if the share is a multiple of
+        The lower and upper clip fractions add up to a tenth of the tokens or more. A smaller share
+        is reported if the policy also moves far within one batch, or if the share is several times
         its starting value.
 
     Why it matters:
         A clipped token contributes no gradient. Many clipped tokens mean that the batch was used
-        for too many updates or with too large steps. If nearly all clipping is on the high side,
-        it affects rare tokens whose probability rises, which is exploration.
+        for too many updates or that the steps were too large. If nearly all clipping is at the
+        upper bound, it stops unlikely tokens from becoming likelier, which limits exploration.
 
     Evidence it needs:
         `clip/low_rate` and `clip/high_rate`, or `clip/any_rate` from logs that do not separate the
-        sides. Better with `kl/old_policy/k3`.
+        two bounds. Optional: `kl/old_policy/k3`.
 
     Remedies:
         Fewer updates per batch or a lower learning rate. A higher upper clip bound if most of the
-        clipping is on the high side.
+        clipping is at the upper bound.
 
     When it is wrong:
         Losses that clip whole responses clip far more on purpose: a seventh of the tokens is the
         published norm, so these losses have a higher threshold. Losses that bound a token's weight
         (CISPO, ScaleRL) keep its gradient; the finding is then only `info`, and only where the
-        policy also moves far.
-        With the sampler's log-probabilities in the ratio, as many tokens are clipped before any
-        update. The finding then says so, and the first remedy is the one of MIS002.
+        policy also moves far. If the ratio uses the sampler's log-probabilities, tokens are clipped
+        even before the first update. The finding then says so, and its first remedy is that of
+        MIS002.
 
     References:
         PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071; CISPO,

@@ -24,19 +24,19 @@ class ZeroClipFraction(Rule):
         clipped.
 
     Why it matters:
-        "The clip ratio is always 0" is a frequent issue in every tracker. Nothing is wrong: the
+        "The clip ratio is always 0" is a frequent question in issue trackers. Nothing is wrong: the
         clip is not in use, and its settings have no effect.
 
     Evidence it needs:
         `clip/low_rate` or `clip/high_rate`. If the logged value is 0 instead of "not applicable",
-        also `updates_per_batch`, as a metric or as a knob.
+        also `updates_per_batch`, as a metric or a setting.
 
     Remedies:
-        None. More updates per batch would bring the clip into use, but they also train further
-        away from the policy that sampled.
+        None. More updates per batch would bring the clip into use, but they also move the policy
+        further from the one that sampled the batch.
 
     When it is wrong:
-        The framework counts updates in another unit than optimizer steps per batch.
+        The framework does not count updates as optimizer steps per batch.
 
     References:
         TRL issues 3120 and 3144; verl issue 801.

@@ -33,19 +33,19 @@ class EntropyCollapse(Rule):
         Entropy below a fifth of its starting value. The severity depends on accuracy, or on reward
         where accuracy is not logged:
 
-        - it did not rise, or responses repeat themselves: warning;
-        - it was lost as well: critical;
-        - it rose: no finding until the fall is extreme, then `info`;
+        - accuracy did not rise, or responses repeat themselves: warning;
+        - accuracy fell as well: critical;
+        - accuracy rose: no finding until the fall of entropy is extreme, then `info`;
         - the prompts are solved: `info`, since low entropy is then expected.
 
     Why it matters:
         A policy that no longer varies its responses cannot find better ones, and groups of equal
-        responses contribute no gradient. In published runs most of the entropy is spent within the
-        first few hundred steps, and with it most of the gain that the run will ever make. Learning
-        also lowers entropy, so no level of entropy is a problem by itself.
+        responses contribute no gradient. In published runs, most of the entropy is lost in the
+        first few hundred steps, and most of the run's total gain is made in the same steps.
+        Learning also lowers entropy, so no level of entropy is a problem by itself.
 
     Evidence it needs:
-        `entropy/mean`, or its estimate `entropy/sampled`. Better with `accuracy/train` or
+        `entropy/mean`, or its estimate `entropy/sampled`. Optional: `accuracy/train` or
         `reward/mean`, `text/unique_ngram_rate` and `groups/duplicate_rate`.
 
     Remedies:
@@ -53,11 +53,11 @@ class EntropyCollapse(Rule):
 
     When it is wrong:
         A temperature or prompt mix that changes during the run moves entropy without any learning.
-        A task whose solution is a sharp policy looks collapsed if no reward is logged; the finding
-        is then `info`. With one prompt per batch, entropy depends more on the prompt than on the
-        policy, so the rule ignores a fall within the noise of a single reading. Exact zeros from
-        the first step on mean that the framework did not compute entropy; the rule then does not
-        apply.
+        If the best policy for a task is nearly deterministic and no reward is logged, success looks
+        like a collapse; the finding is then `info`. With one prompt per batch, entropy depends more
+        on the prompt than on the policy, so the rule ignores a fall within the noise of a single
+        reading. Exact zeros from the first step on mean that the framework did not compute entropy;
+        the rule then does not apply.
 
     References:
         Cui et al. 2025, arXiv 2505.22617; DAPO, arXiv 2503.14476.

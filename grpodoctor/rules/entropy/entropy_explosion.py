@@ -25,17 +25,17 @@ class EntropyExplosion(Rule):
 
     What it sees:
         Entropy at one and a half times its starting value or more, beyond its noise. The finding is
-        critical if accuracy or reward was lost as well. If it rose, the finding is `info` and needs
-        a larger rise of entropy.
+        critical if accuracy or reward fell as well. If accuracy or reward rose, the finding is
+        `info` and requires a larger rise of entropy.
 
     Why it matters:
-        Reinforcement learning with a useful signal lowers entropy or keeps it. Rising entropy means
-        that something pushes the policy away from what it knew: another policy's log-probabilities
-        in the ratio, a reward without information, an entropy bonus that outweighs the reward, or
-        steps that are too large.
+        Reinforcement learning with a useful signal lowers entropy or leaves it unchanged. Rising
+        entropy means that something pushes the policy away from its trained behavior: another
+        policy's log-probabilities in the ratio, a reward without information, an entropy bonus that
+        outweighs the reward, or steps that are too large.
 
     Evidence it needs:
-        `entropy/mean`, or its estimate `entropy/sampled`. Better with `accuracy/train` or
+        `entropy/mean`, or its estimate `entropy/sampled`. Optional: `accuracy/train` or
         `reward/mean`.
 
     Remedies:
@@ -43,10 +43,10 @@ class EntropyExplosion(Rule):
         lower the sampling temperature, or add a KL penalty.
 
     When it is wrong:
-        Exploration that rises slowly while the outcome rises is desired; the finding is then
-        `info`. For the same reason a reward with the wrong sign goes unnoticed where nothing else
-        judges the responses. A nearly deterministic starting policy multiplies its entropy easily,
-        so the rule ignores a rise below a tenth of a nat.
+        A slow rise of entropy while accuracy or reward rises is useful exploration; the finding is
+        then `info`. For the same reason, the rule misses a reward with the wrong sign if no other
+        metric judges the responses. If the starting policy is nearly deterministic, a tiny rise
+        multiplies its entropy, so the rule ignores a rise below a tenth of a nat.
 
     References:
         DAPO, arXiv 2503.14476; Cui et al. 2025, arXiv 2505.22617.

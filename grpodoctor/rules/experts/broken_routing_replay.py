@@ -18,14 +18,13 @@ class BrokenRoutingReplay(Rule):
     """Replayed routes are missing, or the layers do not use them.
 
     What it sees:
-        Routes missing among those expected (coverage), and routes that exist while the layer
-        used other experts (agreement). Both are exactly 1 in a working replay. The evidence names
-        the worst layer.
+        Expected routes that are missing (coverage), and stored routes that the layer did not follow
+        (agreement). Both are exactly 1 in a working replay. The evidence names the worst layer.
 
     Why it matters:
-        Nothing else shows it. The run continues as if it had no replay, or with the routes of
-        another layer or token, which is worse than none. It is the most frequent fault of routing
-        replay.
+        No other metric shows it. The run continues as if replay were off, or uses the routes of
+        another layer or token, which is worse than no replay. It is the most frequent fault of
+        routing replay.
 
     Evidence it needs:
         `experts/replay_coverage` or `experts/replay_agreement`, counted in the layers themselves.
@@ -34,8 +33,8 @@ class BrokenRoutingReplay(Rule):
         Find out where routes get lost, and leave responses without routes out of the loss.
 
     When it is wrong:
-        Some frameworks store no route for the last token of a response, which predicts nothing, but
-        expect one. They show one missing route per response.
+        Some frameworks expect a route for the last token of a response but store none, since that
+        token predicts nothing. They report one missing route per response.
 
     References:
         Stabilizing MoE Reinforcement Learning by Aligning Training and Inference Routers (R3),

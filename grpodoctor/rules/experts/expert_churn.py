@@ -24,27 +24,28 @@ class ExpertChurn(Rule):
     """The updates of a step change which experts the same tokens activate.
 
     What it sees:
-        The share of experts activated before the updates of a batch that the same tokens do not
-        activate after them: where it is large, or has grown far beyond its starting value. The
+        For the same tokens, the share of experts that are active before a batch's updates but not
+        after them. The rule reports a share that is large or far above its starting value. The
         evidence names the layer with the largest share.
 
     Why it matters:
         The importance ratio of a token then compares two sets of weights instead of two states of
-        one set. It leaves the clip bounds because of routing instead of learning. Tokens lose their
-        gradient, or keep one that they should lose. Published runs that clip by token do not
-        converge with it.
+        one set. The ratio leaves the clip bounds because of routing instead of learning. Some
+        tokens lose their gradient to the clip, and others keep one that should be clipped.
+        Published runs with token-level clipping do not converge under such churn.
 
     Evidence it needs:
         `experts/churn_update`: the routing of some responses before and after the updates. The
         bundled trainer measures it every five steps; `grpodoctor probe` compares two checkpoints.
 
     Remedies:
-        An importance ratio of whole responses (GSPO); routing replay over the updates; smaller
+        An importance ratio of whole responses (GSPO); routing replay during the updates; smaller
         steps.
 
     When it is wrong:
-        With a loss that tolerates it, or with a replay, the finding is `info`. A high share in the
-        first steps of a warm-up means little; the rule uses the median of five readings.
+        With routing replay, or with a loss that tolerates churn, the finding is `info`. A high
+        share in the first steps of a warm-up means little; the rule uses the median of five
+        readings.
 
     References:
         Group Sequence Policy Optimization, arXiv 2507.18071, section 5.3: about a tenth of the

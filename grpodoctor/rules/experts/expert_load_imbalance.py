@@ -20,16 +20,17 @@ class ExpertLoadImbalance(Rule):
     """A few experts receive a growing share of the tokens.
 
     What it sees:
-        The busiest expert's load divided by the mean load of all experts, above its starting value:
-        averaged over the layers, or in a single layer.
+        The busiest expert's load divided by the mean load of all experts has risen above its
+        starting value, either averaged over the layers or in a single layer.
 
     Why it matters:
-        Experts without tokens learn nothing and are lost to the model. The busy ones determine the
-        time of each step where experts are spread over devices. Nothing in a policy gradient
-        reverses it.
+        Experts without tokens learn nothing and are lost to the model. Where experts are spread
+        over devices, the busiest ones determine the time of each step. The policy gradient does not
+        correct the imbalance.
 
     Evidence it needs:
-        `experts/load_max_over_mean` for at least fifteen readings, better for each layer too.
+        `experts/load_max_over_mean` for at least fifteen readings. Optional: the same metric per
+        layer.
 
     Remedies:
         Resume from a checkpoint before the imbalance, with balanced or frozen routers. A lower
@@ -43,7 +44,7 @@ class ExpertLoadImbalance(Rule):
 
     References:
         Switch Transformers, arXiv 2101.03961, section 2.2; verl pull request 6853, which logs the
-        violation of the balance.
+        balance violation.
     """
 
     code: ClassVar[str] = "MOE003"

@@ -24,19 +24,19 @@ class ExpertRoutingMismatch(Rule):
     What it sees:
         The share of expert assignments that differ between sampler and learner, averaged over
         tokens and layers, and the share of tokens with a different expert in any layer. A finding
-        is raised where these are large and the probabilities differ as well, or where they have
-        grown far beyond their starting value. The evidence names the layer that differs most.
+        is raised if these are large and the probabilities differ as well, or if they are far above
+        their starting value. The evidence names the layer that differs most.
 
     Why it matters:
-        A router ranks a few logits. Where two of them are close, a rounding error routes the token
-        through other weights, and its probability changes by far more than rounding explains in a
+        A router ranks a few logits. If two logits are close, a rounding error sends the token to
+        another expert, and its probability changes far more than rounding would change it in a
         dense model. Corrections see an importance ratio far from 1 and drop or cap it, and the
         gradient goes to experts that did not produce the token.
 
     Evidence it needs:
         `experts/churn_engine` or `experts/tokens_with_any_flip`, which require the routed experts
-        of both engines; `grpodoctor probe` measures them for one checkpoint. To judge their effect
-        also `mismatch/prob_diff_mean`.
+        of both engines; `grpodoctor probe` measures them for one checkpoint. Optional, to judge
+        their effect: `mismatch/prob_diff_mean`.
 
     Remedies:
         Replay the sampler's routing in the learner; run the sampler's routers and output head in
@@ -44,10 +44,10 @@ class ExpertRoutingMismatch(Rule):
         flips.
 
     When it is wrong:
-        The share of tokens with any flip grows with the number of layers: a hundred layers that
-        agree in 99 of 100 cases each leave hardly a token unchanged. It therefore raises a finding
-        by itself only if nearly all tokens differ. Two experts with equal logits are
-        interchangeable; check the difference in probability alongside.
+        The share of tokens with any flip grows with the number of layers: even if each layer agrees
+        on 99% of the tokens, most tokens differ in at least one of a hundred layers. This share
+        therefore raises a finding by itself only if nearly all tokens differ. Two experts with
+        equal logits are interchangeable, so check the difference in probability as well.
 
     References:
         Stabilizing MoE Reinforcement Learning by Aligning Training and Inference Routers (R3),

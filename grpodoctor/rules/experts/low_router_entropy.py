@@ -20,15 +20,15 @@ class LowRouterEntropy(Rule):
     """The routers have become nearly deterministic.
 
     What it sees:
-        The mean entropy of the routers at a fraction of its starting value. The finding is a
-        warning if the expert load becomes uneven as well, and `info` if it does not.
+        A mean router entropy far below its starting value. The finding is a warning if the expert
+        load becomes uneven as well, and `info` if it does not.
 
     Why it matters:
         A router with a nearly one-hot gate passes no gradient to the experts that it does not
-        choose and hardly any to itself: the choice is frozen, right or wrong.
+        choose and hardly any to itself. The routing is then frozen, whether it is good or bad.
 
     Evidence it needs:
-        `experts/router_entropy`. To judge its effect also `experts/load_max_over_mean`.
+        `experts/router_entropy`. Optional, to judge its effect: `experts/load_max_over_mean`.
 
     Remedies:
         Resume from a checkpoint before the fall, with balanced or frozen routers. A lower learning
@@ -36,7 +36,7 @@ class LowRouterEntropy(Rule):
 
     When it is wrong:
         Experts that specialize have confident routers and an even load, which is the purpose of a
-        mixture of experts. The metric is the entropy over all experts, also where a model
+        mixture of experts. The metric is the entropy over all experts, even in a model that
         normalizes only the weights of the chosen ones.
 
     References:

@@ -26,12 +26,12 @@ class AdvantagesWithoutBaseline(Rule):
     Why it matters:
         A single response per prompt cannot be compared with others, and trainers then use the
         reward as the advantage. With rewards above zero every response becomes more likely, also
-        the incorrect ones; with rewards below zero all become less likely. The run learns from the
-        differences between prompts and from chance, at many times the noise, and no logged curve
-        shows that this is not GRPO.
+        the incorrect ones; with rewards below zero all become less likely. The run then learns from
+        differences between prompts and from chance, with many times the gradient noise, and no
+        logged curve shows that this is not GRPO.
 
     Evidence it needs:
-        `advantage/mean` and `reward/mean`. Better with the setting `group_size`.
+        `advantage/mean` and `reward/mean`. Optional: the setting `group_size`.
 
     Remedies:
         Eight or more responses per prompt; otherwise a critic, or a baseline over the batch.

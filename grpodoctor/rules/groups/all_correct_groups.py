@@ -28,7 +28,7 @@ class AllCorrectGroups(Rule):
 
     What it sees:
         A large share of groups in which every response is correct. The finding is `info`, since the
-        run succeeds and only wastes compute. It is a warning if held-out accuracy is low: the
+        run succeeds and merely wastes compute. It is a warning if held-out accuracy is low: the
         training prompts are then too easy for the evaluation.
 
     Why it matters:
@@ -45,10 +45,10 @@ class AllCorrectGroups(Rule):
 
     When it is wrong:
         The share grows with accuracy in every healthy run (from .08 at an accuracy of .55 to .37
-        above .8 in small ones), so it is never a failure by itself. In a log that does not split
-        groups by correctness, the rule infers the split from accuracy and stays silent where that
-        does not fit. With a critic as the baseline such groups do contribute gradient, and the rule
-        does not apply.
+        above .8 in small ones), so it is never a failure by itself. If the log does not split
+        groups by correctness, the rule infers the split from accuracy, and reports nothing if the
+        two are inconsistent. With a critic as the baseline, such groups do contribute gradient, and
+        the rule does not apply.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2.

@@ -46,12 +46,12 @@ class AllIncorrectGroups(Rule):
         prompts is solvable.
 
     When it is wrong:
-        A hard task begins like this and recovers, so anything short of all groups needs twenty
-        readings without progress. Unsolvable prompts in the mix keep the share up forever; dynamic
-        sampling is the right remedy for those. In a run that collapses, the share follows the cause
-        by about twenty steps. With a critic as the baseline such groups contribute gradient as
-        well, and only a share of all groups raises a finding: then nothing correct exists to learn
-        from.
+        A hard task can start like this and recover, so a share below all groups is reported only
+        after twenty readings without progress. Unsolvable prompts in the mix keep the share high
+        for the whole run; dynamic sampling is the right remedy for those. In a run that collapses,
+        the share rises about twenty steps after the cause. With a critic as the baseline, such
+        groups do contribute gradient. The rule then reports only the case that all groups are
+        all-incorrect, since there is no correct response to learn from.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2.

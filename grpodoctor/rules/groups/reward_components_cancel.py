@@ -20,15 +20,16 @@ class RewardComponentsCancel(Rule):
 
     What it sees:
         Groups whose responses all have the same total reward although its components differ, as a
-        share of the groups that could have contributed gradient. Where groups are not logged: a
-        total reward without spread over the batch, with two or more components that have spread.
+        share of the groups that could have contributed gradient. If groups are not logged: a total
+        reward with zero standard deviation over the batch, while two or more components have a
+        nonzero one.
 
     Why it matters:
         Components of opposite sign (correctness against a length or format penalty) can add up to a
         constant. Each component's curve then looks healthy, and there is no gradient.
 
     Evidence it needs:
-        `groups/cancelled_rate`, better with `groups/effective_rate`; or `reward/std` with
+        `groups/cancelled_rate` (optional: `groups/effective_rate`); or `reward/std` with
         `reward/component/<name>/std`.
 
     Remedies:
@@ -36,9 +37,9 @@ class RewardComponentsCancel(Rule):
 
     When it is wrong:
         With few responses per group, a group cancels by accident now and then, so the rule reports
-        only a lasting share. A component with weight zero varies alone and cancels nothing; a log
-        that counts such groups as canceled would raise this finding in any collapsed run. With a
-        critic as the baseline, only a total without spread over the whole batch counts.
+        only a lasting share. A component with weight zero varies without canceling anything. A log
+        that counts such groups as canceled raises this finding in any collapsed run. With a critic
+        as the baseline, the rule reports only a total reward that is constant over the whole batch.
 
     References:
         TRL issue 3857, where the components' deviations were not zero and the total's was.

@@ -43,7 +43,7 @@ class ZeroRewardStd(Rule):
         high reward curve hides it.
 
     Evidence it needs:
-        `groups/zero_variance_rate`. Better with `groups/all_correct_rate`,
+        `groups/zero_variance_rate`. Optional: `groups/all_correct_rate`,
         `groups/all_incorrect_rate` and `groups/cancelled_rate`.
 
     Remedies:
@@ -51,9 +51,9 @@ class ZeroRewardStd(Rule):
         (LEN002), raise the length limit first.
 
     When it is wrong:
-        A graded reward may by accident give a whole group the same middle grade; half of all groups
-        is no accident. If correctness is not logged, a reward that has risen counts as success,
-        whatever it really rewards.
+        A graded reward can give a whole group the same middle grade by chance, but not half of all
+        groups. If correctness is not logged, a reward that has risen counts as success, whatever it
+        really rewards.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2, for what such groups cost.

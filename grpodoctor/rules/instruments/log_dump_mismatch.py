@@ -70,28 +70,30 @@ class LogDumpMismatch(Rule):
 
     What it sees:
         A logged value that differs from the value recomputed from the rollout dump: by more than
-        rounding, by more than the two definitions of a standard deviation, and by more than chance
-        if the dump is only part of the batch. Chance can explain a difference at a single step of
-        few responses, but not the same difference at sixteen consecutive steps: the rule therefore
-        also compares the mean difference of the latest steps with its own scatter. Where log and
-        dump cover the same responses, as in runs of our own recorder, nothing is attributed to
-        chance.
+        rounding, and by more than the choice between the two definitions of standard deviation. If
+        the dump is only part of the batch, the difference must also exceed chance. With few
+        responses, chance can explain a difference at a single step, but not the same difference at
+        sixteen consecutive steps. The rule therefore also compares the mean difference of the
+        latest steps with its standard error. If log and dump cover the same responses, as in runs
+        of grpodoctor's recorder, the rule makes no allowance for chance.
 
     Why it matters:
-        One of the two is not what its name says: a mean over other responses, a reward before or
-        after shaping, a length that includes the prompt or padding, or groups counted after the
-        zero-variance ones were filtered. Every other value from that log has the same problem.
+        One of the two values is not what its name says: a mean over other responses, a reward
+        before or after shaping, a length that includes the prompt or padding, or groups counted
+        after the zero-variance ones were filtered. Every other value from that log has the same
+        problem.
 
     Evidence it needs:
-        A log and a rollout dump of the same steps. For a run of our own recorder every step up to
-        128 is compared, and fewer of the later ones.
+        A log and a rollout dump of the same steps. For a run of grpodoctor's recorder, the rule
+        compares every step up to 128 and some of the later ones.
 
     Remedies:
-        None for the training. Find out at which stage each of the two is computed. If only the log
-        lacks zero-variance groups, that stage is the filter.
+        The training needs no change. Find out at which stage each of the two values is computed. If
+        only the log lacks zero-variance groups, it is computed after the group filter.
 
     When it is wrong:
-        The dump is not a random part of the batch, such as the first few prompts of each step.
+        The dump is not a random part of the batch. For example, it holds the first few prompts of
+        each step.
 
     References:
         DAPO, arXiv 2503.14476, whose dynamic sampling drops groups before a trainer counts them.

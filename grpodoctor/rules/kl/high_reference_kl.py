@@ -23,27 +23,27 @@ class HighReferenceKl(Rule):
     """The policy has moved far away from the reference model.
 
     What it sees:
-        The KL divergence from the reference at one nat per token or more, and several times its
-        starting value. The finding is `info` if accuracy or reward rose, which may be worth the
-        divergence, and a warning if it did not.
+        A KL divergence from the reference of one nat per token or more, and several times its
+        starting value. The finding is `info` if accuracy or reward rose, since the gain may be
+        worth the divergence, and a warning if it did not.
 
     Why it matters:
-        At a nat per token the policy writes entirely different text. Nothing protects the
-        reference's other abilities any more. If the reward did not rise, the policy has only
-        drifted: the KL penalty is too weak for the learning rate.
+        At a nat per token the policy writes entirely different text. It may have lost the reference
+        model's other abilities. If the reward did not rise, the policy has only drifted: the KL
+        penalty is too weak for the learning rate.
 
     Evidence it needs:
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2`.
 
     Remedies:
-        A larger penalty or a lower learning rate. If the reference's abilities do not matter, no
-        penalty and no reference at all.
+        A larger penalty or a lower learning rate. If the reference's abilities do not matter, drop
+        the penalty and the reference.
 
     When it is wrong:
-        The estimates have heavy tails, which a few tokens can dominate; the rule uses the median
-        over steps. Long chains of thought that a base model learns do move far, and that is
-        progress. A reference that is not the policy's own starting point is far away from the
-        first step on; only the increase since then counts.
+        A few tokens can dominate the estimates, so the rule uses the median over steps. A base
+        model that learns long chains of thought moves far from the reference, and that is progress.
+        If the reference is not the policy's own starting point, the divergence is large from the
+        first step on; the rule therefore compares it with its starting value.
 
     References:
         Gao et al. 2022, arXiv 2210.10760; Schulman, Approximating KL Divergence, 2020.

@@ -22,7 +22,7 @@ class LargePolicyUpdates(Rule):
 
     What it sees:
         The KL divergence between the updated policy and the policy at the start of the batch, at a
-        level that no observed run survived.
+        level at which every observed run collapsed.
 
     Why it matters:
         The advantages describe responses of the policy that sampled. The further the policy has
@@ -31,18 +31,18 @@ class LargePolicyUpdates(Rule):
         visible where nothing is clipped because the clip is off.
 
     Evidence it needs:
-        `kl/old_policy/k3` or `kl/old_policy/k1`. Better with a clip fraction.
+        `kl/old_policy/k3` or `kl/old_policy/k1`. Optional: a clip fraction.
 
     Remedies:
         Lower the learning rate, make fewer updates per batch, keep the clip on.
 
     When it is wrong:
-        The estimate is a mean with a heavy tail, which a few tokens can dominate; the rule uses the
-        median over steps. If the sampler's log-probabilities are in the ratio, the divergence
-        exists before any update; the finding then says so, and MIS002 is the cause. A learning rate
-        that is ten times too high stays below the threshold (.02) and ruins a run slowly; REW002
-        sees that. The signed estimate counts demonstration tokens in the batch, which were never
-        sampled; if next to nothing is clipped, the rule raises no finding from it.
+        A few tokens can dominate the estimate, so the rule uses the median over steps. If the ratio
+        uses the sampler's log-probabilities, the divergence exists before any update; the finding
+        then says so, and MIS002 reports the cause. A learning rate that is ten times too high stays
+        below the threshold (at .02) and ruins a run slowly; REW002 reports that. The signed
+        estimate (k1) also counts demonstration tokens in the batch, which the policy never sampled.
+        If almost nothing is clipped, the rule raises no finding from it.
 
     References:
         PPO, arXiv 1707.06347; Schulman, Approximating KL Divergence, 2020.

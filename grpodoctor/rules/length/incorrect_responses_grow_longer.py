@@ -28,8 +28,9 @@ class IncorrectResponsesGrowLonger(Rule):
 
     Why it matters:
         If each response's loss is divided by its own length, a long incorrect response is punished
-        less per token than a short one. A policy that can tell that it has failed learns to fail at
-        length. The reward does not move, so nothing else shows it until responses reach the limit.
+        less per token than a short one. A policy that recognizes that a response is failing learns
+        to make it longer. The reward does not move, so no other metric shows it until responses
+        reach the limit.
 
     Evidence it needs:
         `length/group_gap` and `length/mean`; or `length/incorrect` and `length/correct`.
@@ -40,11 +41,11 @@ class IncorrectResponsesGrowLonger(Rule):
 
     When it is wrong:
         Reasoning that grows in all responses lengthens the incorrect ones most, so the rule takes
-        the gap relative to the mean length. Where short responses are the incorrect ones, the gap
-        begins below zero and rises to it as the policy learns to reason. That is progress, so a
-        rise counts only once the incorrect responses are the longer ones. Late in a good run few
-        groups have both kinds, and the gap is noisy. A prompt mix that changes during the run moves
-        it too.
+        the gap relative to the mean length. If short responses are the incorrect ones at first, the
+        gap starts below zero and rises toward zero as the policy learns to reason. That is
+        progress, so a rise counts only once the incorrect responses are the longer ones. Late in a
+        good run, few groups contain both correct and incorrect responses, and the gap is noisy. A
+        prompt mix that changes during the run also changes the gap.
 
     References:
         Dr. GRPO, arXiv 2503.20783; DAPO, arXiv 2503.14476, section 3.3.

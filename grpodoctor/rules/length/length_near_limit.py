@@ -19,26 +19,26 @@ class LengthNearLimit(Rule):
     """The mean length is close to the length limit, and truncation is not logged.
 
     What it sees:
-        A mean length close to the limit on new tokens. The limit is the run's setting. Where that
-        is unknown, it is the longest response if nearly every reading has the same one, or the
-        largest mean length if that is a whole number that recurs: only batches of truncated
-        responses have the same mean length again and again.
+        A mean length close to the limit on new tokens. The limit is the run's setting. If it is
+        unknown, the rule infers it: from the longest response if its length is the same in nearly
+        every reading, or from the largest mean length if that is a whole number that recurs. Only
+        batches of truncated responses have the same mean length again and again.
 
     Why it matters:
         A truncated response is graded without its answer. Trainers of early 2025 do not log how
         many are truncated, so the run only looks slow. LEN002 describes what truncation costs.
 
     Evidence it needs:
-        `length/mean`, better with `length/max` or the setting of the limit. Where
-        `length/truncated_rate` is logged, the rule is silent and LEN002 takes over.
+        `length/mean`. Optional: `length/max` or the setting of the limit. If
+        `length/truncated_rate` is logged, this rule reports nothing and LEN002 applies.
 
     Remedies:
         Log truncation (a newer trainer does). Read a few of the longest responses; raise the limit
         if they reason soundly to the end.
 
     When it is wrong:
-        It is an inference, not a count: tasks whose responses all have one length near the limit
-        look the same. The finding is therefore never more than `info`.
+        The rule infers truncation and does not count it. A task whose responses all have one length
+        near the limit looks the same. The finding is therefore never more than `info`.
 
     References:
         DAPO, arXiv 2503.14476, section 3.4, for what truncation does to the reward.

@@ -27,7 +27,7 @@ class TruncatedResponses(Rule):
         nothing else left to learn. A growing share means that the policy drifts toward rambling.
 
     Evidence it needs:
-        `length/truncated_rate`. Better with `length/mean` and `reward/truncated`.
+        `length/truncated_rate`. Optional: `length/mean` and `reward/truncated`.
 
     Remedies:
         Raise the limit if memory allows. Otherwise leave truncated responses out of the loss, or
@@ -35,11 +35,11 @@ class TruncatedResponses(Rule):
         the share.
 
     When it is wrong:
-        This is the only rule that sees a reward for length, and only once responses reach the
-        limit: after 90 steps in small runs, never below it. A limit that is short on purpose, to
-        teach brevity, truncates many responses at first. Frameworks that know only one end token
-        count an ending by another one as truncated; some count a response as truncated if it is the
-        longest of its batch.
+        This is the only rule that detects a reward for length, and it does so only once responses
+        reach the limit: after 90 steps in small runs, and never if they stay below it. A limit that
+        is short on purpose, to teach brevity, truncates many responses at first. Frameworks that
+        know only one end token count a response that ends with another end token as truncated. Some
+        count the longest response of each batch as truncated.
 
     References:
         DAPO, arXiv 2503.14476, section 3.4; TRL pull request 7039 on several end tokens.

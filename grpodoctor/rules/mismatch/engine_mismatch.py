@@ -32,23 +32,23 @@ class EngineMismatch(Rule):
         The difference in probability of the sampled tokens, in three ways:
 
         - on average, where it is large enough to do harm;
-        - in the worst response, where that one is far off and the average hides it;
-        - in the worst token, where it has grown far beyond its starting value.
+        - in the worst response, if it is far off and the average hides it;
+        - in the worst token, if it is far above its starting value.
 
-        The evidence names the response. A mean difference is `info` if a correction is in force. In
-        a log that has only the KL divergence of the two, the rule judges its level.
+        The evidence names the response. A mean difference is `info` if a correction is in force. If
+        the log has only the KL divergence between the two engines, the rule judges its level.
 
     Why it matters:
-        The gradient assumes that the learner sampled. The larger the mismatch, the more of the
-        gradient belongs to another policy. A subset of sequences that is far off has its own cause
-        (a prefix cache, a template, one rank) and is invisible in a mean.
+        The gradient assumes that the learner's policy sampled the tokens. The larger the mismatch,
+        the more of the gradient belongs to another policy. A subset of sequences that is far off
+        has its own cause (a prefix cache, a template, one rank) and is invisible in a mean.
 
     Evidence it needs:
-        `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; better also
+        `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; optional:
         `mismatch/prob_diff_mean` and its worst sequence. Otherwise `mismatch/kl_k3` or
         `mismatch/kl_k1`. A probe that is attached to the run replaces readings that the run does
-        not log. If the run logs them, they are compared with the probe: readings of more than three
-        times the probe's mean that weights or inputs of the engines differ.
+        not log. If the run logs them, the rule compares them with the probe: readings above three
+        times the probe's value mean that the weights or inputs of the two engines differ.
 
     Remedies:
         Recompute the old log-probabilities with the learner and use truncated importance sampling;
@@ -56,11 +56,11 @@ class EngineMismatch(Rule):
 
     When it is wrong:
         The maximum over a response grows with its length and nears 1 in healthy bf16 runs with long
-        responses, so the rule only compares it with its starting value. Log-probabilities before
-        temperature on one side and after it on the other look like a mismatch but are a bug in the
-        recording. A quantized sampler differs a little more than the threshold while the policy has
-        high entropy (int4 .03 at first) and less as entropy falls (.015): a finding may end without
-        any treatment because entropy fell.
+        responses, so the rule only compares it with its starting value. If one engine records
+        log-probabilities before temperature scaling and the other after it, this looks like a
+        mismatch but is a bug in the recording. A quantized sampler differs a little more than the
+        threshold while the policy has high entropy (int4 .03 at first) and less as entropy falls
+        (.015): a finding may end without any treatment because entropy fell.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;

@@ -23,13 +23,13 @@ class GrowingEngineMismatch(Rule):
     """The mismatch between sampler and learner grows as the run goes on.
 
     What it sees:
-        The mean difference at a multiple of its starting value, above what ordinary engine pairs
-        show.
+        A mean difference that is several times its starting value and above the level of ordinary
+        engine pairs.
 
     Why it matters:
-        A constant difference comes from arithmetic; a growing one follows the weights. It feeds
-        itself: the gradient of a wrong policy moves the learner toward tokens on which the two
-        differ more. Published runs go from 1e-3 to 1 before they fail.
+        A constant difference comes from rounding in the engines; a growing one depends on the
+        weights. It reinforces itself: the gradient of a wrong policy moves the learner toward
+        tokens on which the two differ more. Published runs go from 1e-3 to 1 before they fail.
 
     Evidence it needs:
         `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean` or `mismatch/kl_k3`.

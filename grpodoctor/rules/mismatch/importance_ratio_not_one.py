@@ -23,13 +23,14 @@ class ImportanceRatioNotOne(Rule):
         Healthy runs have none. The severity depends on how far the two policies differ.
 
     Why it matters:
-        The old log-probabilities are not the learner's. Mostly they are the sampler's: the ratio
+        The old log-probabilities are not the learner's. Usually they are the sampler's: the ratio
         then contains the difference between two engines, and the clip drops the wrong tokens. This
         alone takes small runs with a quantized sampler from an accuracy of .4 to .1 in twenty
-        steps, with every seed. The same difference is harmless once the ratio is right.
+        steps, with every seed. The same difference is harmless once the ratio uses the learner's
+        log-probabilities.
 
     Evidence it needs:
-        `mismatch/first_ratio_off`. To judge its effect also `mismatch/prob_diff_mean`.
+        `mismatch/first_ratio_off`. Optional, to judge its effect: `mismatch/prob_diff_mean`.
 
     Remedies:
         Recompute the old log-probabilities with the learner, and correct for the sampler separately
@@ -38,8 +39,8 @@ class ImportanceRatioNotOne(Rule):
     When it is wrong:
         Some frameworks skip the recomputation on purpose where the engines agree; with a small
         difference the finding is `info`. If the learner does recompute them and the ratio still
-        differs from 1, the cause is another micro-batch size, padding, dropout or an off-by-one in
-        the recording.
+        differs from 1, the cause is a different micro-batch size, padding, dropout or an off-by-one
+        in the recording.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;

@@ -21,14 +21,14 @@ _SELECTED = "groups/generated_per_kept"
 
 @dataclass(frozen=True)
 class OffPolicySamples(Rule):
-    """The samples look off-policy: another distribution than the learner's produced them.
+    """The samples look off-policy: a distribution other than the learner's produced them.
 
     What it sees:
         The mean of -log p of the sampled tokens minus the mean entropy, both under the learner. The
-        gap is zero if the learner's policy sampled them, whatever the policy, and needs no
-        log-probabilities of the sampler. Above zero the sampler is stale or runs at a higher
-        temperature; below zero it samples from a sharper distribution. A gap above zero is `info`
-        if a correction is in force.
+        gap is zero if the learner's policy sampled the tokens, whatever that policy is. It does not
+        require the sampler's log-probabilities. Above zero, the sampler is stale or runs at a
+        higher temperature; below zero it samples from a sharper distribution. A gap above zero is
+        `info` if a correction is in force.
 
     Why it matters:
         The gap shows a sampling temperature that the learner does not apply, top-p or top-k, stale
@@ -43,10 +43,10 @@ class OffPolicySamples(Rule):
 
     When it is wrong:
         Selecting among samples moves the gap: dynamic sampling by +.018 in small runs, so the
-        thresholds are higher there. A quantized sampler is off for as long as it is used (int4 by
-        +.03 to +.07, also where it does no harm); with a correction in force that is one long
-        `info`. Tokens that an environment forces must be left out by the mask. An off-by-one in the
-        log-probabilities leaves the gap at zero; MIS002 sees that.
+        thresholds are higher there. A quantized sampler shows a gap for as long as it is used
+        (int4: +.03 to +.07, even where it does no harm); with a correction in force, the finding is
+        `info` and lasts. Tokens that an environment forces must be left out by the mask. An
+        off-by-one in the log-probabilities leaves the gap at zero; MIS002 reports that.
 
     References:
         Cover and Thomas, Elements of Information Theory, chapter 2: the expectation of -log p under

@@ -19,13 +19,13 @@ class GradientSpike(Rule):
     """The gradient norm jumps far above its recent range.
 
     What it sees:
-        A gradient norm many times its recent median and many deviations away from it. A single
-        spike is `info`; several within a short time are a warning.
+        A gradient norm that is many times its recent median and many robust standard deviations
+        above it. A single spike is `info`; several within a short time are a warning.
 
     Why it matters:
-        Single outlier batches happen, and gradient clipping handles them. Repeated spikes announce
-        a policy that is about to break: ratios that explode, a few tokens that dominate the loss, a
-        learning rate that is too high.
+        Single outlier batches happen, and gradient clipping handles them. Repeated spikes often
+        precede a collapse: ratios explode, a few tokens dominate the loss, or the learning rate is
+        too high.
 
     Evidence it needs:
         `optimizer/grad_norm`, before clipping.

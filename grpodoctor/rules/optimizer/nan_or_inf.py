@@ -20,15 +20,15 @@ class NanOrInf(Rule):
 
     What it sees:
         NaN or infinite entries in any metric. They are counted separately from the mean of the
-        other entries, so a single token is enough to show. The evidence names the metrics and the
-        first step.
+        other entries, so even a single token shows. The evidence names the metrics and the first
+        step.
 
     Why it matters:
         NaN in the loss, the gradient, the reward or a ratio reaches every weight with the next
-        update and ends the run. Often no curve shows a sign of it before.
+        update and ends the run. Often no curve shows a warning sign first.
 
     Evidence it needs:
-        Any reading at all; best `optimizer/nonfinite` and `mismatch/nonfinite`.
+        Any metric. The most useful are `optimizer/nonfinite` and `mismatch/nonfinite`.
 
     Remedies:
         Stop, return to the last checkpoint, and check the first metric named: log-probabilities at

@@ -28,22 +28,22 @@ class ZeroLossOrGradient(Rule):
     What it sees:
         Lasting zeros, and which of these cases applies:
 
-        - harmless (`info`): the loss prints as zero, but the gradient does not. With one update per
-          batch the ratio is 1, and the centered advantages add up to zero;
+        - harmless (`info`): the loss is logged as zero, but the gradient norm is not. With one
+          update per batch the ratio is 1, and the centered advantages add up to zero;
         - no signal: all groups have zero variance, so nothing can be learned, or the prompts are
           solved. The finding is `info` where groups are logged, since GRP002, GRP003 or GRP004 then
           names the cause;
-        - broken (critical): groups do vary, or the mask removes all tokens, and the gradient is
-          still zero.
+        - broken (critical): the gradient is zero although groups vary, or because the mask removes
+          all tokens.
 
         A clip fraction of zero is reported by CLP002.
 
     Why it matters:
-        It is the most frequent question about such runs. Usually nothing is wrong, and sometimes
-        nothing is being trained.
+        A loss of zero is the most frequent question about such runs. Usually nothing is wrong, but
+        sometimes nothing is being trained.
 
     Evidence it needs:
-        `optimizer/grad_norm` or `optimizer/loss`. To separate the cases also
+        `optimizer/grad_norm` or `optimizer/loss`. Optional, to separate the cases:
         `groups/zero_variance_rate`, `groups/reward_std` and `optimizer/loss_tokens`.
 
     Remedies:

@@ -24,10 +24,10 @@ class ConstantReward(Rule):
     """The reward has the same mean at every step, or no response ever earned one of its components.
 
     What it sees:
-        A mean that has its first value in every reading of the window. For the total reward the
-        finding is a warning, since the reward never separated one response from another; it is
-        `info` if accuracy shows that the task is solved. For a single component at zero or below it
-        is `info`: its share of the nominal reward is out of reach. It is a warning if all earned
+        A mean that is the same in every reading of the window. For the total reward the finding is
+        a warning, since the reward never separated one response from another; it is `info` if
+        accuracy shows that the task is solved. For a single component at zero or below it is
+        `info`: its share of the maximum reward is never earned. It is a warning if all earned
         components reward the form of the response, judged by their names: the task itself was then
         never rewarded.
 
@@ -37,7 +37,7 @@ class ConstantReward(Rule):
         groups (GRP002), this needs no group statistics.
 
     Evidence it needs:
-        `reward/mean`, better with `reward/component/<name>/mean`.
+        `reward/mean`. Optional: `reward/component/<name>/mean`.
 
     Remedies:
         Run the reward function on a known correct answer in the format that the prompt asks for.
@@ -45,9 +45,9 @@ class ConstantReward(Rule):
     When it is wrong:
         A rare success may not have happened yet in small batches. A component at zero may be a
         penalty that no response has incurred, which is good; the rule leaves out components whose
-        name says so. It also leaves out components above zero, which all responses usually earn for
-        a good reason (a format that the policy knows from the start), so it does not see a part of
-        the reward that is given away; REW007 does.
+        name indicates a penalty. It also leaves out components above zero, which all responses
+        usually earn for a good reason (a format that the policy knows from the start), so it does
+        not detect a component that every response earns; REW007 does.
 
     References:
         open-r1 issues 293, 215 and 557 for parsers that reject right answers.

@@ -28,9 +28,9 @@ class ConstantRewardComponent(Rule):
         reward moves. The finding is `info`.
 
     Why it matters:
-        What every response earns cancels in the advantages and contributes no gradient. It makes
-        the reward look higher than it is, and hides that the component teaches nothing: a language
-        or format check that any text passes, a penalty with the wrong sign.
+        An amount that every response earns cancels in the advantages and contributes no gradient.
+        It makes the reward look higher than it is, and hides that the component teaches nothing: a
+        language or format check that any text passes, a penalty with the wrong sign.
 
     Evidence it needs:
         `reward/component/<name>/mean` of at least two components, and `reward/mean`.

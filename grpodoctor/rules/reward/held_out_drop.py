@@ -22,8 +22,8 @@ class HeldOutDrop(Rule):
     """Held-out evaluation drops while the training reward holds or rises.
 
     What it sees:
-        The latest held-out evaluations below the best ones by more than their sampling error, while
-        the training reward is no lower than it was then.
+        The latest held-out evaluations are below the best ones by more than their sampling error,
+        while the training reward is no lower than it was at the best ones.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -34,8 +34,8 @@ class HeldOutDrop(Rule):
         does not use, and `reward/mean` or `accuracy/train`.
 
     Remedies:
-        Read the responses with the highest reward; score an empty and a hostile response by hand.
-        Then add a KL penalty, or stop at the best evaluation.
+        Read the responses with the highest reward; score an empty and an adversarial response by
+        hand. Then add a KL penalty, or stop at the best evaluation.
 
     When it is wrong:
         Held-out prompts of another kind drop when the policy specializes, which may be intended.

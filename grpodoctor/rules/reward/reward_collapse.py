@@ -31,23 +31,23 @@ class RewardCollapse(Rule):
         The recent level of accuracy, or of reward where accuracy is not logged, compared with the
         run's own best level, beyond the noise of a single reading. A run can fail within its first
         ten readings, before it has a best level. The rule then compares with the first three
-        readings, or looks for all-incorrect groups that were few at first and are nearly all now.
+        readings, or checks whether nearly all groups are all-incorrect now while few were at first.
         Accuracy that falls while the reward does not is reported by REW005.
 
     Why it matters:
         A policy rarely recovers: the responses that would teach it are no longer sampled. The last
-        checkpoint before the onset holds what was learned.
+        checkpoint before the onset still has what was learned.
 
     Evidence it needs:
-        `accuracy/train` or `reward/mean`. Better with `groups/all_incorrect_rate`.
+        `accuracy/train` or `reward/mean`. Optional: `groups/all_incorrect_rate`.
 
     Remedies:
         Return to a checkpoint before the onset. If MIS002 is also reported, fix that first;
         otherwise lower the learning rate or make fewer updates per batch.
 
     When it is wrong:
-        A curriculum that moves to harder prompts, a change of the reward or of the sampling
-        temperature lowers the outcome without any harm to the policy.
+        Harder prompts in a curriculum, or a change of the reward or the sampling temperature, lower
+        accuracy and reward without harming the policy.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.

@@ -25,10 +25,9 @@ class RewardHacking(Rule):
         same responses is no lower than it was then, within its noise.
 
     Why it matters:
-        Reward and correctness have come apart: the policy earns the reward by something else, such
-        as listing many answers, length, or format. This is the earliest sign of it, since a run
-        has far more training responses than held-out evaluations. The reward curve looks like
-        success.
+        Reward and correctness have diverged: the policy earns the reward by other means, such as
+        listing many answers, length, or format. This is the earliest sign of it, since a run has
+        far more training responses than held-out evaluations. The reward curve looks like success.
 
     Evidence it needs:
         `accuracy/train` from a judge other than the reward, and `reward/mean`, for twenty steps.
@@ -38,10 +37,11 @@ class RewardHacking(Rule):
         as the judge. Then add a KL penalty, or return to the best checkpoint.
 
     When it is wrong:
-        Where the reward is correctness itself the two cannot come apart, and the rule never fires.
-        A small fall needs time: a verifier that accepts any of several answers was exploited from
-        step 60 on and reported at step 107. A reward that trades some correctness for brevity or
-        safety on purpose looks the same, and so does a judge that changed during the run.
+        If the reward is correctness itself, the two cannot diverge, and the rule never reports
+        anything. A small fall needs time: a verifier that accepts any of several answers was
+        exploited from step 60 on and reported at step 107. A reward that trades some correctness
+        for brevity or safety on purpose looks the same, and so does a judge that changed during the
+        run.
 
     References:
         Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.

@@ -33,11 +33,12 @@ class RewardPlateau(Rule):
 
     Why it matters:
         The run spends compute without progress. The causes differ: a reward that rejects correct
-        answers, steps or groups that are too small, prompts of the wrong difficulty, entropy that
-        is used up, weights in a number format that rounds the updates away.
+        answers, steps or groups that are too small, prompts of the wrong difficulty, too little
+        entropy left, or a number format of the weights that rounds the updates away.
 
     Evidence it needs:
-        `accuracy/train` or `reward/mean` for a hundred steps; held-out evaluation to be sure.
+        `accuracy/train` or `reward/mean` for a hundred steps. Optional, for a warning: held-out
+        evaluation.
 
     Remedies:
         Check the reward function on known answers; look at the GRP findings and at ENT001.

@@ -23,8 +23,8 @@ class SaturatedReward(Rule):
         statistics GRP001 reports it instead, with the share of groups without gradient.
 
     Why it matters:
-        It is success, and further compute brings nothing: advantages are zero in all groups but a
-        few. A run that ends flat at the top has usually been flat there for a long time.
+        The run has succeeded, and further compute brings no gain: advantages are zero in all but a
+        few groups. A run that ends flat at the top has usually been flat there for a long time.
 
     Evidence it needs:
         `accuracy/train` or `reward/mean`.
@@ -34,8 +34,8 @@ class SaturatedReward(Rule):
 
     When it is wrong:
         A reward that every response receives is at its ceiling too: REW004 reports one that never
-        moved, REW005 one that departs from accuracy. The rule does not see a reward whose ceiling
-        is not 1.
+        moved, REW005 reports one that diverges from accuracy. The rule does not see a reward whose
+        ceiling is not 1.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2, on prompts that are solved.

@@ -18,8 +18,8 @@ class DuplicatePrompts(Check):
     """The data contains the same prompt more than once.
 
     What it sees:
-        Prompts that differ only in white space and case; among them, those with different answers;
-        and held-out prompts (--held-out) that are also training prompts.
+        Prompts that differ only in whitespace and case; duplicates with different answers; and
+        held-out prompts (--held-out) that are also training prompts.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy

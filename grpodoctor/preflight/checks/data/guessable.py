@@ -37,8 +37,8 @@ class GuessableAnswers(Check):
         question in several orders and reward only if all answers are right.
 
     When it is wrong:
-        Deciding between right and wrong may be the task. Then use the finding as the baseline for
-        accuracies.
+        The task itself may be a choice between right and wrong. Then use the guess rate as the
+        baseline for accuracy.
 
     References:
         Kimi k1.5, arXiv 2501.12599, section 2.1, excludes multiple choice and proofs for this.

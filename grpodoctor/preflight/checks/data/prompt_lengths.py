@@ -28,7 +28,7 @@ class PromptLengths(Check):
         Filter them, or allow fewer tokens per response.
 
     When it is wrong:
-        config.json does not show a context that was extended by settings of the engine.
+        Engine settings may extend the context beyond the length in config.json.
 
     References:
         None.

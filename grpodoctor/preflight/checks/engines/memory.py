@@ -48,9 +48,10 @@ class MemoryEstimate(Check):
         responses.
 
     When it is wrong:
-        It is a lower bound for one device, without activations other than logits and without
-        fragmentation: what fits by this estimate may still not fit. Optimizers with fewer bytes
-        (8-bit Adam), offloaded weights, and logits that are computed in chunks need less.
+        The estimate is a lower bound for one device. It leaves out fragmentation and all
+        activations but the logits, so a model that fits by this estimate may still run out of
+        memory. Optimizers with fewer bytes (8-bit Adam), offloaded weights, and logits that are
+        computed in chunks need less.
 
     References:
         Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1, for 16 bytes per parameter.

@@ -34,9 +34,9 @@ class InitialReferenceKl(Check):
         two forward passes of the same weights differ.
 
     Why it matters:
-        At step zero the policy is the reference, so the KL is zero. Any other value is the floor of
-        every KL curve of the run: it causes a penalty without a reason, or an early stop. A large
-        value means that the reference is another model.
+        At step zero the policy is the reference, so the KL is zero. Any other value becomes the
+        floor of every KL curve of the run: it adds a penalty without a reason, or stops the run
+        early. A large value means that the reference is another model.
 
     What to do:
         Compute both with the same precision and attention kernel. Set dropout to zero.

@@ -22,19 +22,19 @@ class GroupSize(Check):
     """Too few groups of a batch will have a learning signal.
 
     What it sees:
-        The expected share of groups with both right and wrong responses. Up to --samples responses
-        per group it counts all choices of the sampled responses; for larger groups it uses a beta
-        distribution fitted to the prompts' pass rates. The share times the prompts of a batch is
-        the number of groups from which a step learns. The 90% interval covers the choice of prompts
-        and the sampling of responses.
+        The expected share of groups with both right and wrong responses. For groups of up to
+        --samples responses, the check averages over all subsets of the sampled responses. For
+        larger groups it uses a beta distribution fitted to the prompts' pass rates. The share times
+        the prompts of a batch is the number of groups from which a step learns. The 90% interval
+        covers the choice of prompts and the sampling of responses.
 
     Why it matters:
-        The other groups cost as much and contribute no gradient. A step that uses only a few groups
-        is noise.
+        The other groups cost the same compute and contribute no gradient. The gradient of a step
+        that uses only a few groups is mostly noise.
 
     What to do:
         Choose the group size with the most informative groups for the same number of responses,
-        filter the prompts, or sample dynamically.
+        filter the prompts, or use dynamic sampling.
 
     When it is wrong:
         Graded rewards have variance even in groups of wrong responses. Pass rates change as the

@@ -20,14 +20,14 @@ class ResponseLengths(Check):
         token.
 
     Why it matters:
-        A truncated response has no answer and is rewarded as wrong, so that training first learns
-        to be short. The learner's cost grows with the longest response.
+        A truncated response has no answer and is rewarded as wrong, so the policy first learns to
+        be brief. The learner's cost grows with the longest response.
 
     What to do:
-        Raise the limit to what 95% of the responses need, or mask the loss of truncated ones.
+        Raise the limit until 95% of the responses fit, or mask the loss of truncated ones.
 
     When it is wrong:
-        Responses get longer during training on mathematics, so that a sufficient limit may become
+        During training on mathematics responses get longer, so a limit that suffices now may become
         too small. The details contain the 95th percentile for this reason.
 
     References:

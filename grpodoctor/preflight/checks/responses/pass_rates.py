@@ -24,9 +24,9 @@ class PassRates(Check):
 
     What it sees:
         Several responses per prompt at each --temperature: the pass rate with its standard error
-        over prompts, pass@k, and the share of prompts with a pass rate below 20% or above 80%. Few
-        responses scatter beyond these bounds by chance, so the details also give the share by a
-        beta distribution fitted to the counts.
+        over prompts, pass@k, and the share of prompts with a pass rate below 20% or above 80%. With
+        few responses per prompt, a rate can be outside these bounds by chance, so the details also
+        give the share under a beta distribution fitted to the counts.
 
     Why it matters:
         A group of only right or only wrong responses has advantages of zero. If half of the prompts
@@ -35,12 +35,12 @@ class PassRates(Check):
 
     What to do:
         Leave such prompts out (--write-filtered writes the remaining ones), warm-start the model,
-        or sample dynamically. A temperature with a higher pass@k gives groups more variance.
+        or use dynamic sampling. A temperature with a higher pass@k gives groups more variance.
 
     When it is wrong:
         With few responses per prompt, a rate of 20% can look like 0%: of eight responses to such a
         prompt, none is right in 17% of the cases. Raise --samples before filtering. A graded reward
-        is split at a threshold, which the details give.
+        is split into right and wrong at a threshold, which the details give.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2; Polaris and others filter prompts by pass rate first.

@@ -53,15 +53,15 @@ class HackableReward(Check):
         that share is small, it reports the mean share of the right answer's reward.
 
     Why it matters:
-        Training finds such holes. The model will do what is rewarded for nothing, and the reward
-        curve looks healthy while it does.
+        Training finds such holes. The model learns the response that earns the reward without
+        solving the task, and the reward curve looks healthy meanwhile.
 
     What to do:
         Fix the reported hole before the run.
 
     When it is wrong:
-        An answer can be so short that another text contains it (a digit, a letter). That is a hole
-        of the parser too, but a small one. The check says little about rewards that compare the
+        An answer can be so short that another text contains it (a digit, a letter). That is also a
+        bug in the parser, but a minor one. The check says little about rewards that compare the
         responses of a group with each other.
 
     References:

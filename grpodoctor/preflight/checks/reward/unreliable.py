@@ -37,9 +37,9 @@ class UnreliableReward(Check):
         reports differences.
 
     Why it matters:
-        A model writes such responses sooner or later, and a reward that raises ends the run in the
-        middle of the night. A reward that depends on chance or on other responses of the batch is
-        noise that no group can average out.
+        A model writes such responses sooner or later, and a reward function that raises an
+        exception ends the run. A reward that depends on chance or on other responses of the batch
+        is noise that no group can average out.
 
     What to do:
         Catch what the parser raises and return the reward of a wrong answer. Seed a judge model.

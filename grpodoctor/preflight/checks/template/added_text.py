@@ -26,17 +26,17 @@ class AddedText(Check):
 
     Why it matters:
         A default system prompt is in every prompt of the run, but not in an evaluation that renders
-        in another way. If turns are rendered one by one, it repeats with every turn. A date changes
-        every prompt at midnight: responses sampled yesterday are scored after another prompt today,
-        and caches, comparisons and resumed runs no longer use the same prompts.
+        prompts differently. If turns are rendered one by one, it repeats with every turn. A date
+        changes every prompt at midnight: responses sampled yesterday are scored with a different
+        prompt today, and caches, comparisons and resumed runs no longer use the same prompts.
 
     What to do:
         Put your own system message into the data. Pass a fixed date to the template everywhere, as
         date_string or under the name that the template uses.
 
     When it is wrong:
-        It may be intended, and everything may render with the same template on the same day. The
-        finding is therefore a note.
+        The added text may be intended, and all code may render with the same template on the same
+        day. The finding is therefore a note.
 
     References:
         The templates of Qwen2.5 (a system prompt) and Llama 3.2 (today's date).

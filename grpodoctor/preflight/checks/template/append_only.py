@@ -33,7 +33,7 @@ class AppendOnlyTemplate(Check):
         although answers have a header.
 
     Why it matters:
-        The engine samples after one sequence of tokens and the learner computes gradients on
+        The engine samples from one sequence of tokens, and the learner computes gradients on
         another. In multi-turn training, every turn but the last is then off-policy, and the
         log-probabilities of engine and learner differ for a reason that no precision setting
         explains. Templates that drop the thoughts of earlier turns do so on purpose, for inference.
@@ -46,7 +46,8 @@ class AppendOnlyTemplate(Check):
         then a note. Fix a template without a generation prompt.
 
     When it is wrong:
-        Some templates refuse conversations of this shape. What cannot be rendered is not checked.
+        Some templates reject conversations of this shape. The check skips conversations that cannot
+        be rendered.
 
     References:
         TRL's documentation of chat templates for training calls such a template prefix-preserving.

@@ -27,17 +27,17 @@ class CandidateTemplates(Check):
     """Another prompt template has a higher pass rate.
 
     What it sees:
-        Samples responses in each candidate template and in the tokenizer's own. Compares the share
-        of responses that end with an EOS token, the share with an answer, right or wrong, in the
-        rewarded format, and the pass rate.
+        Samples responses with each candidate template and with the tokenizer's own. Compares the
+        share of responses that end with an EOS token, the share with an answer, right or wrong, in
+        the rewarded format, and the pass rate.
 
     Why it matters:
         A template can be worth more than a hundred steps: base models solve twice as many problems
-        in one as in another. A run that starts in the wrong one learns the format first, and the
-        rise of its reward says nothing about the task.
+        with one as with another. A run that starts with the wrong one learns the format first, and
+        the rise of its reward says nothing about the task.
 
     What to do:
-        Train in the template with the highest pass rate, and report which template you used.
+        Train with the template that has the highest pass rate, and report which template you used.
 
     When it is wrong:
         Differences smaller than the printed interval are chance.

@@ -27,8 +27,8 @@ class DoubleBos(Check):
     Why it matters:
         Models are not trained on two BOS tokens or on a conversation inside a question. Code that
         renders to text and tokenizes that text, as the text interfaces of many engines do, gets one
-        token more than code that renders to ids. Engine and learner then score after different
-        prompts.
+        token more than code that renders to ids. Engine and learner then score the same response
+        after different prompts.
 
     What to do:
         Store prompts without the template. Tokenize rendered text with `add_special_tokens=False`,

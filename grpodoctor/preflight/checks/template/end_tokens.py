@@ -15,7 +15,7 @@ class EndTokens(Check):
 
     What it sees:
         Tokenizer, config.json and generation_config.json can each declare EOS tokens. The check
-        reports if none does, if a declared token is beyond the vocabulary or unknown to the
+        reports if none does, if a declared token is outside the vocabulary or unknown to the
         tokenizer, if the token with which the chat template ends an answer is not declared, if the
         template writes none, or if the files disagree.
 
