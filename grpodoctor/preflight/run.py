@@ -234,7 +234,7 @@ def _write_filtered(path: Path | None, context: PreflightContext) -> int | None:
     kept = [
         row
         for row, rate in zip(sampler.rows, rates, strict=True)
-        if PassRates.low <= rate <= PassRates.high
+        if PassRates.min_pass_rate <= rate <= PassRates.max_pass_rate
     ]
     write_rows(kept, path)
     return len(kept)

@@ -38,7 +38,7 @@ class DuplicatePrompts(Check):
     code: ClassVar[str] = "DAT107"
     name: ClassVar[str] = "duplicate-prompts"
     summary: ClassVar[str] = "The data contains the same prompt more than once."
-    many: ClassVar[float] = 0.05
+    warning_share: ClassVar[float] = 0.05
     """Share of rows from which duplicates are a warning."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -59,7 +59,7 @@ class DuplicatePrompts(Check):
         repeated = sum(len(rows) - 1 for rows in duplicates)
         if repeated:
             yield CheckFinding(
-                "warning" if repeated / total >= self.many else "info",
+                "warning" if repeated / total >= self.warning_share else "info",
                 f"{repeated} of {total} prompts repeat an earlier one.",
                 ("Keep one of each.",),
                 tuple(" = ".join(row.location for row in rows[:3]) for rows in duplicates[:_SHOWN]),

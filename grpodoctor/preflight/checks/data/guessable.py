@@ -48,11 +48,11 @@ class GuessableAnswers(Check):
     name: ClassVar[str] = "guessable-answers"
     summary: ClassVar[str] = "Many answers can be guessed."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2501.12599",)
-    chance: ClassVar[float] = 0.2
-    """Share of rows that guessing gets right, from which it is reported: five options."""
-    many: ClassVar[float] = 0.05
-    """Share of multiple-choice questions from which they are a warning."""
-    certain: ClassVar[float] = 1e-3
+    min_guess_rate: ClassVar[float] = 0.2
+    """Share of rows that a guess gets right, from which the check reports: five options."""
+    warning_share: ClassVar[float] = 0.05
+    """Share of multiple-choice questions from which the finding is a warning."""
+    max_p_value: ClassVar[float] = 1e-3
     """Probability of so frequent a letter by chance, below which the answer key is skewed."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -96,7 +96,7 @@ class GuessableAnswers(Check):
             f"{len(choices)} of {rows} questions are multiple choice; a blind guess gets "
             f"{guess:.0%}{skew}{_pass_rate(context, figures)}."
         )
-        severe = share >= self.many and best >= self.chance
+        severe = share >= self.warning_share and best >= self.min_guess_rate
         details = tuple(f"{letter}: {count}" for letter, count in sorted(letters.items()))
         severity: Severity = "warning" if severe else "info"
         yield CheckFinding(severity, summary, (_ADVICE,), details, figures)
@@ -105,7 +105,7 @@ class GuessableAnswers(Check):
         from scipy.stats import binomtest
 
         p_value = float(binomtest(most, rows, chance, alternative="greater").pvalue)
-        return p_value * letters < self.certain
+        return p_value * letters < self.max_p_value
 
     def _frequent_answer(
         self, context: PreflightContext, answers: list[str]
@@ -116,7 +116,7 @@ class GuessableAnswers(Check):
         counts = Counter(" ".join(answer.split()).casefold() for answer in answers)
         common, most = counts.most_common(1)[0]
         always = most / len(answers)
-        if always < self.chance:
+        if always < self.min_guess_rate:
             return
         letters = sum(count for text, count in counts.items() if option_letter(text))
         guess = sum((count / len(answers)) ** 2 for count in counts.values())

@@ -40,8 +40,9 @@ class Retokenization(Check):
     name: ClassVar[str] = "retokenization-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("retokenisation-differs",)
     summary: ClassVar[str] = "Decoding tokens and tokenizing the text again gives different tokens."
-    many: ClassVar[float] = 0.01
-    """Share of responses from which it is a warning: five wrong responses in a batch of 64 x 8."""
+    warning_share: ClassVar[float] = 0.01
+    """Share of responses from which the finding is a warning: five wrong responses in a batch of 64
+    x 8."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Decode and encode again."""
@@ -62,7 +63,7 @@ class Retokenization(Check):
         share = len(changed) / total
         return (
             CheckFinding(
-                "warning" if share >= self.many else "info",
+                "warning" if share >= self.warning_share else "info",
                 f"{share:.1%} of {total} {kind} change when decoded and tokenized again.",
                 ("Pass token ids, not text, from the engine to the learner.",),
                 tuple(repr(tokenizer.decode(ids))[:200] for ids in changed[:_SHOWN]),

@@ -62,8 +62,8 @@ class MemoryEstimate(Check):
     former_names: ClassVar[tuple[str, ...]] = ("memory-budget",)
     summary: ClassVar[str] = "Learner and sampler do not fit into memory together."
     references: ClassVar[tuple[str, ...]] = ("arXiv 1910.02054",)
-    tight: ClassVar[float] = 0.7
-    """Share of the memory from which it is reported: activations need the rest."""
+    max_memory_share: ClassVar[float] = 0.7
+    """Share of the memory above which the check reports: activations need the rest."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Count parameters, cache and logits."""
@@ -87,7 +87,7 @@ class MemoryEstimate(Check):
         severity: Severity = "info"
         if room is not None:
             summary += f" of {room:g} GiB"
-            if need > self.tight * room:
+            if need > self.max_memory_share * room:
                 severity = "critical" if bf16_need > room else "warning"
         return (
             CheckFinding(

@@ -53,10 +53,10 @@ class InitialMismatch(Check):
     former_names: ClassVar[tuple[str, ...]] = ("mismatch-at-step-zero",)
     summary: ClassVar[str] = "Sampler and learner disagree before the first update."
     references: ClassVar[tuple[str, ...]] = ("Yao et al. 2025",)
-    some: ClassVar[float] = 1e-3
-    most: ClassVar[float] = 1e-2
-    """k3 in nats per token: NeMo RL's bound, and ten times that, which means other weights or
-    another prompt instead of rounding."""
+    warning_kl: ClassVar[float] = 1e-3
+    critical_kl: ClassVar[float] = 1e-2
+    """k3 in nats per token: NeMo RL's bound, and ten times that, which means different weights or
+    prompts instead of rounding."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Sample with one engine and score with the other."""
@@ -71,8 +71,8 @@ class InitialMismatch(Check):
             f"probability difference is {largest:.2g}"
         )
         severity: Severity = "info"
-        if k3 >= self.some:
-            severity = "critical" if k3 >= self.most else "warning"
+        if k3 >= self.warning_kl:
+            severity = "critical" if k3 >= self.critical_kl else "warning"
         if nonfinite > 0:
             severity = "critical"
             summary = f"{nonfinite:.1%} of tokens are not finite in one engine; k3 is {k3:.1e}"

@@ -52,9 +52,9 @@ class InitialReferenceKl(Check):
     name: ClassVar[str] = "nonzero-kl-at-start"
     former_names: ClassVar[tuple[str, ...]] = ("kl-at-step-zero",)
     summary: ClassVar[str] = "The KL divergence from the reference is not zero at the start."
-    floor: ClassVar[float] = 1e-6
+    min_kl: ClassVar[float] = 1e-6
     """k3 from rounding in float32; bfloat16 in a batch of another order has up to some 1e-4."""
-    other: ClassVar[float] = 1e-2
+    other_model_kl: ClassVar[float] = 1e-2
     """k3 from which the reference is another model; rounding is smaller."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -81,10 +81,10 @@ class InitialReferenceKl(Check):
         figures = {"k3": k3, "largest": largest}
         other = "the reference" if context.reference else "itself in reverse batch order"
         summary = f"k3 between the learner and {other} is {k3:.1e} nats per token"
-        if k3 >= self.other:
+        if k3 >= self.other_model_kl:
             cause = "the models differ" if context.reference else "more than rounding explains"
             yield CheckFinding("critical", f"{summary}: {cause}.", _ADVICE, (), figures)
-        elif k3 >= self.floor:
+        elif k3 >= self.min_kl:
             advice = ("This is the floor of the run's KL curves; compute both in the same way.",)
             yield CheckFinding("info", f"{summary}.", advice, (), figures)
 

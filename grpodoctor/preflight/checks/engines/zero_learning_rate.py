@@ -63,7 +63,7 @@ class ZeroLearningRate(Check):
     former_names: ClassVar[tuple[str, ...]] = ("mismatch-without-learning",)
     summary: ClassVar[str] = "The mismatch changes although the weights do not."
     rounds: ClassVar[int] = 3
-    certain: ClassVar[float] = 0.001
+    max_p_value: ClassVar[float] = 0.001
     """p-value of a slope or of a difference between rounds, below which it is reported. It is small
     because many users test several metrics."""
 
@@ -81,7 +81,7 @@ class ZeroLearningRate(Check):
                 "too few prompts to separate a difference from chance", "raise --limit"
             )
         values = ", ".join(f"{interval.value:.1e}" for interval in intervals)
-        if not _differ(intervals, self.certain):
+        if not _differ(intervals, self.max_p_value):
             summary = f"k3 is constant over {self.rounds} rounds within chance: {values}."
             return (CheckFinding("info", summary),)
         summary = f"k3 differs between rounds without updates, by more than chance: {values}."
@@ -106,7 +106,7 @@ class ZeroLearningRate(Check):
     def _run_findings(self, series: Mapping[str, Sequence[float]]) -> Iterator[CheckFinding]:
         for name in _METRICS:
             values = series[name]
-            if _grows(values, self.certain):
+            if _grows(values, self.max_p_value):
                 yield CheckFinding(
                     "critical",
                     f"{name} grows from {values[0]:.2e} to {values[-1]:.2e} in {len(values)} "

@@ -52,9 +52,9 @@ class GroupSize(Check):
     former_names: ClassVar[tuple[str, ...]] = ("group-size",)
     summary: ClassVar[str] = "Too few groups of a batch will have a learning signal."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
-    share: ClassVar[float] = 0.5
+    min_informative_share: ClassVar[float] = 0.5
     """Share of groups below which half of the compute is lost."""
-    fewest: ClassVar[float] = 16.0
+    min_informative_groups: ClassVar[float] = 16.0
     """Minimum of informative groups per step: with fewer, the standard error of a token's mean
     advantage is above a quarter of its standard deviation."""
 
@@ -67,7 +67,11 @@ class GroupSize(Check):
         share = signal_rate(solved, settings.group_size)
         groups = share * settings.batch_prompts
         low, high = signal_rate_interval(solved, settings.group_size, seed=settings.seed)
-        severity: Severity = "warning" if share < self.share or groups < self.fewest else "info"
+        severity: Severity = (
+            "warning"
+            if share < self.min_informative_share or groups < self.min_informative_groups
+            else "info"
+        )
         summary = (
             f"{groups:.0f} of {settings.batch_prompts} groups of {settings.group_size} "
             f"({share:.0%}; {low:.0%} to {high:.0%}) should have both right and wrong responses."

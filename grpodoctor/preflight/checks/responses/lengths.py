@@ -39,8 +39,8 @@ class ResponseLengths(Check):
     former_names: ClassVar[tuple[str, ...]] = ("length-budget",)
     summary: ClassVar[str] = "Many responses are truncated at the token limit."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
-    some: ClassVar[float] = 0.05
-    most: ClassVar[float] = 0.5
+    warning_share: ClassVar[float] = 0.05
+    critical_share: ClassVar[float] = 0.5
     """Shares of truncated responses from which the finding is a warning, and critical."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -57,11 +57,11 @@ class ResponseLengths(Check):
         figures = {"cut": truncated, "mean": mean, "p95": p95}
         summary = f"{truncated:.1%} of {len(responses)} responses are truncated at {limit} tokens."
         details = (f"length: mean {mean:.0f}, 95th percentile {p95:.0f} tokens",)
-        if truncated < self.some:
+        if truncated < self.warning_share:
             hint = f"{limit} tokens are more than four times the 95th percentile."
             advice: tuple[str, ...] = (hint,) if p95 < limit / 4 else ()
             return (CheckFinding("info", summary, advice, details, figures),)
-        severity: Severity = "critical" if truncated >= self.most else "warning"
+        severity: Severity = "critical" if truncated >= self.critical_share else "warning"
         advice = (
             "Raise --max-tokens and run the check again.",
             "Check that the EOS token is declared (DAT103).",

@@ -50,12 +50,12 @@ class PassRates(Check):
     name: ClassVar[str] = "pass-rates-out-of-range"
     summary: ClassVar[str] = "Most prompts are almost never or almost always solved."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
-    low: ClassVar[float] = 0.2
-    high: ClassVar[float] = 0.8
+    min_pass_rate: ClassVar[float] = 0.2
+    max_pass_rate: ClassVar[float] = 0.8
     """Pass rates between which a prompt is useful: a group of 8 then has variance with a
     probability above 83%."""
-    most: ClassVar[float] = 0.5
-    """Fitted share of prompts outside this range, from which it is a warning."""
+    warning_share: ClassVar[float] = 0.5
+    """Fitted share of prompts outside this range, from which the finding is a warning."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Sample, score and count."""
@@ -74,8 +74,11 @@ class PassRates(Check):
 
     def _finding(self, solved: NDArray[np.bool_], table: tuple[str, ...]) -> CheckFinding:
         rates = solved.mean(axis=1)
-        hard, easy = float((rates < self.low).mean()), float((rates > self.high).mean())
-        outside = outside_rate(*fit_beta(solved), self.low, self.high)
+        hard, easy = (
+            float((rates < self.min_pass_rate).mean()),
+            float((rates > self.max_pass_rate).mean()),
+        )
+        outside = outside_rate(*fit_beta(solved), self.min_pass_rate, self.max_pass_rate)
         figures = {
             "pass_rate": float(rates.mean()),
             "pass_at_k": pass_at_k(solved, solved.shape[1]),
@@ -89,10 +92,10 @@ class PassRates(Check):
             summary = f"None of {solved.size} responses is right, so there is nothing to learn."
             advice = ("Check the reward with a response that you know is right.", *advice)
             return CheckFinding("critical", summary, advice, table, figures)
-        severity: Severity = "warning" if outside >= self.most else "info"
+        severity: Severity = "warning" if outside >= self.warning_share else "info"
         summary = (
-            f"The pass rate is {rates.mean():.0%}; {hard:.0%} of prompts are below {self.low:.0%} "
-            f"and {easy:.0%} above {self.high:.0%}."
+            f"The pass rate is {rates.mean():.0%}; {hard:.0%} of prompts are below "
+            f"{self.min_pass_rate:.0%} and {easy:.0%} above {self.max_pass_rate:.0%}."
         )
         return CheckFinding(severity, summary, advice, table, figures)
 
@@ -101,13 +104,14 @@ class PassRates(Check):
         ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64) if k < samples} | {samples})
         pass_at = ", ".join(f"pass@{k} {pass_at_k(solved, k):.1%}" for k in ks)
         rates = solved.mean(axis=1)
-        below, above = (rates < self.low).mean(), (rates > self.high).mean()
+        below, above = (rates < self.min_pass_rate).mean(), (rates > self.max_pass_rate).mean()
         error = rate_error(solved)
         interval = f" (pass@1 ± {error:.1%})" if np.isfinite(error) else ""
-        outside = outside_rate(*fit_beta(solved), self.low, self.high)
+        outside = outside_rate(*fit_beta(solved), self.min_pass_rate, self.max_pass_rate)
         return (
-            f"temperature {temperature:g}: {pass_at}{interval}; prompts below {self.low:.0%}: "
-            f"{below:.0%}, above {self.high:.0%}: {above:.0%}, outside by the fit: {outside:.0%}"
+            f"temperature {temperature:g}: {pass_at}{interval}; prompts below "
+            f"{self.min_pass_rate:.0%}: {below:.0%}, above {self.max_pass_rate:.0%}: {above:.0%}, "
+            f"outside by the fit: {outside:.0%}"
         )
 
 

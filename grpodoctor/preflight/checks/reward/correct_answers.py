@@ -50,7 +50,7 @@ class CorrectAnswersNotRewarded(Check):
     name: ClassVar[str] = "correct-answers-not-rewarded"
     former_names: ClassVar[tuple[str, ...]] = ("gold-not-rewarded",)
     summary: ClassVar[str] = "The reward function does not reward right answers."
-    most: ClassVar[float] = 0.5
+    critical_share: ClassVar[float] = 0.5
     """Share of unrewarded right answers from which the finding is critical."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -79,7 +79,7 @@ class CorrectAnswersNotRewarded(Check):
             "wrong one."
         )
         example = format_answer(answers.answer_format, "ANSWER")
-        severity: Severity = "critical" if share > self.most else "warning"
+        severity: Severity = "critical" if share > self.critical_share else "warning"
         return (
             CheckFinding(
                 severity,

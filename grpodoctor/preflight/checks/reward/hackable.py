@@ -72,11 +72,11 @@ class HackableReward(Check):
     name: ClassVar[str] = "hackable-reward"
     former_names: ClassVar[tuple[str, ...]] = ("undeserved-reward",)
     summary: ClassVar[str] = "Bad responses are rewarded like right answers."
-    many: ClassVar[float] = 0.05
-    """Share of rows from which it is reported; accidental right answers are rarer."""
-    dear: ClassVar[float] = 0.5
-    """Share of the right answer's reward above which it is reported: the format is then worth more
-    than being right."""
+    min_row_share: ClassVar[float] = 0.05
+    """Share of rows from which a response is reported; accidental right answers are rarer."""
+    max_reward_share: ClassVar[float] = 0.5
+    """Share of the right answer's reward above which a response is reported: the format is then
+    worth more than a right answer."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Score responses that deserve nothing."""
@@ -100,7 +100,7 @@ class HackableReward(Check):
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        if share >= self.many:
+        if share >= self.min_row_share:
             is_severe = share > 0.5 and name != "several answers at once"
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
@@ -111,7 +111,7 @@ class HackableReward(Check):
             yield CheckFinding(severity, summary, (_ADVICE[name],), details, {"share": share})
             return
         worth = _mean_share(rows, rewards)
-        if worth > self.dear:
+        if worth > self.max_reward_share:
             summary = f"{name}: earns {worth:.0%} of the right answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})

@@ -57,7 +57,7 @@ class UnreliableReward(Check):
     former_names: ClassVar[tuple[str, ...]] = ("unsteady-reward",)
     summary: ClassVar[str] = "The reward function fails on unusual responses, or is random."
 
-    noise: ClassVar[float] = 1e-5
+    max_rounding_difference: ClassVar[float] = 1e-5
     """Difference of two rewards that the order of a batch causes in float32."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -78,7 +78,7 @@ class UnreliableReward(Check):
         differences = [
             abs(second - first) for second, first in zip(again, answers.rewards, strict=True)
         ]
-        changed = sum(difference > self.noise for difference in differences)
+        changed = sum(difference > self.max_rounding_difference for difference in differences)
         if changed:
             yield CheckFinding(
                 "warning",
