@@ -24,9 +24,9 @@ class ExpertLoadImbalance(Rule):
         starting value, either averaged over the layers or in a single layer.
 
     Why it matters:
-        Experts without tokens learn nothing and are lost to the model. Where experts are spread
-        over devices, the busiest ones determine the time of each step. The policy gradient does not
-        correct the imbalance.
+        Experts without tokens learn nothing, so the model loses their capacity. Where experts are
+        spread over devices, the busiest ones determine the time of each step. The policy gradient
+        does not correct the imbalance.
 
     Evidence it needs:
         `experts/load_max_over_mean` for at least fifteen readings. Optional: the same metric per

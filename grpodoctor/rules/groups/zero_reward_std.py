@@ -40,7 +40,7 @@ class ZeroRewardStd(Rule):
         The reward function is the cause, and no prompt mix or sampling method will help: a reward
         that is always given, a judge that always answers the same, a format reward that every
         response receives, or responses that are all truncated before the graded part. A rising or
-        high reward curve hides it.
+        high reward curve hides the problem.
 
     Evidence it needs:
         `groups/zero_variance_rate`. Optional: `groups/all_correct_rate`,

@@ -28,9 +28,9 @@ class HighReferenceKl(Rule):
         worth the divergence, and a warning if it did not.
 
     Why it matters:
-        At a nat per token the policy writes entirely different text. It may have lost the reference
-        model's other abilities. If the reward did not rise, the policy has only drifted: the KL
-        penalty is too weak for the learning rate.
+        At a nat per token the policy writes entirely different text. The policy may also have lost
+        other abilities of the reference model. If the reward did not rise, the policy has only
+        drifted: the KL penalty is too weak for the learning rate.
 
     Evidence it needs:
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2`.

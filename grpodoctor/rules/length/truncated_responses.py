@@ -22,9 +22,10 @@ class TruncatedResponses(Rule):
         since the start. The finding is critical if nearly all are truncated.
 
     Why it matters:
-        A response that is truncated before its answer is graded as incorrect, whatever it would
-        have said: the reward becomes noise about length. When nearly all are truncated there is
-        nothing else left to learn. A growing share means that the policy drifts toward rambling.
+        A response that is truncated before its answer is graded as incorrect even if its reasoning
+        is right, so the reward depends on length instead of correctness. If nearly all responses
+        are truncated, the policy can learn nothing else. A growing share means that the policy
+        drifts toward rambling.
 
     Evidence it needs:
         `length/truncated_rate`. Optional: `length/mean` and `reward/truncated`.

@@ -44,8 +44,8 @@ class OffPolicySamples(Rule):
     When it is wrong:
         Selecting among samples moves the gap: dynamic sampling by +.018 in small runs, so the
         thresholds are higher there. A quantized sampler shows a gap for as long as it is used
-        (int4: +.03 to +.07, even where it does no harm); with a correction in force, the finding is
-        `info` and lasts. Tokens that an environment forces must be left out by the mask. An
+        (int4: +.03 to +.07, even where it does no harm); with a correction in force, the finding
+        stays at `info`. The loss mask must leave out tokens that the environment inserted. An
         off-by-one in the log-probabilities leaves the gap at zero; MIS002 reports that.
 
     References:

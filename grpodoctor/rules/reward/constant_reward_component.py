@@ -40,8 +40,8 @@ class ConstantRewardComponent(Rule):
         broken; if not, the component has nothing to do and can be removed.
 
     When it is wrong:
-        Every response earns a format that the policy knows from the start. The component then
-        serves as a guard and counts as soon as a response fails it. A component at zero or below is
+        Every response earns a format that the policy knows from the start. The component is then a
+        safeguard, and contributes as soon as a response fails it. A component at zero or below is
         reported by REW004.
 
     References:

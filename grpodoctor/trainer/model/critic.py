@@ -7,9 +7,9 @@ critic needs about twice the memory of one without; with LoRA, far more than twi
 
 Formula
     (V - R)^2 / 2 per token, R = A + V by the recursion of `gae` with critic.gae_lambda and the
-    values V from before the batch's first update. With `value_clip` = c, the larger of that and the
-    same with V moved by at most c. In the first `pretrain_steps` training steps R is the full
-    return and the policy does not change.
+    values V from before the batch's first update. With `value_clip` = c, the loss is the larger of
+    this term and the same term with V moved by at most c. In the first `pretrain_steps` training
+    steps R is the full return and the policy does not change.
 
 Denominator
     The loss tokens of the whole optimizer step.

@@ -6,7 +6,7 @@ Formula
     entropy over the batch's generated tokens, measured at the start of the batch.
 
 Denominator
-    Of H: all generated tokens. Of the bonus: that of the loss.
+    H is a mean over all generated tokens. The bonus has the denominator of the loss.
 
 Settings
     loss.entropy_target, off by default; Skywork-OR1 uses 0.2. loss.entropy_step 0.005,

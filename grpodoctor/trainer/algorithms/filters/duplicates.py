@@ -9,8 +9,8 @@ Denominator
     counts responses.
 
 Settings
-    rollout.drop_duplicates, off by default. Of identical prompts in a data file only the first is
-    kept, always, and the log reports how many were dropped.
+    rollout.drop_duplicates, off by default. Identical prompts in a data file are always reduced to
+    the first, and the log reports how many were dropped.
 
 Effect on metrics
     optimizer/loss_tokens falls and optimizer/left_out_rate rises by groups/duplicate_rate, which

@@ -1,9 +1,9 @@
 """GSPO: one importance ratio and one clip per response.
 
 Formula
-    s = exp(mean over the response's tokens of log(new / old)); max(-s A, -clip(s, 1 - clip_low, 1 +
-    clip_high) A), one term per response. Each token of the response gets the same share of the
-    gradient.
+    s = exp(mean over the response's tokens of log(new / old));
+    max(-s A, -clip(s, 1 - clip_low, 1 + clip_high) A), one term per response. Each token of the
+    response gets the same share of the gradient.
 
 Denominator
     sequence-mean only: each token carries its response's term, and the mean over the tokens is that
