@@ -5,11 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 
-outputs=$(mktemp -d)/outputs
-trap 'rm -rf "$(dirname "$outputs")"' EXIT
-mkdir -p "$outputs/checkpoint-800"
-gunzip -c tests/data/logs/deltasthicc_trainer_state.json.gz \
-    > "$outputs/checkpoint-800/trainer_state.json"
+log=$PWD/tests/data/logs/deltasthicc_trainer_state.json.gz
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+mkdir -p outputs/checkpoint-800
+gunzip -c "$log" > outputs/checkpoint-800/trainer_state.json
 
 # Exit code 1 means "findings"; --exit-zero keeps this script going.
-grpodoctor check "$outputs" --exit-zero
+grpodoctor check outputs/ --exit-zero
