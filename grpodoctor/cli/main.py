@@ -22,17 +22,17 @@ from grpodoctor.errors import GrpodoctorError, InputError
 
 COMMANDS = {
     "check": "Diagnose a run from its logs and rollout dumps.",
-    "watch": "Follow a live run: vitals, findings, treatments.",
-    "probe": "Compare sampling engine and learner on the same tokens; find the cause of a gap.",
+    "watch": "Follow a live run: show its vitals, findings and treatments.",
+    "probe": "Compare sampler and learner on the same tokens, and find the cause of a gap.",
     "preflight": "Check model, data, reward and engines before a run starts.",
-    "train": "Train a language model with GRPO and record its health.",
+    "train": "Train a language model with GRPO and record its vitals.",
     "demo": "Train a model with a planted fault, treat it live, and write a report.",
     "export": "Export a trained model as a directory that any engine can load.",
     "verbalize": "Ask a model for several responses per prompt with their probabilities.",
     "rule": "List the rules and preflight checks, or print the page of one.",
     "remedy": "List the remedies, or print the page of one remedy.",
     "recipe": "List losses, advantages, corrections and presets, or print the page of one.",
-    "metrics": "List the metrics, or the meaning of a framework's log keys.",
+    "metrics": "List the metrics, or what a framework's log keys mean.",
 }
 """Name and summary of each command; `--help` prints them without importing the commands."""
 

@@ -49,7 +49,7 @@ Ignore = Annotated[
 ]
 FailOnOption = Annotated[
     FailOn,
-    typer.Option("--fail-on", help="Lowest severity of a finding that makes the exit code 1."),
+    typer.Option("--fail-on", help="Lowest finding severity that sets exit code 1."),
 ]
 ExitZero = Annotated[
     bool, typer.Option("--exit-zero", help="Exit with 0 even if there are findings.")
@@ -63,31 +63,32 @@ ReportFormatOption = Annotated[
     typer.Option(
         "--output-format",
         "-o",
-        help="Report format.",
-        show_default="from the suffix of --output, else text",
+        help="Report format. \\[default: from the suffix of --output, else text]",
+        show_default=False,
     ),
 ]
 FrameworkOption = Annotated[
     str | None,
     typer.Option(
-        "--framework", help="Framework whose settings the remedies show.", show_default="the run's"
+        "--framework",
+        help="Framework whose config keys the remedies use (trl, verl, ...). "
+        "\\[default: the run's]",
     ),
 ]
 FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="Framework (trl, verl, ...) or file format of the log.",
-        show_default="detected",
+        help="Framework (trl, verl, ...) or file format of the log. \\[default: detected]",
     ),
 ]
 RunConfigOption = Annotated[
     Path | None,
-    typer.Option("--run-config", help="Configuration of the run, as JSON, YAML or TOML."),
+    typer.Option("--run-config", help="Config file of the run: JSON, YAML or TOML."),
 ]
 MapOption = Annotated[
     list[str] | None,
-    typer.Option("--map", help="KEY=METRIC: metric that a log key holds; repeatable."),
+    typer.Option("--map", help="Log key to read as a metric, KEY=METRIC; repeatable."),
 ]
 RayOption = Annotated[
     str | None,

@@ -31,7 +31,7 @@ Reward = Annotated[
     ),
 ]
 RewardSeconds = Annotated[
-    float, typer.Option(min=0.1, help="Time limit of the reward function for one batch, seconds.")
+    float, typer.Option(min=0.1, help="Time limit of the reward function per batch, in seconds.")
 ]
 Sampler = Annotated[str | None, typer.Option(help="Sampling engine, ENGINE:MODEL?option=value.")]
 Learner = Annotated[
@@ -39,15 +39,17 @@ Learner = Annotated[
 ]
 Reference = Annotated[
     str | None,
-    typer.Option(help="Reference model of the KL penalty; same syntax.", show_default="--learner"),
+    typer.Option(help="Reference model of the KL penalty; same syntax. \\[default: --learner]"),
 ]
-Control = Annotated[Path | None, typer.Option(help="Logs of a run with a learning rate of zero.")]
+Control = Annotated[Path | None, typer.Option(help="Log of a control run with learning rate 0.")]
 Template = Annotated[
     list[str] | None,
-    typer.Option(help="Candidate prompt template with {prompt} in it, NAME=FILE. Repeatable."),
+    typer.Option(
+        help="Candidate prompt template, NAME=FILE, with {prompt} as placeholder; repeatable."
+    ),
 ]
 GoldFormat = Annotated[
-    str | None, typer.Option(help="Format of a right answer, with {answer} in it.")
+    str | None, typer.Option(help="Format of a correct answer, with {answer} as placeholder.")
 ]
 GroupSize = Annotated[int, typer.Option(min=2, help="Responses per prompt in the run.")]
 BatchPrompts = Annotated[int, typer.Option(min=1, help="Prompts per step of the run.")]
@@ -57,10 +59,12 @@ MaxTokens = Annotated[
 Temperature = Annotated[
     list[float] | None,
     typer.Option(
-        help="Sampling temperature. Repeatable; the first is the run's.", show_default="1.0"
+        help="Sampling temperature; repeatable, the run's temperature first. \\[default: 1.0]"
     ),
 ]
-Samples = Annotated[int, typer.Option(min=2, help="Responses per prompt for the pass rates.")]
+Samples = Annotated[
+    int, typer.Option(min=2, help="Responses to sample per prompt for the pass rates.")
+]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of prompts to sample.")]
 MemoryGib = Annotated[
     float | None, typer.Option(min=0.001, help="Memory of one device of the run, in GiB.")
@@ -70,17 +74,17 @@ WriteFiltered = Annotated[
     typer.Option(help="File for the sampled prompts with a pass rate of 20% to 80%."),
 ]
 Budget = Annotated[
-    float | None, typer.Option(min=1, help="Time limit for all engines together, seconds.")
+    float | None, typer.Option(min=1, help="Time limit for all engines together, in seconds.")
 ]
-Work = Annotated[Path, typer.Option(help="Folder for engine output, which later calls reuse.")]
+Work = Annotated[Path, typer.Option(help="Folder for engine output; later calls reuse it.")]
 Seed = Annotated[int, typer.Option(help="Seed for the choice of prompts and for sampling.")]
 Select = Annotated[
-    list[str] | None, typer.Option(help="Run only these checks: codes, prefixes or names.")
+    list[str] | None, typer.Option(help="Checks to run: codes, code prefixes or names.")
 ]
 Ignore = Annotated[
-    list[str] | None, typer.Option(help="Skip these checks: codes, prefixes or names.")
+    list[str] | None, typer.Option(help="Checks to skip: codes, code prefixes or names.")
 ]
-Output = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+Output = Annotated[Path | None, typer.Option(help="Report file. \\[default: stdout]")]
 
 
 def check_output(output: Path | None) -> None:
@@ -126,7 +130,7 @@ def parse_temperatures(values: list[float] | None) -> tuple[float, ...]:
 
 
 def parse_gold_format(text: str | None) -> str | None:
-    """The format of a right answer.
+    """The format of a correct answer.
 
     Raises:
         ConfigError: if it has no placeholder for the answer.

@@ -28,9 +28,9 @@ class Guess:
     def why(self) -> str:
         """The evidence for the guess, in one line."""
         shown = ", ".join(self.signature[:3])
-        coverage = f"its table has {self.mapped} of {self.total} keys"
+        coverage = f"{self.mapped} of {self.total} keys recognized"
         if len(self.signature) == 1 and " + " in self.signature[0]:
-            return f"{coverage}, including {self.signature[0].replace(' + ', ', ')} together"
+            return f"{coverage}, including {self.signature[0].replace(' + ', ', ')}"
         return f"{coverage}; no other framework logs {shown}" if shown else coverage
 
 

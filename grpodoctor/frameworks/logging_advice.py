@@ -40,7 +40,7 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
 
 
 def _dump_setting(framework: Framework) -> str:
-    return f": {framework.how_to_dump}" if framework.how_to_dump else ""
+    return f"; to write one, {framework.how_to_dump}" if framework.how_to_dump else ""
 
 
 def _logged_as(framework: Framework, row: KeyMeaning) -> str:
@@ -48,7 +48,7 @@ def _logged_as(framework: Framework, row: KeyMeaning) -> str:
     condition = f" if {' and '.join(conditions)}" if conditions else ""
     since = f" since {row.since}" if row.since else ""
     line = f"{framework.title} logs it as {' with '.join(row.keys)}{condition}{since}"
-    return line + (f": {row.how_to_log}" if row.how_to_log else "")
+    return line + (f"; to enable it, {row.how_to_log}" if row.how_to_log else "")
 
 
 def _conditions(framework: Framework, row: KeyMeaning) -> list[str]:

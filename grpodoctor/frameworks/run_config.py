@@ -154,19 +154,25 @@ def read_file(path: Path) -> Mapping[str, Any]:
         data = _parse(path, text)
     except OSError as error:
         raise ConfigError(
-            f"the settings cannot be read: {error.strerror}", where=str(path)
+            f"the config file cannot be read: {error.strerror}", where=str(path)
         ) from None
     except UnicodeDecodeError:
         raise ConfigError(
-            "the settings cannot be read: not a text file",
+            "the config file cannot be read: not a text file",
             where=str(path),
-            remedy="give JSON, YAML or TOML; a pickle such as training_args.bin is never loaded",
+            remedy="pass JSON, YAML or TOML; a pickle such as training_args.bin is never loaded",
         ) from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise ConfigError(f"the settings cannot be read: {reason}", where=str(path)) from None
+        raise ConfigError(
+            f"the config file cannot be read: {reason}",
+            where=str(path),
+            remedy="correct the file, or pass JSON, YAML or TOML",
+        ) from None
     if not isinstance(data, Mapping):
-        raise ConfigError("the file holds no settings: it is not a mapping", where=str(path))
+        raise ConfigError(
+            "the config file contains no settings: it is not a mapping", where=str(path)
+        )
     return _unwrapped(data)
 
 

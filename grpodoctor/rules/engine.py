@@ -335,7 +335,7 @@ class Engine:
             rest = len(names) - _ALTERNATIVES_NAMED
             alternatives = (*names[1:_ALTERNATIVES_NAMED], f"{rest} others")
         if alternatives:
-            advice += f" (alternatives: {', '.join(alternatives)})"
+            advice += f" (alternative metrics: {', '.join(alternatives)})"
         key = how_to_log(self.chart.manifest.framework, names)
         return advice + (f"; {key}" if key else "")
 

@@ -174,8 +174,8 @@ def test_restarts_in_one_file_keep_the_last_values_and_are_noted(logs: Path) -> 
     assert last[0] == pytest.approx(0.1328, rel=1e-3)
     assert run.manifest.framework == "tinker-cookbook"
     report = checked(logs / "astowolfo_metrics.jsonl")
-    assert "goes back once, to step 0" in notes(report)
-    assert "repeats a step 3 times" in notes(report)
+    assert "jumps back once (to step 0)" in notes(report)
+    assert "has 3 rows that repeat a step" in notes(report)
     assert "too short for a verdict" in notes(report)
     assert gravest(report) == {}
 
@@ -299,7 +299,7 @@ def test_two_runs_in_one_directory_are_detected_by_their_conflicts(
     for name in ("beibeizzz_own.jsonl", "beibeizzz_trl.jsonl"):
         (tmp_path / name).write_bytes((logs / name).read_bytes())
     report = replay(tmp_path).report
-    assert "if the logs belong to different runs, give one of them" in notes(report)
+    assert "if the logs belong to different runs, check only one of them" in notes(report)
 
 
 def test_of_many_checkpoints_the_newest_state_is_read(logs: Path, tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_a_log_may_appear_later_and_empty_at_first(home: Path) -> None:
             file.write(json.dumps({"step": step, **values(step)}) + "\n")
     settle(session)
     assert session.examination.steps == 2
-    assert any("read as TRL" in note for note in session.examination.notes)
+    assert any("detected framework TRL" in note for note in session.examination.notes)
 
 
 def test_a_directory_may_gain_a_second_log(home: Path) -> None:

@@ -158,7 +158,7 @@ def test_what_was_never_read_is_skipped_with_advice() -> None:
     assert "evaluate on held-out prompts" in skipped.how
     (skipped,) = watched([None], EitherInput()).engine.diagnosis().skipped
     assert skipped.missing == (REWARD, "accuracy/heldout")
-    assert "alternatives: accuracy/train" in skipped.how
+    assert "alternative metrics: accuracy/train" in skipped.how
 
 
 def test_inputs_that_never_meet_are_asked_for_together() -> None:

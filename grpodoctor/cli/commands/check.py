@@ -43,7 +43,7 @@ def check(
     as_json: JsonOption = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="Report file: .md, .html, .json or .txt.", show_default="stdout"),
+        typer.Option(help="Report file: .md, .html, .json or .txt. \\[default: stdout]"),
     ] = None,
     select: Select = None,
     ignore: Ignore = None,
@@ -57,7 +57,7 @@ def check(
 ) -> None:
     """Diagnose a run from its logs and rollout dumps.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input.
     """
     from grpodoctor.monitor.replay import RemoteOrigin, replay
     from grpodoctor.report.run.phrases import damage_line

@@ -25,12 +25,12 @@ _TABLE_WIDTH = 150
 def metrics(
     framework: Annotated[
         str | None,
-        typer.Option("--framework", help="Show what this framework's log keys mean."),
+        typer.Option("--framework", help="Framework whose log keys to list (trl, verl, ...)."),
     ] = None,
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
 ) -> None:
-    """List the metrics, or the meaning of a framework's log keys."""
+    """List the metrics, or what a framework's log keys mean."""
     output_format = page_format(output_format, as_json)
     if framework is None:
         _print_vocabulary(output_format)

@@ -60,10 +60,11 @@ def preflight(
 ) -> None:
     """Check model, data, reward and engines before a run starts.
 
-    Checks that require an engine, a reward function or answers are skipped without them. For the
-    page of a check, run: grpodoctor rule DAT101.
+    Without an engine, a reward function or reference answers, the checks that require them are
+    skipped. `grpodoctor rule CODE` prints the page of a check.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input or an engine failed.
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input or
+    failed engine.
     """
     from grpodoctor.preflight.catalogue import select_checks
     from grpodoctor.preflight.request import PreflightRequest

@@ -30,7 +30,9 @@ _Grid = Annotated[
 ]
 _Sampler = Annotated[
     list[str] | None,
-    typer.Option("--sampler", help="Sampling engine, as above; repeatable for a grid."),
+    typer.Option(
+        "--sampler", help="Sampling engine, ENGINE:MODEL?option=value; repeatable for a grid."
+    ),
 ]
 _Learner = Annotated[
     list[str] | None,
@@ -40,45 +42,46 @@ _Prompts = Annotated[
     Path | None,
     typer.Option(
         "--prompts",
-        help="File with prompts: .txt, .jsonl, .json, .parquet.",
-        show_default="built-in",
+        help="File of prompts: .txt, .jsonl, .json or .parquet. \\[default: built-in]",
     ),
 ]
 _Limit = Annotated[
-    int | None, typer.Option("--limit", help="Maximum number of prompts.", show_default="512")
+    int | None, typer.Option("--limit", help="Maximum number of prompts. \\[default: 512]")
 ]
 _Samples = Annotated[
-    int | None, typer.Option("--samples", help="Responses per prompt.", show_default="8")
+    int | None, typer.Option("--samples", help="Responses per prompt. \\[default: 8]")
 ]
 _MaxTokens = Annotated[
     list[int] | None,
     typer.Option(
-        "--max-tokens", help="Maximum response length; repeatable for a grid.", show_default="512"
+        "--max-tokens",
+        help="Maximum response length, in tokens; repeatable for a grid. \\[default: 512]",
     ),
 ]
 _Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Sampling temperature.", show_default="1.0")
+    float | None, typer.Option("--temperature", help="Sampling temperature. \\[default: 1.0]")
 ]
-_TopP = Annotated[float | None, typer.Option("--top-p", help="Sampling top-p.", show_default="1.0")]
+_TopP = Annotated[float | None, typer.Option("--top-p", help="Sampling top-p. \\[default: 1.0]")]
 _TopK = Annotated[
-    int | None, typer.Option("--top-k", help="Sampling top-k; 0 disables it.", show_default="0")
+    int | None, typer.Option("--top-k", help="Sampling top-k; 0 disables it. \\[default: 0]")
 ]
-_MinP = Annotated[float | None, typer.Option("--min-p", help="Sampling min-p.", show_default="0.0")]
+_MinP = Annotated[float | None, typer.Option("--min-p", help="Sampling min-p. \\[default: 0.0]")]
 _Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="Seed of samples, prompts and bootstrap.", show_default="0"),
+    typer.Option(
+        "--seed", help="Seed for sampling, prompt selection and bootstrap. \\[default: 0]"
+    ),
 ]
 _Stale = Annotated[
     Path | None,
     typer.Option(
         "--stale",
-        help="Older checkpoint for the stale-weights control.",
-        show_default="noise on the weights",
+        help="Older checkpoint for the stale-weights control. \\[default: noise on the weights]",
     ),
 ]
 _Budget = Annotated[
     float | None,
-    typer.Option("--budget", min=0.001, help="Time limit in seconds.", show_default="none"),
+    typer.Option("--budget", min=0.001, help="Time limit, in seconds. \\[default: none]"),
 ]
 _Attribution = Annotated[
     bool,
@@ -87,19 +90,23 @@ _Attribution = Annotated[
 _Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", help="Output folder; an existing one is resumed.", show_default="probe/<time>"
+        "--output", help="Output folder; an existing folder is resumed. \\[default: probe/<time>]"
     ),
 ]
 _Attach = Annotated[
     Path | None,
-    typer.Option("--attach", help="Run directory to attach the result to, for check and watch."),
+    typer.Option(
+        "--attach", help="Run directory to attach the result to; check and watch then report it."
+    ),
 ]
 _OutputFormat = Annotated[
     ReportFormat, typer.Option("--output-format", "-o", help="Format of the printed report.")
 ]
 _Framework = Annotated[
     str | None,
-    typer.Option("--framework", help="Framework whose settings the remedies show: trl, verl, ..."),
+    typer.Option(
+        "--framework", help="Framework whose config keys the remedies use (trl, verl, ...)."
+    ),
 ]
 
 
@@ -127,7 +134,7 @@ def probe(
     fail_on: FailOnOption = FailOn.warning,
     exit_zero: ExitZero = False,
 ) -> None:
-    """Compare sampling engine and learner on the same tokens; find the cause of a gap.
+    """Compare sampler and learner on the same tokens, and find the cause of a gap.
 
     An engine is ENGINE:MODEL?option=value&option=value:
 
@@ -135,11 +142,12 @@ def probe(
     --learner 'transformers:MODEL?dtype=float32'
 
     Engines: vllm, openai_server, transformers, fsdp, llama_cpp, recorded,
-    program. Each runs in the Python that has it (python=PATH), one after the
-    other. After Ctrl-C, the same command with --output resumes the probe.
+    program. They run one after another, each in its own Python interpreter
+    (python=PATH). After Ctrl-C, the same command with --output resumes the
+    probe.
 
-    Exit codes: 0 no gap at or above --fail-on, 1 a gap was found, 2 an engine
-    or the input failed (pairs that were measured are still reported).
+    Exit codes: 0 no gap at or above --fail-on, 1 at least one, 2 unusable
+    input or failed engine (the measured pairs are still reported).
     """
     from grpodoctor.report.probe.view import view_of
 

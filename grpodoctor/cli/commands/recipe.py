@@ -19,8 +19,7 @@ def recipe(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A variant or preset, such as dapo or losses/dcpo.",
-            show_default="list all",
+            help="Variant or preset, such as dapo or losses/dcpo. \\[default: list all]",
         ),
     ] = None,
     output_format: PageFormatOption = PageFormat.text,

@@ -28,36 +28,34 @@ if TYPE_CHECKING:
 def train(
     run_dir: Annotated[
         Path | None,
-        typer.Option("--run-dir", help="Directory of the run.", show_default="runs/<time>"),
+        typer.Option("--run-dir", help="Directory of the run. \\[default: runs/<time>]"),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Total training steps.", show_default="100")
+        int | None, typer.Option("--steps", help="Total training steps. \\[default: 100]")
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option("--preset", help="Published recipe, such as grpo, dapo, gspo or cispo."),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="Configuration file (TOML).")
-    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Config file (TOML).")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting, such as loss.clip_high=0.28; repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Config key and value, such as loss.clip_high=0.28; repeatable.",
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Random seed.", show_default="0")
-    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed. \\[default: 0]")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest checkpoint of --run-dir.")
     ] = False,
 ) -> None:
-    """Train a language model with GRPO and record its health.
+    """Train a language model with GRPO and record its vitals.
 
-    By default the built-in model is trained on the built-in task. Later settings win: preset, then
-    file, then --set, then --steps and --seed. Ctrl-C stops after the current step and writes a
-    checkpoint; a second Ctrl-C stops at once.
+    By default the built-in model is trained on the built-in task. --steps and --seed override
+    --set, --set overrides --config, and --config overrides --preset. Ctrl-C stops after the current
+    step and writes a checkpoint; a second Ctrl-C stops at once.
 
     For several processes, use torchrun:
     torchrun --nproc-per-node 2 -m grpodoctor train ...

@@ -38,7 +38,7 @@ def verbalize(
         typer.Option("--prompts", help="File of prompts: .txt, .jsonl, .json or .parquet."),
     ] = None,
     count: Annotated[
-        int, typer.Option("--count", min=2, max=100, help="Responses to ask for per prompt.")
+        int, typer.Option("--count", min=2, max=100, help="Responses per prompt.")
     ] = 5,
     max_length: Annotated[
         int, typer.Option("--max-length", min=1, help="Maximum length of a reply, in tokens.")
@@ -51,10 +51,14 @@ def verbalize(
     ] = 8,
     draw: Annotated[
         bool,
-        typer.Option("--draw", help="Keep one response per prompt, drawn with its probability."),
+        typer.Option(
+            "--draw", help="Keep one response per prompt, drawn by the stated probabilities."
+        ),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda[:N].")] = "auto",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for sampling.")] = 0,
+    device: Annotated[
+        str, typer.Option("--device", help="Device: auto, cpu or cuda[:N].")
+    ] = "auto",
     output: Annotated[
         Path | None, typer.Option("--output", help="File for the responses, as JSON lines.")
     ] = None,
@@ -65,8 +69,9 @@ def verbalize(
 ) -> None:
     """Ask a model for several responses per prompt with their probabilities.
 
-    Each response has the probability that the model states and its true log-probability. A reply
-    that cannot be parsed is reported; if none can, the exit code is 2.
+    The table shows the probability that the model states and the actual log-probability of each
+    response. Replies that cannot be parsed are reported; if no reply can be parsed, the exit code
+    is 2.
     """
     from grpodoctor.cli.commands.train import require_torch
     from grpodoctor.support.safe_text import plain

@@ -57,13 +57,15 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print JSON: one object per event; with --once, the report."),
+        typer.Option(
+            "--json", help="Print one JSON object per event; with --once, the report as JSON."
+        ),
     ] = False,
     apply: Annotated[
         Apply, typer.Option(help="Remedies to apply to the running trainer.")
     ] = Apply.none,
     interval: Annotated[
-        float, typer.Option(min=0.05, max=60, help="Seconds between two polls of the log.")
+        float, typer.Option(min=0.05, max=60, help="Polling interval, in seconds.")
     ] = 0.5,
     until_finished: Annotated[
         bool, typer.Option("--until-finished", help="Exit when the run has finished.")
@@ -76,9 +78,9 @@ def watch(
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
 ) -> None:
-    """Follow a live run: vitals, findings, treatments.
+    """Follow a live run: show its vitals, findings and treatments.
 
-    Exit codes: 0 nothing at or above --fail-on, 1 findings, 2 the input could not be used.
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input.
     """
     from grpodoctor.errors import ConfigError
     from grpodoctor.monitor.session import Session
@@ -86,7 +88,8 @@ def watch(
     _refuse_remote(run)
     if once and apply is not Apply.none:
         raise ConfigError(
-            "a treatment has to be watched until it is judged",
+            "--apply changes the run and judges the effect over the next steps, but --once exits "
+            "at once",
             where="--once with --apply",
             remedy="remove one of the two options",
         )

@@ -28,7 +28,7 @@ FRAMEWORK = Framework(
     meanings=(
         KeyMeaning(key="ppo_actor/task_reward/avg", metric="reward/mean", over="responses"),
         KeyMeaning(key="ppo_actor/final_reward/avg", over="tokens",
-                caveat="the reward per token after the KL penalty"),
+                caveat="the reward per token, measured after the KL penalty"),
         KeyMeaning(key="ppo_actor/advantages/<statistic>", over=_TOKENS),
         KeyMeaning(key="ppo_actor/kl_rewards/<statistic>", policies="sampler | reference",
                 caveat="the KL times the negative coefficient"),

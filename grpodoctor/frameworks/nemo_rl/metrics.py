@@ -47,7 +47,7 @@ FRAMEWORK = Framework(
         KeyMeaning(key="train/mean_seq_mult_prob_error", policies="old - sampler"),
         KeyMeaning(key="train/min_seq_mult_prob_error", policies="old - sampler"),
         KeyMeaning(key="train/sampling_importance_ratio", metric="correction/weight_mean",
-                over=_TOKENS, caveat="after truncation, if any"),
+                over=_TOKENS, caveat="measured after truncation, if any"),
         KeyMeaning(key="train/is_oob_ratio", metric="correction/capped_rate", over=_TOKENS),
         KeyMeaning(key="train/probs_ratio", metric="ratio/mean", over=_TOKENS,
                 policies="learner / old"),

@@ -59,7 +59,7 @@ FRAMEWORK = Framework(
         KeyMeaning(key="loss/kl_avg", caveat="multiplied by the coefficient"),
         KeyMeaning(key="loss/total_avg", metric="optimizer/loss"),
         KeyMeaning(key="val/rho_weight", metric="correction/weight_mean", over=_TOKENS,
-                caveat="after the clamp"),
+                caveat="measured after the clamp"),
         KeyMeaning(key="val/rho_clipfrac", metric="correction/capped_rate", over=_TOKENS),
         KeyMeaning(key="val/rho_drop_frac", over=_TOKENS),
         KeyMeaning(key="debug/vllm_vs_local_logprob_diff_mean", metric="mismatch/logprob_diff_mean",

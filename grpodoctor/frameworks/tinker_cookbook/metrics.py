@@ -54,7 +54,7 @@ FRAMEWORK = Framework(
         KeyMeaning(
             key="optim/kl_sample_train_v2",
             estimator="k2",
-            caveat="half the mean squared log-ratio, which has no canonical metric",
+            caveat="half the mean squared log-ratio; no metric corresponds to it",
         ),
         KeyMeaning(
             key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED

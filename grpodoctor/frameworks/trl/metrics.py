@@ -85,7 +85,7 @@ _MISMATCH = (
     KeyMeaning(key="sampling/importance_sampling_ratio/mean", metric="correction/weight_mean",
             policies="old / sampler", since="0.23", how_to_log=_VLLM,
             over="tokens; sequences in the sequence modes",
-            caveat="after the cap or mask, not the raw ratio"),
+            caveat="measured after the cap or mask, not the raw ratio"),
     KeyMeaning(key="sampling/importance_sampling_ratio/max", policies="old / sampler", since="0.23",
             caveat="measured after the cap, so it hides how large the raw ratio was"),
     KeyMeaning(key="sampling/importance_sampling_ratio/min", policies="old / sampler", since="0.23",

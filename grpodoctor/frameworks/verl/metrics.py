@@ -92,7 +92,7 @@ _REWARD = (
             caveat="the raw score, despite the name; GRPO has no critic"),
     KeyMeaning(key="critic/score/<extreme>", over=_SEQUENCES),
     KeyMeaning(key="critic/rewards/<statistic>", over=_SEQUENCES,
-            caveat="after the KL penalty in the reward"),
+            caveat="measured after the KL penalty was subtracted"),
     KeyMeaning(key="critic/advantages/mean", metric="advantage/mean", over="response tokens"),
     KeyMeaning(key="critic/advantages/<statistic>", over="response tokens"),
     KeyMeaning(key="critic/returns/<statistic>", over="response tokens"),

@@ -112,7 +112,7 @@ def _text_lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
-            raise DataError("not UTF-8", where=f"{path}, line {number}") from None
+            raise DataError("the file is not UTF-8 text", where=f"{path}, line {number}") from None
         if text.strip():
             yield f"line {number}", text
 

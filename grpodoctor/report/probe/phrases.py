@@ -43,7 +43,7 @@ FIGURES: tuple[tuple[str, str], ...] = (
 _BEST_AT_ONE = frozenset({"mismatch/ess", "mismatch/pearson"})
 _SETTING_TEXTS = {
     "prompts": "{} prompts",
-    "from": "from {}",
+    "from": "prompt source: {}",
     "samples": "{} responses per prompt",
     "max_tokens": "up to {} tokens",
 }
@@ -101,7 +101,8 @@ def facts_line(result: ProbeResult) -> str:
     tokens = max((comparison.tokens for comparison in measured), default=0)
     responses = max((comparison.responses for comparison in measured), default=0)
     parts = [_format_time(result.created), *_settings_texts(result.settings)]
-    parts.append(f"up to {responses:,} responses and {tokens:,} tokens per pair")
+    if measured:
+        parts.append(f"up to {responses:,} responses and {tokens:,} tokens per pair")
     parts.append(f"{result.seconds:.0f} s")
     return " · ".join(parts)
 

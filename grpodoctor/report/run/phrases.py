@@ -18,7 +18,9 @@ def finding_period(finding: Finding) -> str:
     """The steps at which a finding was active."""
     if finding.active:
         return f"since step {finding.onset_step}"
-    return f"step {finding.onset_step} to {finding.last_step}, resolved"
+    if finding.onset_step == finding.last_step:
+        return f"step {finding.onset_step}, resolved"
+    return f"steps {finding.onset_step} to {finding.last_step}, resolved"
 
 
 def facts_line(run: RunFacts) -> str:

@@ -155,7 +155,7 @@ def _remedy(advice: Advice) -> Remedy:
         note = "The run's config was not found. If not set already:"
     elif not settings:
         note = (
-            "The run's config was not found. Give it as --run-config FILE to compute the change."
+            "The run's config was not found. To compute the change, pass it with --run-config FILE."
             if advice.config_missing
             else "Already set, or it does not apply to this run's settings."
         )

@@ -137,11 +137,11 @@ def _mixed_runs_error(path: Path, files: Sequence[LogFile], shown: _Difference) 
     newest = max(paths, key=_written_at)
     names = [_name(log, path) for log in sorted(paths)]
     return RunError(
-        f"{len(names)} runs, not one: {name_some(names)} begin at the same step but differ from "
-        f"there on ({shown.metric} at step {shown.step}: {shown.values[0]:.4g} and "
+        f"the directory contains {len(names)} runs: {name_some(names)} start at the same step but "
+        f"have different values ({shown.metric} at step {shown.step}: {shown.values[0]:.4g} and "
         f"{shown.values[1]:.4g})",
         where=str(path),
-        remedy=f"give one of them; {_name(newest, path)} was written last",
+        remedy=f"pass one of them; {_name(newest, path)} is the newest",
     )
 
 

@@ -18,7 +18,7 @@ _COMPRESSED = {
     b"\xfd7zXZ": "xz",
 }
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_REMEDY = "give a training log or the directory of one; name its format with --format"
+_REMEDY = "pass a training log or its directory; if it is one, set its format with --format"
 
 
 def no_run_error(path: Path, damage: list[Damage]) -> RunError:
@@ -43,8 +43,8 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
     if reason == "empty":
         return _error(path, "the file is empty")
     if reason:
-        return _error(path, f"the file is not a run, but {reason}")
-    return _error(path, "the file is not a run, nor text that contains a step")
+        return _error(path, f"the file is {reason}")
+    return _error(path, "the file is in no known format and has no line with a step")
 
 
 def _file_reasons(directory: Path, names: list[str]) -> str:

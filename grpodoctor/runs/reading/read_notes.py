@@ -36,7 +36,7 @@ def guess_notes(candidates: Sequence[Guess], formats: Sequence[str]) -> list[str
         formats: file formats of the logs.
     """
     best = candidates[0]
-    notes = [f"read as {best.framework.title}{_from(formats)}: {best.why}"]
+    notes = [f"detected framework {best.framework.title}{_from(formats)}: {best.why}"]
     notes += [
         f"could also be {other.framework.title} ({other.why}); choose it with --format"
         for other in candidates[1:3]
@@ -47,11 +47,11 @@ def guess_notes(candidates: Sequence[Guess], formats: Sequence[str]) -> list[str
 
 def named_framework_note(framework: Framework, formats: Sequence[str]) -> str:
     """Note that the user named the framework."""
-    return f"read as {framework.title}{_from(formats)}: set by --format"
+    return f"framework {framework.title}{_from(formats)}: set by --format"
 
 
 def _from(formats: Sequence[str]) -> str:
-    return f" from {' and '.join(sorted(set(formats)))}" if formats else ""
+    return f" ({' and '.join(sorted(set(formats)))} log)" if formats else ""
 
 
 def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list[str]:
@@ -70,16 +70,24 @@ def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list
 
 
 def rewind_note(assembly: StepAssembly) -> str:
-    """Note that a log goes back: a job was resumed or restarted."""
+    """Note that a log jumps back: a job was resumed or restarted."""
     parts = []
     if assembly.rewind_count:
         steps = ", ".join(map(str, assembly.rewinds[-3:]))
-        parts.append(f"goes back {_times(assembly.rewind_count)}, to step {steps}")
+        parts.append(f"jumps back {_times(assembly.rewind_count)} (to step {steps})")
     if assembly.rewritten:
-        parts.append(f"repeats a step {_times(assembly.rewritten)}")
+        rows = (
+            "1 row that repeats"
+            if assembly.rewritten == 1
+            else (f"{assembly.rewritten:,} rows that repeat")
+        )
+        parts.append(f"has {rows} a step")
     if not parts:
         return ""
-    return f"the log {' and '.join(parts)}: the job was restarted; the last value of a step is used"
+    return (
+        f"the log {' and '.join(parts)}: the job was restarted, and the last value of each step "
+        "is used"
+    )
 
 
 def conflict_note(assembly: StepAssembly) -> str:
@@ -93,7 +101,7 @@ def conflict_note(assembly: StepAssembly) -> str:
     ]
     return (
         f"two logs disagree {_times(assembly.conflict_count)}: {'; '.join(shown)}; the first log's "
-        "value is used; if the logs belong to different runs, give one of them"
+        "value is used; if the logs belong to different runs, check only one of them"
     )
 
 
@@ -114,7 +122,9 @@ def borrowed_keys_note(translator: Translator | None) -> str:
     if not borrowed or translator is None:
         return ""
     pairs = name_some([f"{key} as {metric}" for key, metric in sorted(borrowed.items())])
-    return f"not keys of {translator.framework.title}, read by their common names: {pairs}"
+    return (
+        f"keys that {translator.framework.title} does not log, read by their common names: {pairs}"
+    )
 
 
 class ZeroColumns:
@@ -156,10 +166,10 @@ def short_run_note(readings: int, steps: int) -> str:
         return ""
     if not readings and steps >= MIN_READINGS:
         return (
-            f"no reward was found in {steps} steps: the log is of supervised training, or its keys "
-            "need --map; no findings does not mean healthy"
+            f"no reward was found in {steps} steps: this is a log of supervised training, or its "
+            "reward key needs --map KEY=reward/mean; no findings does not mean healthy"
         )
     return (
-        f"the reward was found at {readings} of {steps} steps: too short for a verdict, which "
-        f"needs {MIN_READINGS}; no findings does not mean healthy"
+        f"the reward was found at {readings} of {steps} steps: the run is too short for a verdict "
+        f"(at least {MIN_READINGS} are needed); no findings does not mean healthy"
     )

@@ -50,7 +50,7 @@ def test_two_runs_are_refused_by_name_and_the_latest_is_offered(tmp_path: Path) 
     assert "\n" not in text
     assert "2 runs" in text
     assert str(Path("seed1", "metrics.jsonl")) in text
-    assert f"{Path('seed2', 'metrics.jsonl')} was written last" in text
+    assert f"{Path('seed2', 'metrics.jsonl')} is the newest" in text
 
 
 def test_two_copies_of_a_log_are_one_run(tmp_path: Path) -> None:

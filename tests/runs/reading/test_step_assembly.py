@@ -44,7 +44,7 @@ def test_a_resumed_job_writes_steps_again_and_the_last_writing_counts() -> None:
     records += assembly.flush()
     steps = [each.step for each in records]
     assert steps == [*range(1, 41), *range(21, 51)]
-    assert "goes back once, to step 21" in rewind_note(assembly)
+    assert "jumps back once (to step 21)" in rewind_note(assembly)
 
 
 def test_a_step_that_is_written_again_replaces_all_of_the_first() -> None:
@@ -52,7 +52,7 @@ def test_a_step_that_is_written_again_replaces_all_of_the_first() -> None:
     assembly.add("a", 0, given(reward_mean=0.0, entropy_mean=1.0, length_mean=5))
     assembly.add("a", 0, given(reward_mean=0.1, length_mean=6))
     assert plain(assembly.flush()) == [(0, {"reward/mean": 0.1, "length/mean": 6})]
-    assert "repeats a step once" in rewind_note(assembly)
+    assert "has 1 row that repeats a step" in rewind_note(assembly)
 
 
 def test_logs_of_one_run_are_joined_and_conflicts_are_told() -> None:
