@@ -124,7 +124,7 @@ def parse_temperatures(values: list[float] | None) -> tuple[float, ...]:
             raise ConfigError(
                 f"responses cannot be sampled at a temperature of {temperature:g}",
                 where="--temperature",
-                remedy="give a temperature above zero",
+                remedy="use a temperature above zero",
             )
     return temperatures
 

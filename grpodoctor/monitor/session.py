@@ -200,7 +200,7 @@ class Session:
             raise RunError(
                 "a single file cannot be followed",
                 where=str(self.run_dir),
-                remedy="give the run directory, or use grpodoctor check",
+                remedy="pass the run directory, or use grpodoctor check",
             )
 
     def news(self, tick: Tick) -> list[dict[str, Any]]:

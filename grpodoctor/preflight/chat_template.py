@@ -84,7 +84,7 @@ def load_tokenizer(model: Path) -> PreTrainedTokenizerBase:
         raise ModelError(
             "the model directory does not exist",
             where=str(model),
-            remedy="download the model first and name its directory",
+            remedy="pass the directory of a downloaded model",
         )
     try:
         from transformers import AutoTokenizer

@@ -60,6 +60,6 @@ class PreflightRequest:
             raise ConfigError(
                 "prompts cannot be filtered without their pass rates",
                 where="--write-filtered",
-                remedy="give --sampler, --prompts and --reward",
+                remedy="pass --sampler, --prompts and --reward",
             )
         check_output_path(self.filtered, self.prompts)

@@ -171,7 +171,9 @@ def _engine_runner(
     try:
         return EngineRunner(folder, (), deadline=deadline, watch=on_progress)
     except RunError as error:
-        raise RunError(error.what, where=error.where, remedy="give another --work") from error
+        raise RunError(
+            error.what, where=error.where, remedy="pass another directory with --work"
+        ) from error
 
 
 def _response_sampler(

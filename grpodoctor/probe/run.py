@@ -184,7 +184,7 @@ class _ProbeRun:
             raise DataError(
                 what,
                 where=str(self.plan.prompts or "built-in prompts"),
-                remedy="give shorter prompts, or raise the context (vLLM: max_model_len)",
+                remedy="pass shorter prompts, or raise the context (vLLM: max_model_len)",
             )
         self.state.note(f"{what}; they were dropped")
         prompts = zip(self.runner.prompts, fits, strict=True)

@@ -28,7 +28,7 @@ def open_regular(path: Path) -> BufferedReader:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise RunError(
-        "not a regular file", where=str(path)[:200], remedy="give the directory of a run"
+        "not a regular file", where=str(path)[:200], remedy="pass the directory of a run"
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.support.suggestions import check_name
+from grpodoctor.support.suggestions import near_names
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 
 _TRAINER = Path(__file__).parent
@@ -91,7 +91,10 @@ def page_of(name: str) -> Page:
     """
     pages = [page for pages in families().values() for page in pages]
     known = dict.fromkeys(each for page in pages for each in (page.name, page.full_name))
-    check_name(name, known, "recipe")
+    if name not in known:
+        near = near_names(name, known)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "list them: grpodoctor recipe"
+        raise ConfigError(f"unknown recipe {name[:60]!r}", remedy=remedy)
     matching = [page for page in pages if name in (page.name, page.full_name)]
     variants = [page for page in matching if page.family != _PRESETS] or matching
     if len(variants) > 1:

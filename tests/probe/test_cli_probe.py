@@ -86,7 +86,7 @@ def test_what_cannot_start_is_seen_before_others_have_worked(tmp_path: Path) -> 
     missing = spec(python="/nowhere/python")
     done = pair(spec(), missing, out)
     assert done.returncode == 2
-    assert "there is no Python /nowhere/python" in done.stderr
+    assert "there is no Python interpreter /nowhere/python" in done.stderr
     assert launches(out) == 0, "no sampler works for a learner that cannot start"
     arguments = ["--sampler", spec(), "--sampler", missing, "--learner", spec()]
     grid = probe(*arguments, *SMALL, output=out)
@@ -214,11 +214,11 @@ def _alive(out: Path) -> list[str]:
 
 
 BAD = {
-    "no engine": (["--sampler", "sglang:m", "--learner", "vllm:m"], "start with an engine"),
+    "no engine": (["--sampler", "sglang:m", "--learner", "vllm:m"], "start with a known engine"),
     "no learner": (["--sampler", "vllm:m"], "--learner is missing"),
     "not a Python": (
         ["--sampler", "vllm:m?python=/nowhere/python", "--learner", "vllm:m"],
-        "there is no Python /nowhere/python",
+        "there is no Python interpreter /nowhere/python",
     ),
     "no prompts": (
         ["--sampler", spec(), "--learner", spec(), "--prompts", "/nowhere.txt"],
@@ -238,7 +238,7 @@ BAD = {
     ),
     "no older checkpoint": (
         ["--sampler", spec(), "--learner", spec(), "--stale", "/nowhere/old"],
-        "stale cannot be '/nowhere/old': there is no such checkpoint",
+        "stale cannot be '/nowhere/old': the checkpoint does not exist",
     ),
     "no folder": (
         ["--sampler", spec(), "--learner", spec(), "--output", "/proc/probe"],

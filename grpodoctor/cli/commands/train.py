@@ -68,7 +68,7 @@ def train(
     if resume and (run_dir is None or preset is not None or config is not None):
         raise ConfigError(
             "--resume uses the configuration of an existing run",
-            remedy="name its directory with --run-dir; change single settings with --set",
+            remedy="pass its directory with --run-dir; change single settings with --set",
         )
     is_first_rank = os.environ.get("RANK", "0") == "0"
     console = Console(stderr=True, soft_wrap=True, quiet=not is_first_rank)

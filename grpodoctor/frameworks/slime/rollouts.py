@@ -35,7 +35,7 @@ def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
         raise RunError(
             "the file is not a rollout dump of slime",
             where=str(path)[:200],
-            remedy="give another file",
+            remedy="pass another file",
         )
     step = columns.step_of(loaded.get("rollout_id"), part.step or 0)
     samples = loaded.get("samples")

@@ -122,13 +122,13 @@ class Store:
             raise RunError(
                 f"another probe is running in this folder: {held}",
                 where=str(folder),
-                remedy="wait for it, or give another --output",
+                remedy="wait for it, or pass another folder with --output",
             ) from None
         except OSError as error:
             raise RunError(
                 f"the folder cannot be used: {error.strerror}",
                 where=str(folder),
-                remedy="give another --output",
+                remedy="pass another folder with --output",
             ) from error
         # Names are not reused: the answer of an earlier run must not be taken for a new one.
         self._runs = sum(1 for _ in (self.folder / "logs").glob("*.log"))

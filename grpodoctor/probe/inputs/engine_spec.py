@@ -53,12 +53,12 @@ class EngineSpec:
         name, colon, rest = text.partition(":")
         if not colon or name not in ENGINES:
             raise ConfigError(
-                f"{text[:60]!r} does not start with an engine",
+                f"{text[:60]!r} does not start with a known engine",
                 remedy=f"write ENGINE:MODEL with one of {', '.join(ENGINES)}",
             )
         model, _, query = rest.partition("?")
         if not model:
-            raise ConfigError(f"{text[:60]!r} names no model", remedy=f"write {name}:MODEL")
+            raise ConfigError(f"{text[:60]!r} has no model", remedy=f"write {name}:MODEL")
         return cls.of(name, model, _read_options(text, query))
 
     @classmethod
@@ -145,7 +145,7 @@ def _read_options(text: str, query: str) -> dict[str, Option]:
         repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ConfigError(
             f"{repeated[:60]}= occurs twice in {text[:60]!r}",
-            remedy="for several engines give --sampler or --learner several times, or a TOML file",
+            remedy="for several engines, repeat --sampler or --learner, or use a TOML file",
         )
     return options
 

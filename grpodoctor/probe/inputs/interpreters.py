@@ -49,16 +49,17 @@ def python_of(spec: EngineSpec) -> str:
     path = shutil.which(os.path.expanduser(python))  # noqa: PTH111 - "~" alone; a Path drops "./"
     if path is None:
         raise EngineError(
-            f"there is no Python {printable(python, 200)}",
+            f"there is no Python interpreter {printable(python, 200)}",
             where=f"python= of {spec.label}",
-            remedy="give the path of the Python that has the engine, such as .venv-vllm/bin/python",
+            remedy="pass the path of an interpreter that has the engine, such as "
+            ".venv-vllm/bin/python",
         )
     problem = _problem(_report_of(path))
     if problem:
         raise EngineError(
             f"{printable(python, 200)} cannot run engines: {problem}",
             where=f"python= of {spec.label}",
-            remedy="give the path of the Python that has the engine",
+            remedy="pass the path of an interpreter that has the engine",
         )
     return path
 
@@ -76,7 +77,7 @@ def check_installed(spec: EngineSpec) -> None:
         raise EngineError(
             f"{printable(python, 200)} cannot run {spec.engine}: it has no package {missing[0]}",
             where=spec.label,
-            remedy="install it there, or name the Python that has it with python=",
+            remedy="install it there, or select an interpreter that has it with python=PATH",
         )
 
 

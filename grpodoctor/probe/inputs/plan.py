@@ -109,7 +109,7 @@ class EngineSection(_Section):
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in ENGINES:
-            raise ValueError(f"there is no such engine; use one of {', '.join(ENGINES)}")
+            raise ValueError(f"unknown engine; use one of {', '.join(ENGINES)}")
         return value
 
     @field_validator("options", mode="before")
@@ -220,7 +220,7 @@ class ProbePlan(_Common):
     @classmethod
     def _exists(cls, value: Path | None) -> Path | None:
         if value is not None and not value.exists() and not HUB_NAME.fullmatch(str(value)):
-            raise ValueError("there is no such checkpoint")
+            raise ValueError("the checkpoint does not exist")
         return value
 
     @property
@@ -246,7 +246,7 @@ def plan_from_options(
         if not specs:
             raise ConfigError(
                 f"{name} is missing",
-                remedy="give --sampler and --learner as ENGINE:MODEL?option=value, or a TOML file",
+                remedy="pass --sampler and --learner as ENGINE:MODEL?option=value, or a TOML file",
             )
     parsed = {
         "samplers": tuple(EngineSpec.parse(spec) for spec in samplers),

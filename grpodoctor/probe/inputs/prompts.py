@@ -96,7 +96,7 @@ def _read(path: Path) -> bytes:
         raise DataError(
             f"the file has more than {_MAX_BYTES >> 20} MiB",
             where=str(path),
-            remedy="give a file with fewer prompts",
+            remedy="pass a file with fewer prompts",
         )
     return content.removeprefix(codecs.BOM_UTF8)
 
@@ -112,7 +112,11 @@ def _text_lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
-            raise DataError("the file is not UTF-8 text", where=f"{path}, line {number}") from None
+            raise DataError(
+                "the file is not UTF-8 text",
+                where=f"{path}, line {number}",
+                remedy="save it as UTF-8",
+            ) from None
         if text.strip():
             yield f"line {number}", text
 
@@ -181,7 +185,7 @@ def _prompt(row: Any, where: str) -> Prompt:
         if value is not None:
             return _text(value, where)
     raise DataError(
-        "the row has no prompt", where=where, remedy=f"give {_FORMS}: {', '.join(TEXT_COLUMNS)}"
+        "the row has no prompt", where=where, remedy=f"add {_FORMS}: {', '.join(TEXT_COLUMNS)}"
     )
 
 

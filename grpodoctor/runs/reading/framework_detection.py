@@ -147,7 +147,7 @@ class FrameworkDetector:
         return RunError(
             "the log has no numbers of a training",
             where=where,
-            remedy="give the file or directory that has the log",
+            remedy="pass the file or directory that has the log",
         )
 
     def manifest_of_dumps(self, writer: str, readers: Sequence[LogReader]) -> Manifest:

@@ -269,13 +269,13 @@ def _refuse_other_content(directory: Path) -> None:
     names = sorted(entry.name for entry in directory.iterdir())
     if not names:
         raise RunError(
-            "the directory is empty", where=str(directory), remedy="give the directory of a run"
+            "the directory is empty", where=str(directory), remedy="pass the directory of a run"
         )
     if MANIFEST not in names and STEPS not in names:
         raise RunError(
             f"the directory has no {MANIFEST} and no {STEPS}; it contains: {name_some(names)}",
             where=str(directory),
-            remedy="give the directory of a run",
+            remedy="pass the directory of a run",
         )
 
 
@@ -284,6 +284,6 @@ def _checked_steps_file(path: Path) -> Path:
         raise RunError(
             "the file is not a run",
             where=str(path),
-            remedy=f"give the directory of a run, or its {STEPS}",
+            remedy=f"pass the directory of a run, or its {STEPS}",
         )
     return path

@@ -88,7 +88,7 @@ class FrameworkRun:
             raise RunError(
                 f"no rollout dump could be read; {failed[0]}",
                 where=str(path)[:200],
-                remedy="give a directory with complete dumps, or the log",
+                remedy="pass a directory with complete dumps, or the log",
             )
         return run
 

@@ -248,7 +248,7 @@ def _no_cluster_error(address: str, reason: str) -> ConfigError:
     return ConfigError(
         f"no Ray cluster: {(reason.splitlines() or [''])[0][:120]}",
         where=f"--ray {address[:80]}",
-        remedy="give local, auto or the address of a running cluster",
+        remedy="pass local, auto or the address of a running cluster",
     )
 
 

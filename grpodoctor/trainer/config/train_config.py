@@ -131,10 +131,10 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise ConfigError(
-            f"cannot read the configuration file: {reason}", where=str(file)
+            f"the config file cannot be read: {reason}", where=str(file), remedy="check --config"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not valid TOML: {error}", where=str(file)) from None
+        raise ConfigError(f"the config file is not valid TOML: {error}", where=str(file)) from None
 
 
 def _parse_assignment(text: str) -> dict[str, Any]:

@@ -161,11 +161,11 @@ def _redundant_corrections(config: AllSections) -> Iterator[Conflict]:
         correction.kind in ("mis_sequence", "geo_mask") and loss.off_policy_limit is not None,
         f"{correction.kind} and loss.off_policy_limit both mask whole responses",
         keys="correction.kind and loss.off_policy_limit",
-        remedy="use one of them",
+        remedy="use only one of them",
     )
     yield Conflict(
         correction.kind == "icepop" and correction.floor == 0,
-        "without a floor icepop equals mis_token",
+        "with correction.floor=0, icepop equals mis_token",
         keys="correction.kind and correction.floor",
         remedy="set correction.floor=0.5 and correction.cap=5, as in its paper",
     )
@@ -211,7 +211,7 @@ def _ineffective_reweightings(config: AllSections) -> Iterator[Conflict]:
         share is not None and len(active) > 1,
         "forking tokens mask the likely tokens, which the other reweightings favor",
         keys="reweighting.forking_share and reweighting.alpha or reweighting.lopti_threshold",
-        remedy="use one of them",
+        remedy="use only one of them",
     )
     yield Conflict(
         config.advantage.kind == "dcpo_sas" and config.rollout.dynamic_sampling,
@@ -229,7 +229,7 @@ def _redundant_group_filters(config: AllSections) -> Iterator[Conflict]:
         "filtering drops groups without variance, and dynamic sampling replaces them: both solve "
         "the same problem",
         keys="rollout.filter_groups and rollout.dynamic_sampling",
-        remedy="use one of them",
+        remedy="use only one of them",
     )
     yield Conflict(
         rollout.filter_groups and config.advantage.kind == "dcpo_sas",
@@ -270,7 +270,7 @@ def _batch_sizes(config: AllSections) -> Iterator[Conflict]:
     batches, remainder = divmod(optimizer.updates_per_batch, optimizer.epochs)
     yield Conflict(
         remainder != 0,
-        f"{optimizer.updates_per_batch} updates do not divide into {optimizer.epochs} epochs",
+        f"{optimizer.updates_per_batch} updates cannot be split evenly into {optimizer.epochs} epochs",
         keys="optimizer.updates_per_batch and optimizer.epochs",
         remedy="make the first a multiple of the second",
     )
@@ -300,7 +300,7 @@ def _bounds(config: AllSections) -> Iterator[Conflict]:
     )
     yield Conflict(
         config.difficulty.low > config.difficulty.high,
-        f"no pass rate lies between {config.difficulty.low} and {config.difficulty.high}",
+        f"no pass rate is between {config.difficulty.low} and {config.difficulty.high}",
         keys="difficulty.low and difficulty.high",
         remedy="set the first below the second",
     )
@@ -323,7 +323,7 @@ def _engine(config: AllSections) -> Iterator[Conflict]:
     )
     yield Conflict(
         engine.kind == "server" and engine.precision != "learner",
-        "a server has its own precision",
+        "a server sets its own precision",
         keys="engine.kind and engine.precision",
         remedy="start the server with the --dtype that you want",
     )
@@ -347,9 +347,9 @@ def _mixture_of_experts(config: AllSections) -> Iterator[Conflict]:
     )
     yield Conflict(
         replay == "R3" and config.engine.kind != "builtin",
-        "R3 replays the experts of the sampling engine, and those of vLLM are not read",
+        "R3 replays the experts of the sampling engine, and the experts of vLLM are not read",
         keys="engine.routing_replay and engine.kind",
-        remedy="use R2, which replays the learner's own",
+        remedy="use R2, which replays the learner's own experts",
     )
     yield Conflict(
         (replay != "none" or loss.needs_router_shift)

@@ -251,7 +251,7 @@ def _refuse_non_model(name: str) -> None:
     """Report separately the mistakes for which transformers has one common message."""
     path = Path(name)
     if path.is_file():
-        raise ModelError("this is a file", where=name, remedy="give the model's directory")
+        raise ModelError("this is a file", where=name, remedy="pass the model's directory")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(

@@ -239,7 +239,7 @@ def test_what_left_the_process_group_is_ended_too(runner: EngineRunner, tmp_path
 @pytest.mark.parametrize(
     ("python", "match"),
     [
-        ("/nowhere/python", "there is no Python /nowhere/python"),
+        ("/nowhere/python", "there is no Python interpreter /nowhere/python"),
         ("/bin/true", "cannot run engines: it does not answer like a Python"),
         ("/bin/false", "cannot run engines"),
     ],

@@ -24,10 +24,10 @@ def test_a_plus_is_a_plus_and_a_tilde_the_home_that_no_shell_has_put_in() -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("vllm", "does not start with an engine"),
-        ("sglang:m", "does not start with an engine.*openai_server"),
-        ("vllm:", "names no model"),
-        ("vllm:?dtype=float32", "names no model"),
+        ("vllm", "does not start with a known engine"),
+        ("sglang:m", "does not start with a known engine.*openai_server"),
+        ("vllm:", "has no model"),
+        ("vllm:?dtype=float32", "has no model"),
         ("vllm:m?dtype", "cannot be read"),
         ("vllm:m?dtype=float32&dtype=bfloat16", "dtype= occurs twice.*several times"),
         ("vllm:m?timeout=soon", "must be numbers"),

@@ -30,9 +30,9 @@ def test_what_is_no_python_is_told_in_words(
     monkeypatch.setattr(interpreters, "_TIMEOUT_SECONDS", 1.0)
     (tmp_path / "text").write_text("a text")
     cases = {
-        tmp_path / "nothing": "there is no Python",
-        tmp_path: "there is no Python",
-        tmp_path / "text": "there is no Python",
+        tmp_path / "nothing": "there is no Python interpreter",
+        tmp_path: "there is no Python interpreter",
+        tmp_path / "text": "there is no Python interpreter",
         program(tmp_path / "runs", "a text"): "Exec format error",
         program(tmp_path / "speaks", "#!/bin/sh\necho hello\n"): "does not answer like a Python",
         program(tmp_path / "old", '#!/bin/sh\necho \'{"version": [3, 8, 1], "has": ["numpy"], '

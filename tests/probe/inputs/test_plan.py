@@ -82,7 +82,7 @@ BAD = {
     "[[sampler]]\nengine = 'vllm'\noptions = { a = { b = 1 } }": "as JSON in a string",
     "[[sampler]]\nengine = 'vllm'\nprocesses = 'two'": "sampler.2.processes cannot be 'two'",
     "[[sampler]]\nmodel = 'm'": "sampler.2.engine is missing.*add engine = …",
-    "stale = 'no/such/folder'": "stale cannot be 'no/such/folder': there is no such checkpoint",
+    "stale = 'no/such/folder'": "stale cannot be 'no/such/folder': the checkpoint does not exist",
 }
 
 

@@ -307,7 +307,7 @@ def test_a_missing_path_is_named(tmp_path: Path, path: str) -> None:
 
 
 def test_an_empty_directory_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"the directory is empty .*; give the directory of a run"):
+    with pytest.raises(RunError, match=r"the directory is empty .*; pass the directory of a run"):
         read_run(tmp_path)
 
 

@@ -43,7 +43,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("seed=-1", "seed cannot be"),
         ("loss.clip_low", "has no value"),
         ("rollout.group_size=1", "group_size"),
-        ("optimizer.epochs=3", "do not divide into"),
+        ("optimizer.epochs=3", "cannot be split evenly into"),
         ("optimizer.updates_per_batch=64", "a prompt's responses stay together"),
         ("model.heads=5", "do not fit a width"),
         ("loss=3", "loss is a section, not a setting; set loss.kind"),
@@ -72,7 +72,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("record.enabled=3", "record.enabled cannot be '3'"),
         ("model.device=tpu", "model.device cannot be 'tpu'"),
         ("model.lora_targets=[]", "no layer is named"),
-        ("correction.kind=icepop", "without a floor"),
+        ("correction.kind=icepop", "with correction.floor=0"),
     ],
 )
 def test_a_bad_setting_is_one_line_that_names_it(assignment: str, expected: str) -> None:

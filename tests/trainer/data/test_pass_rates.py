@@ -213,7 +213,7 @@ def test_who_cannot_tell_right_from_wrong_cannot_filter_by_difficulty(
 
 
 def test_an_empty_band_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no pass rate lies between 0\.8 and 0\.2"):
+    with pytest.raises(ConfigError, match=r"no pass rate is between 0\.8 and 0\.2"):
         small("difficulty.low=0.8", "difficulty.high=0.2")
 
 

@@ -235,7 +235,7 @@ def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> 
         (["engine.kind=server", "engine.url=http://[h"], "engine.url cannot be"),
         (
             ["engine.kind=server", "engine.url=http://h:1", "engine.precision=bf16"],
-            "a server has its own precision",
+            "a server sets its own precision",
         ),
         (["engine.kind=vllm", "engine.precision=int8"], "simulated by the built-in engine only"),
     ],
