@@ -270,7 +270,8 @@ def _batch_sizes(config: AllSections) -> Iterator[Conflict]:
     batches, remainder = divmod(optimizer.updates_per_batch, optimizer.epochs)
     yield Conflict(
         remainder != 0,
-        f"{optimizer.updates_per_batch} updates cannot be split evenly into {optimizer.epochs} epochs",
+        f"{optimizer.updates_per_batch} updates cannot be split evenly into "
+        f"{optimizer.epochs} epochs",
         keys="optimizer.updates_per_batch and optimizer.epochs",
         remedy="make the first a multiple of the second",
     )
