@@ -113,11 +113,11 @@ def several_answers(answer: str, answers: Sequence[str], answer_format: str, mos
 def bad_completions(
     prompt: str, answer: str, answers: Sequence[str], answer_format: str
 ) -> list[BadCompletion]:
-    """Completions that must not earn as much as the right answer.
+    """Completions that must not earn as much as the correct answer.
 
     Args:
         prompt: the row's prompt.
-        answer: the right answer.
+        answer: the correct answer.
         answers: the answers of all rows.
         answer_format: how an answer is written.
     """

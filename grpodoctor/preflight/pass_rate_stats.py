@@ -1,6 +1,6 @@
 """Estimates of pass rates, and of groups with a learning signal, from a few responses per prompt.
 
-A group has a learning signal if it has both right and wrong responses.
+A group has a learning signal if it has both correct and incorrect responses.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _MIN_PROMPTS = 4
 
 
 def pass_at_k(solved_PS: NDArray[np.bool_], k: int) -> float:
-    """Probability that at least one of k responses is right, mean over prompts.
+    """Probability that at least one of k responses is correct, mean over prompts.
 
     Unbiased. Source: Chen et al. 2021.
 
     Args:
-        solved_PS: whether each of S responses to P prompts is right.
+        solved_PS: whether each of S responses to P prompts is correct.
         k: at most S.
     """
     from scipy.special import gammaln

@@ -20,12 +20,12 @@ from grpodoctor.preflight.rows import PromptRow
 from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
-REQUIRES_REWARD = SkippedCheck("no reward function was given", "give --reward FILE.py:function")
+REQUIRES_REWARD = SkippedCheck("no reward function was given", "add --reward FILE.py:function")
 REQUIRES_ANSWERS = SkippedCheck(
     "the prompts have no answers", "add a column answer, solution or ground_truth to --prompts"
 )
 NO_ANSWER_REWARDED = SkippedCheck(
-    "no right answer earns a reward, see REW101", "give the answer format with --gold-format"
+    "no correct answer earns a reward, see REW101", "give the answer format with --gold-format"
 )
 _MAX_ROWS = 64
 """Rows to score: enough to find a parser that misses a tenth of the answers."""
@@ -33,7 +33,7 @@ _MAX_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswers:
-    """Rows with an answer, in the format in which most right answers earn a reward."""
+    """Rows with an answer, in the format in which most correct answers earn a reward."""
 
     rows: tuple[PromptRow, ...]
     answers: tuple[str, ...]
@@ -41,7 +41,7 @@ class ReferenceAnswers:
     format_name: str
     answer_format: str
     rewards: tuple[float, ...]
-    """Rewards of the right answers."""
+    """Rewards of the correct answers."""
     wrong: tuple[float, ...]
     """Rewards of wrong answers; minus infinity where the function fails on them."""
     empty: tuple[float, ...]
@@ -49,16 +49,17 @@ class ReferenceAnswers:
 
     @property
     def rewarded(self) -> tuple[bool, ...]:
-        """Whether each right answer earns more than an empty completion."""
+        """Whether each correct answer earns more than an empty completion."""
         pairs = zip(self.rewards, self.empty, strict=True)
         return tuple(right > empty for right, empty in pairs)
 
     @property
     def missed(self) -> tuple[bool, ...]:
-        """Whether the function does not recognize each right answer.
+        """Whether the function does not recognize each correct answer.
 
-        It earns no more than an empty completion. If the function separates most right answers from
-        wrong ones, it also must earn more than a wrong answer; otherwise only the format is paid.
+        It earns no more than an empty completion. If the function separates most correct answers
+        from wrong ones, a correct answer must also earn more than a wrong one; otherwise only the
+        format is rewarded.
         """
         separated = [right > wrong for right, wrong in zip(self.rewards, self.wrong, strict=True)]
         separates_most = sum(separated) > len(separated) / 2
@@ -69,7 +70,7 @@ class ReferenceAnswers:
 
     @property
     def threshold(self) -> float | None:
-        """Reward from which a response counts as right; None if no right answer is rewarded.
+        """Reward from which a response counts as correct; None if no correct answer is rewarded.
 
         It is half-way between the rewards of right and wrong answers, so that a bonus for format or
         length does not decide.

@@ -19,7 +19,7 @@ class RunSettings:
     limit: int = 64
     """Maximum number of prompts to sample responses for."""
     gold_format: str | None = None
-    """Format of a right answer, with `{answer}` in it."""
+    """Format of a correct answer, with `{answer}` in it."""
     memory_gib: float | None = None
     """Memory of one device, GiB."""
     seed: int = 0

@@ -55,7 +55,7 @@ class ResponseSampler:
         rows: the prompts.
         tokenizer: decodes token ids.
         reward: the reward function, if there is one.
-        threshold: reward from which a response counts as right, if the function does not say so
+        threshold: reward from which a response counts as correct, if the function does not say so
             itself; None for any reward above zero.
         settings: the planned run.
     """
@@ -209,15 +209,15 @@ class ResponseSampler:
 
     @property
     def criterion(self) -> str:
-        """When a response counts as right, in words."""
+        """When a response counts as correct, in words."""
         least = self._threshold
         bound = "a reward above 0" if least is None else f"a reward of at least {least:.3g}"
-        return f"right means {bound}, unless the reward function itself says which are right"
+        return f"a response with {bound} counts as correct, unless the reward function reports correctness"
 
     def solved(
         self, temperature: float | None = None, template: str = ""
     ) -> NDArray[np.bool_] | None:
-        """Whether each response is right, shape (prompts, samples); None without rewards."""
+        """Whether each response is correct, shape (prompts, samples); None without rewards."""
         responses = self.responses(temperature, template)
         if not responses or any(response.correct is None for response in responses):
             return None
@@ -228,6 +228,6 @@ class ResponseSampler:
         return np.array([correct[:samples] for correct in by_row.values()])
 
     def pass_rate(self) -> float | None:
-        """Share of right responses at the run's temperature; None without rewards."""
+        """Share of correct responses at the run's temperature; None without rewards."""
         solved = self.solved()
         return None if solved is None else float(solved.mean())

@@ -91,7 +91,7 @@ def test_pass_rates_are_told_at_each_temperature(whole: dict[str, dict[str, obje
     for line in (hot, cold):
         assert "pass@4" in line
         assert "prompts below 20%: " in line
-    assert right.startswith("right means a reward of at least 0.5")
+    assert right.startswith("a response with a reward of at least 0.5")
 
 
 def test_the_filtered_prompts_are_those_of_the_right_difficulty(
@@ -145,7 +145,7 @@ def test_without_an_engine_the_files_are_still_looked_at(place: Path) -> None:
     page = (place / "page.html").read_text()
     assert done.returncode in {0, 1}, done.stderr
     assert "no engine was given" in page
-    assert "give --sampler ENGINE:MODEL" in page
+    assert "add --sampler ENGINE:MODEL" in page
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def filtered_line(result: PreflightResults) -> str:
     unsampled = result.rows - result.sampled_rows
     rest = f"; the other {unsampled} were not sampled, see --limit" if unsampled else ""
     counts = f"{result.filtered_rows} of {result.sampled_rows}"
-    return f"wrote {counts} prompts, those of medium difficulty{rest}"
+    return f"wrote {counts} sampled prompts, those with a medium pass rate{rest}"
 
 
 def diagnosis_line(result: PreflightResults) -> str:

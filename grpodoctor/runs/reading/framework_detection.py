@@ -140,12 +140,12 @@ class FrameworkDetector:
             )
         if self.format_name:
             return RunError(
-                f"read as {self.format_name}, the log has no numbers of a training",
+                f"read as {self.format_name}, the log has no training metrics",
                 where=where,
                 remedy="remove --format",
             )
         return RunError(
-            "the log has no numbers of a training",
+            "the log has no training metrics",
             where=where,
             remedy="pass the file or directory that has the log",
         )

@@ -85,7 +85,9 @@ def fetch_run(
         store, root = store_of(url)
         files = list_files(store, root, url)
     if not files:
-        raise RunError("there is nothing", where=url[:200], remedy="check the address")
+        raise RunError(
+            "no file exists at this address", where=url[:200], remedy="check the address"
+        )
     home = Path(tempfile.mkdtemp(prefix="grpodoctor-"))
     try:
         with translated_errors(url):

@@ -72,7 +72,7 @@ def test_a_parser_that_misses_every_answer_is_critical(
     )
     (finding,) = findings_of("REW101", context_of(dense_model, rows, reward=reward))
     assert finding.severity == "critical"
-    assert "None of 40 right answers" in finding.summary
+    assert "None of 40 correct answers" in finding.summary
 
 
 def test_answers_that_the_parser_misses_are_named(
@@ -131,7 +131,7 @@ def test_each_hole_is_found(
     )
     if (
         kind == "empty response"
-    ):  # paid as much as the right answer, so that the answer looks unpaid
+    ):  # paid as much as the correct answer, so that the answer looks unpaid
         assert "(worth 1 in 40 rows)" in findings_of("REW101", context)[0].summary
     told = [each.summary.partition(":")[0] for each in findings_of("REW102", context)]
     assert kind in told
@@ -148,7 +148,7 @@ def test_a_form_that_is_worth_more_than_being_right_is_told(
     assert findings_of("REW102", context_of(dense_model, rows, reward=reward_of(bonus))) == []
     dear = bonus.replace("('boxed' in text)", "3 * ('boxed' in text)")
     told = findings_of("REW102", context_of(dense_model, rows, reward=reward_of(dear)))
-    assert "format without an answer: earns 75% of the right answer's reward." in [
+    assert "format without an answer: earns 75% of the correct answer's reward." in [
         each.summary for each in told
     ]
 
@@ -170,7 +170,7 @@ def test_answers_that_earn_the_forms_bonus_alone_are_not_paid(
     assert context.reference_answers
     assert context.reference_answers.threshold == pytest.approx(
         0.6
-    )  # the bonus alone is not a right answer
+    )  # the bonus alone is not a correct answer
 
 
 def test_solutions_are_tried_by_what_they_come_to(

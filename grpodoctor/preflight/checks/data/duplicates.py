@@ -44,7 +44,7 @@ class DuplicatePrompts(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Group prompts by their text."""
         if not context.rows:
-            return SkippedCheck("no prompts were given", "give --prompts")
+            return SkippedCheck("no prompts were given", "add --prompts")
         groups: dict[str, list[PromptRow]] = defaultdict(list)
         for row in context.rows:
             groups[_normalized(row)].append(row)

@@ -72,7 +72,7 @@ class GuessableAnswers(Check):
             *self._frequent_answer(context, others),
         ]
         if not findings and len(answered) < _MIN_ANSWERS:
-            return SkippedCheck(f"{len(answered)} answers are too few", "give more prompts")
+            return SkippedCheck(f"{len(answered)} answers are too few", "pass more prompts")
         return findings
 
     def _multiple_choice(
@@ -122,7 +122,7 @@ class GuessableAnswers(Check):
         guess = sum((count / len(answers)) ** 2 for count in counts.values())
         figures = {"always": always, "guess": guess, "letters": letters / len(answers)}
         summary = (
-            f"Always answering {common!r} is right in {always:.0%} of {len(answers)} rows"
+            f"Always answering {common!r} is correct in {always:.0%} of {len(answers)} rows"
             f"{_pass_rate(context, figures)}."
         )
         details = [f"{text!r}: {count}" for text, count in counts.most_common(5)]

@@ -41,7 +41,7 @@ class PromptLengths(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Count the tokens of every prompt."""
         if not context.rows:
-            return SkippedCheck("no prompts were given", "give --prompts")
+            return SkippedCheck("no prompts were given", "add --prompts")
         if context.context_length is None:
             return SkippedCheck("config.json does not give the maximum sequence length")
         lengths = np.array([len(context.render(row)) for row in context.rows])

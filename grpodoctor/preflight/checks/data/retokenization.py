@@ -56,7 +56,7 @@ class Retokenization(Check):
                 changed.append(ids)
         if not total:
             return SkippedCheck(
-                "there is no text to tokenize", "give --prompts, or better also --sampler"
+                "there is no text to tokenize", "add --prompts, or better also --sampler"
             )
         if not changed:
             return ()

@@ -12,7 +12,7 @@ from grpodoctor.rules.base import Severity
 from grpodoctor.vocabulary.values import scalar
 
 REQUIRES_TWO_ENGINES = SkippedCheck(
-    "no sampler or no learner was given", "give --sampler ENGINE:MODEL and --learner ENGINE:MODEL"
+    "no sampler or no learner was given", "add --sampler ENGINE:MODEL and --learner ENGINE:MODEL"
 )
 K3 = "mismatch/kl_k3"
 LARGEST = "mismatch/prob_diff_max/worst_sequence"
@@ -67,7 +67,7 @@ class InitialMismatch(Check):
         nonfinite = metric_value(comparison, "mismatch/nonfinite")
         figures = {"k3": k3, "largest": largest, "nonfinite": nonfinite}
         summary = (
-            f"k3 is {k3:.1e} nats per token over {comparison.tokens} tokens; the largest "
+            f"KL (k3) is {k3:.1e} nats per token over {comparison.tokens} tokens; the largest "
             f"probability difference is {largest:.2g}"
         )
         severity: Severity = "info"
@@ -75,7 +75,7 @@ class InitialMismatch(Check):
             severity = "critical" if k3 >= self.critical_kl else "warning"
         if nonfinite > 0:
             severity = "critical"
-            summary = f"{nonfinite:.1%} of tokens are not finite in one engine; k3 is {k3:.1e}"
+            summary = f"{nonfinite:.1%} of tokens are not finite in one engine; KL (k3) is {k3:.1e}"
         advice = (
             "Find the cause: grpodoctor probe with the same --sampler and --learner.",
             "Cap importance weights (TIS) until it is fixed.",

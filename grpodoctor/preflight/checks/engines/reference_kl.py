@@ -80,7 +80,7 @@ class InitialReferenceKl(Check):
         k3, largest = metric_value(comparison, K3), metric_value(comparison, LARGEST)
         figures = {"k3": k3, "largest": largest}
         other = "the reference" if context.reference else "itself in reverse batch order"
-        summary = f"k3 between the learner and {other} is {k3:.1e} nats per token"
+        summary = f"KL (k3) between the learner and {other} is {k3:.1e} nats per token"
         if k3 >= self.other_model_kl:
             cause = "the models differ" if context.reference else "more than rounding explains"
             yield CheckFinding("critical", f"{summary}: {cause}.", _ADVICE, (), figures)

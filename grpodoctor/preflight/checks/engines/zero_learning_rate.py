@@ -29,7 +29,7 @@ _METRICS = (
 )
 _MIN_STEPS = 4
 _REMEDY = (
-    "run a few steps with a learning rate of zero and give its logs with --control, or give "
+    "run a few steps with a learning rate of zero and pass its log with --control, or add "
     "--sampler and --learner"
 )
 
@@ -82,9 +82,9 @@ class ZeroLearningRate(Check):
             )
         values = ", ".join(f"{interval.value:.1e}" for interval in intervals)
         if not _differ(intervals, self.max_p_value):
-            summary = f"k3 is constant over {self.rounds} rounds within chance: {values}."
+            summary = f"KL (k3) is constant over {self.rounds} rounds, within chance: {values}."
             return (CheckFinding("info", summary),)
-        summary = f"k3 differs between rounds without updates, by more than chance: {values}."
+        summary = f"KL (k3) differs between rounds without updates, beyond chance: {values}."
         return (
             CheckFinding("warning", summary, ("Restart the engines between rounds and compare.",)),
         )

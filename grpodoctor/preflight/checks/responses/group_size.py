@@ -22,7 +22,7 @@ class GroupSize(Check):
     """Too few groups of a batch will have a learning signal.
 
     What it sees:
-        The expected share of groups with both right and wrong responses. For groups of up to
+        The expected share of groups with both correct and incorrect responses. For groups of up to
         --samples responses, the check averages over all subsets of the sampled responses. For
         larger groups it uses a beta distribution fitted to the prompts' pass rates. The share times
         the prompts of a batch is the number of groups from which a step learns. The 90% interval
@@ -74,7 +74,8 @@ class GroupSize(Check):
         )
         summary = (
             f"{groups:.0f} of {settings.batch_prompts} groups of {settings.group_size} "
-            f"({share:.0%}; {low:.0%} to {high:.0%}) should have both right and wrong responses."
+            f"({share:.0%}; {low:.0%} to {high:.0%}) should have both correct and incorrect "
+            "responses."
         )
         advice = ("Choose a size from the table, filter prompts, or sample dynamically (DAPO).",)
         figures = {

@@ -46,7 +46,7 @@ class ResponseLengths(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Measure sampled responses."""
         if context.sampler is None:
-            return SkippedCheck("no engine was given", "give --sampler ENGINE:MODEL")
+            return SkippedCheck("no engine was given", "add --sampler ENGINE:MODEL")
         responses = context.sampler.responses()
         if not responses:
             return SkippedCheck("the engine returned no responses")

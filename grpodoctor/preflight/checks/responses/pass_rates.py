@@ -15,7 +15,7 @@ from grpodoctor.rules.base import Severity
 
 REQUIRES_REWARDED_RESPONSES = SkippedCheck(
     "no engine or no reward function was given",
-    "give --sampler ENGINE:MODEL and --reward FILE.py:function",
+    "add --sampler ENGINE:MODEL and --reward FILE.py:function",
 )
 
 
@@ -39,8 +39,8 @@ class PassRates(Check):
 
     When it is wrong:
         With few responses per prompt, a rate of 20% can look like 0%: of eight responses to such a
-        prompt, none is right in 17% of the cases. Raise --samples before filtering. A graded reward
-        is split into right and wrong at a threshold, which the details give.
+        prompt, none is correct in 17% of the cases. Raise --samples before filtering. A graded
+        reward is split into correct and incorrect at a threshold, which the details give.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2; Polaris and others filter prompts by pass rate first.
@@ -89,8 +89,8 @@ class PassRates(Check):
         }
         advice = _advice(hard, easy)
         if rates.max() == 0:
-            summary = f"None of {solved.size} responses is right, so there is nothing to learn."
-            advice = ("Check the reward with a response that you know is right.", *advice)
+            summary = f"None of {solved.size} responses is correct, so there is nothing to learn."
+            advice = ("Check the reward with a response that you know is correct.", *advice)
             return CheckFinding("critical", summary, advice, table, figures)
         severity: Severity = "warning" if outside >= self.warning_share else "info"
         summary = (

@@ -16,26 +16,26 @@ from grpodoctor.preflight.reference_answers import (
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
-_FORMAT_ADVICE = "Give the format of a right answer with --gold-format."
+_FORMAT_ADVICE = "Set the format of a correct answer with --gold-format."
 _PARSER_ADVICE = "Check what the parser of the reward function extracts from these answers."
 
 
 class CorrectAnswersNotRewarded(Check):
-    """The reward function does not reward right answers.
+    """The reward function does not reward correct answers.
 
     What it sees:
         Writes the answers of the data in the usual formats (in a box, after ####, in answer tags,
-        …), or in the format that you give, and scores them. Reports right answers that earn no more
-        than an empty response. If the function separates most right answers from wrong ones, it
-        also reports right answers that earn no more than a wrong one.
+        …), or in the format of --gold-format, and scores them. Reports correct answers that earn no
+        more than an empty response. If the function separates most correct answers from wrong
+        ones, it also reports correct answers that earn no more than a wrong one.
 
     Why it matters:
-        Nothing can be learned from a reward that a right answer does not raise; the run looks as if
-        its prompts were too hard. A parser that misses the answer is the most frequent cause of
-        rewards that stay at zero.
+        If a correct answer does not raise the reward, the policy learns nothing and the run looks
+        as if its prompts were too hard. A parser that misses the answer is the most frequent cause
+        of rewards that stay at zero.
 
     What to do:
-        Check the listed rows. Give the answer format with --gold-format, and ask for it in the
+        Check the listed rows. Set the answer format with --gold-format, and ask for it in the
         prompt.
 
     When it is wrong:
@@ -49,9 +49,9 @@ class CorrectAnswersNotRewarded(Check):
     code: ClassVar[str] = "REW101"
     name: ClassVar[str] = "correct-answers-not-rewarded"
     former_names: ClassVar[tuple[str, ...]] = ("gold-not-rewarded",)
-    summary: ClassVar[str] = "The reward function does not reward right answers."
+    summary: ClassVar[str] = "The reward function does not reward correct answers."
     critical_share: ClassVar[float] = 0.5
-    """Share of unrewarded right answers from which the finding is critical."""
+    """Share of unrewarded correct answers from which the finding is critical."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Score the data's own answers."""
@@ -69,13 +69,13 @@ class CorrectAnswersNotRewarded(Check):
         if len(missed) == len(answers.rows):
             formats = len(answer_formats(context.settings))
             summary = (
-                f"None of {len(answers.rows)} right answers earns more than an empty response"
+                f"None of {len(answers.rows)} correct answers earns more than an empty response"
                 f"{_empty_reward(answers)}, in any of {formats} formats."
             )
             return (CheckFinding("critical", summary, (_FORMAT_ADVICE, _PARSER_ADVICE), details),)
         share = len(missed) / len(answers.rows)
         summary = (
-            f"{len(missed)} of {len(answers.rows)} right answers earn no more than an empty or a "
+            f"{len(missed)} of {len(answers.rows)} correct answers earn no more than an empty or a "
             "wrong one."
         )
         example = format_answer(answers.answer_format, "ANSWER")

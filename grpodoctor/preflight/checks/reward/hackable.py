@@ -37,20 +37,20 @@ _ADVICE = {
 class _AnsweredRow:
     row: PromptRow
     right: float
-    """Reward of the right answer."""
+    """Reward of the correct answer."""
     floor: float
     """Reward of an empty response, at least zero."""
     completions: tuple[BadCompletion, ...]
 
 
 class HackableReward(Check):
-    """Bad responses are rewarded like right answers.
+    """Bad responses are rewarded like correct answers.
 
     What it sees:
-        For rows whose right answer is rewarded, scores a wrong answer, short and long, an empty
+        For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
         response, the format without an answer, a copy of the prompt, and several answers at once.
-        Reports the share of rows in which such a response earns as much as the right answer. If
-        that share is small, it reports the mean share of the right answer's reward.
+        Reports the share of rows in which such a response earns as much as the correct answer. If
+        that share is small, it reports the mean share of the correct answer's reward.
 
     Why it matters:
         Training finds such holes. The model learns the response that earns the reward without
@@ -71,12 +71,12 @@ class HackableReward(Check):
     code: ClassVar[str] = "REW102"
     name: ClassVar[str] = "hackable-reward"
     former_names: ClassVar[tuple[str, ...]] = ("undeserved-reward",)
-    summary: ClassVar[str] = "Bad responses are rewarded like right answers."
+    summary: ClassVar[str] = "Bad responses are rewarded like correct answers."
     min_row_share: ClassVar[float] = 0.05
-    """Share of rows from which a response is reported; accidental right answers are rarer."""
+    """Share of rows from which a response is reported; accidental correct answers are rarer."""
     max_reward_share: ClassVar[float] = 0.5
-    """Share of the right answer's reward above which a response is reported: the format is then
-    worth more than a right answer."""
+    """Share of the correct answer's reward above which a response is reported: the format is then
+    worth more than a correct answer."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Score responses that deserve nothing."""
@@ -112,13 +112,13 @@ class HackableReward(Check):
             return
         worth = _mean_share(rows, rewards)
         if worth > self.max_reward_share:
-            summary = f"{name}: earns {worth:.0%} of the right answer's reward."
+            summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
 
 
 def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
-    """Rows whose right answer earns a reward, even if an empty response earns as much."""
+    """Rows whose correct answer earns a reward, even if an empty response earns as much."""
     answers = context.reference_answers
     if answers is None:
         return []
@@ -147,7 +147,7 @@ def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> lis
 
 
 def _mean_share(rows: Sequence[_AnsweredRow], rewards: Sequence[float]) -> float:
-    """Mean share of the right answer's reward, above the reward of an empty response."""
+    """Mean share of the correct answer's reward, above the reward of an empty response."""
     shares = [
         (reward - row.floor) / (row.right - row.floor)
         for row, reward in zip(rows, rewards, strict=True)

@@ -65,7 +65,7 @@ class UnreliableReward(Check):
         if context.reward is None:
             return REQUIRES_REWARD
         if not context.rows:
-            return SkippedCheck("no prompts were given", "give --prompts")
+            return SkippedCheck("no prompts were given", "add --prompts")
         failures = tuple(_failures(context.reward, context.rows[0]))
         return failures or tuple(self._changes(context))
 

@@ -55,7 +55,7 @@ class CandidateTemplates(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Sample in every template."""
         if not context.templates:
-            return SkippedCheck("no candidate templates were given", "give --template NAME=FILE")
+            return SkippedCheck("no candidate templates were given", "add --template NAME=FILE")
         outcomes: dict[str, _Outcome] = {}
         for name, template in {_OWN: "", **context.templates}.items():
             outcome = _try_template(context, name, template)

@@ -51,7 +51,7 @@ class DoubleBos(Check):
         """Check the first tokens of each prompt, and search it for tokens of the template."""
         rows = context.rows[:_MAX_ROWS]
         if not rows:
-            return SkippedCheck("no prompts were given", "give --prompts")
+            return SkippedCheck("no prompts were given", "add --prompts")
         return (
             *_two_bos_tokens(context, rows),
             *_rendered_prompts(context, rows),
