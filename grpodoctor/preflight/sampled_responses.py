@@ -212,7 +212,10 @@ class ResponseSampler:
         """When a response counts as correct, in words."""
         least = self._threshold
         bound = "a reward above 0" if least is None else f"a reward of at least {least:.3g}"
-        return f"a response with {bound} counts as correct, unless the reward function reports correctness"
+        return (
+            f"a response with {bound} counts as correct, unless the reward function reports "
+            "correctness"
+        )
 
     def solved(
         self, temperature: float | None = None, template: str = ""

@@ -68,7 +68,7 @@ def make_newer(path):
         (lambda _: None, "no such file"),
         (lambda path: path.mkdir(), "empty"),
         (make_foreign, "holiday.jpg"),
-        (make_binary, "not a run"),
+        (make_binary, "the file is binary"),
         (make_newer, "upgrade"),
     ],
 )

@@ -18,7 +18,7 @@ _COMPRESSED = {
     b"\xfd7zXZ": "xz",
 }
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_REMEDY = "pass a training log or its directory; if it is one, set its format with --format"
+_REMEDY = "pass a training log or its directory, or set the format of the log with --format"
 
 
 def no_run_error(path: Path, damage: list[Damage]) -> RunError:
