@@ -69,7 +69,7 @@ _MAPPINGS = (
         values={
             "sampler": NothingToSet("tinker-cookbook always uses the sampler's log-probabilities")
         },
-        write=Unsupported("the ratio is always taken to the sampler's log-probabilities"),
+        write=Unsupported("the ratio always uses the sampler's log-probabilities"),
     ),
     KnobMapping(
         "dynamic_sampling",
@@ -101,7 +101,7 @@ _MAPPINGS = (
     KnobMapping(
         "sampler_sync_every",
         write=NothingToSet(
-            "tinker-cookbook creates a new sampler at every step; with async_config limit "
+            "tinker-cookbook creates a new sampler at every step; with async_config, limit "
             "staleness with async_config.max_steps_off_policy"
         ),
     ),
