@@ -161,7 +161,7 @@ def _redundant_corrections(config: AllSections) -> Iterator[Conflict]:
         correction.kind in ("mis_sequence", "geo_mask") and loss.off_policy_limit is not None,
         f"{correction.kind} and loss.off_policy_limit both mask whole responses",
         keys="correction.kind and loss.off_policy_limit",
-        remedy="use only one of them",
+        remedy="use one of them",
     )
     yield Conflict(
         correction.kind == "icepop" and correction.floor == 0,
@@ -211,7 +211,7 @@ def _ineffective_reweightings(config: AllSections) -> Iterator[Conflict]:
         share is not None and len(active) > 1,
         "forking tokens mask the likely tokens, which the other reweightings favor",
         keys="reweighting.forking_share and reweighting.alpha or reweighting.lopti_threshold",
-        remedy="use only one of them",
+        remedy="use one of them",
     )
     yield Conflict(
         config.advantage.kind == "dcpo_sas" and config.rollout.dynamic_sampling,
@@ -229,7 +229,7 @@ def _redundant_group_filters(config: AllSections) -> Iterator[Conflict]:
         "filtering drops groups without variance, and dynamic sampling replaces them: both solve "
         "the same problem",
         keys="rollout.filter_groups and rollout.dynamic_sampling",
-        remedy="use only one of them",
+        remedy="use one of them",
     )
     yield Conflict(
         rollout.filter_groups and config.advantage.kind == "dcpo_sas",

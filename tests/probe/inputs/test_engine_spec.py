@@ -29,7 +29,7 @@ def test_a_plus_is_a_plus_and_a_tilde_the_home_that_no_shell_has_put_in() -> Non
         ("vllm:", "has no model"),
         ("vllm:?dtype=float32", "has no model"),
         ("vllm:m?dtype", "cannot be read"),
-        ("vllm:m?dtype=float32&dtype=bfloat16", "dtype= occurs twice.*several times"),
+        ("vllm:m?dtype=float32&dtype=bfloat16", "dtype= occurs twice.*repeat --sampler"),
         ("vllm:m?timeout=soon", "must be numbers"),
         ("vllm:m?timeout=nan", "above zero"),
         ("vllm:m?timeout=-1", "above zero"),
