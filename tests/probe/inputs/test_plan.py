@@ -70,7 +70,7 @@ BAD = {
     "[sampling]\ntemprature = 1": "there is no setting sampling.temprature",
     "[sampling]\ntemperature = 0": "sampling.temperature cannot be '0'",
     "[sampling]\nmax_tokens = []": "the list is empty",
-    "[[sampler]]\nengine = 'sglang'": "no such engine; use one of vllm",
+    "[[sampler]]\nengine = 'sglang'": "unknown engine; use one of vllm",
     "[[sampler]]\nengine = 'vllm'\ndtype = 'float32'": "sampler.2.dtype.*options = { … }",
     "nothing = 1": "there is no setting nothing",
     "budget = -1": "budget cannot be '-1'",
