@@ -249,7 +249,7 @@ def test_two_ranks_go_on_with_a_checkpoint_of_one_process(both: Both, tmp_path: 
     part = without_newest(both("dapo")[0], tmp_path / "part")
     code, said = train(part, options=("--resume",))
     assert code == 0, said
-    assert said.count("of each of 2 ranks; task arithmetic") == 1  # the first rank alone speaks
+    assert said.count("in each of 2 ranks; task arithmetic") == 1  # the first rank alone speaks
     assert said.count("4 steps done") == 1
     assert_same_weights(both("dapo")[0], part)
     assert_same_records(both("dapo")[0], part)
