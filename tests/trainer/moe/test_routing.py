@@ -582,7 +582,7 @@ def test_a_dense_run_has_no_hook_and_says_so(tmp_path: Path, monkeypatch: Any) -
     [
         (["engine.routing_replay=R2", "loss.kind=gspo"], "one of them is enough"),
         (["engine.routing_replay=R3", "loss.kind=rspo"], "one of them is enough"),
-        (["engine.routing_replay=R3", "engine.kind=vllm"], "those of vLLM are not read"),
+        (["engine.routing_replay=R3", "engine.kind=vllm"], "the experts of vLLM are not read"),
         (["engine.routing_replay=R2", "model.experts=0"], "is dense and has no routers"),
         (["model.experts=2"], "the router has no choice"),
     ],
