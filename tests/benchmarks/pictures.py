@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +23,10 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 LOG = ROOT / "tests" / "data" / "logs" / "deltasthicc_trainer_state.json.gz"
 COLUMNS = 100
+_STEPS = 40
+"""Steps of the live run at which the watch screen is captured."""
+_LONGEST_SECONDS = 400.0
+_DRAWING_SECONDS = 6.0
 _CHROMIUM = shutil.which("chromium") or "chromium"
 _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>text {{ font-family: "DejaVu Sans Mono", monospace; font-size: {char_height}px }} {styles}
@@ -31,8 +36,8 @@ _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"
 </svg>"""
 
 
-def capture(command: str, rows: int, seconds: float, folder: Path) -> str:
-    """The first rows that a command shows within some seconds, with colors as ANSI sequences."""
+def capture(command: str, rows: int, folder: Path, is_ready: Callable[[], bool]) -> str:
+    """The first rows that a command shows once it is ready, with colors as ANSI sequences."""
     session = f"grpodoctor-pictures-{os.getpid()}"
     tmux = ["tmux", "-L", session]
     size = ["-x", str(COLUMNS), "-y", str(rows)]
@@ -43,7 +48,10 @@ def capture(command: str, rows: int, seconds: float, folder: Path) -> str:
         env=environment,
     )
     try:
-        time.sleep(seconds)
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while not is_ready() and time.monotonic() < deadline:
+            time.sleep(0.5)
+        time.sleep(_DRAWING_SECONDS)
         shown = subprocess.run(
             [*tmux, "capture-pane", "-e", "-p", "-S", "-"],
             check=True,
@@ -87,12 +95,18 @@ def main() -> None:
         log = folder / "outputs" / "checkpoint-800" / "trainer_state.json"
         log.parent.mkdir(parents=True)
         log.write_bytes(gzip.decompress(LOG.read_bytes()))
-        draw(capture(f"{program} check outputs/", 32, 8, folder), "check")
+        draw(capture(f"{program} check outputs/", 32, folder, lambda: True), "check")
         train = (
             f"{program} train --run-dir run --steps 400 --set engine.precision=int4 "
             "--set engine.old_logprobs=sampler >train.log 2>&1 & "
         )
-        draw(capture(f"{train} {program} watch run --apply safe", 36, 75, folder), "watch")
+        steps = folder / "run" / "steps.jsonl"
+
+        def is_treated() -> bool:
+            return steps.is_file() and steps.read_bytes().count(b"\n") >= _STEPS
+
+        watch = f"{train} {program} watch run --apply safe"
+        draw(capture(watch, 36, folder, is_treated), "watch")
         shutil.rmtree(folder / "run", ignore_errors=True)
 
 
