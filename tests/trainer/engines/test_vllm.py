@@ -340,7 +340,7 @@ def test_a_server_that_is_lost_leaves_the_checkpoint_and_the_run_goes_on(
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"vocab_size": VOCABULARY + 1}, "its vocab_size is 24 the learner's is 25"),
+        ({"vocab_size": VOCABULARY + 1}, "its vocab_size is 24, the learner's is 25"),
         ({"num_hidden_layers": 3}, "its num_hidden_layers is 2, the learner's is 3"),
         ({"tie_word_embeddings": False}, "its tie_word_embeddings is True"),
         ({"family": "llama"}, "its model_type is qwen2, the learner's is llama"),
