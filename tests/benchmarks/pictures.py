@@ -36,8 +36,10 @@ _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"
 </svg>"""
 
 
-def capture(command: str, rows: int, folder: Path, is_ready: Callable[[], bool]) -> str:
-    """The first rows that a command shows once it is ready, with colors as ANSI sequences."""
+def capture(
+    command: str, rows: int, folder: Path, is_ready: Callable[[], bool] | None = None
+) -> str:
+    """A command's screen once it is ready, or else its first rows; colors are ANSI sequences."""
     session = f"grpodoctor-pictures-{os.getpid()}"
     tmux = ["tmux", "-L", session]
     size = ["-x", str(COLUMNS), "-y", str(rows)]
@@ -49,11 +51,11 @@ def capture(command: str, rows: int, folder: Path, is_ready: Callable[[], bool])
     )
     try:
         deadline = time.monotonic() + _LONGEST_SECONDS
-        while not is_ready() and time.monotonic() < deadline:
+        while is_ready and not is_ready() and time.monotonic() < deadline:
             time.sleep(0.5)
         time.sleep(_DRAWING_SECONDS)
         shown = subprocess.run(
-            [*tmux, "capture-pane", "-e", "-p", "-S", "-"],
+            [*tmux, "capture-pane", "-e", "-p", *([] if is_ready else ["-S", "-"])],
             check=True,
             capture_output=True,
             text=True,
@@ -95,7 +97,7 @@ def main() -> None:
         log = folder / "outputs" / "checkpoint-800" / "trainer_state.json"
         log.parent.mkdir(parents=True)
         log.write_bytes(gzip.decompress(LOG.read_bytes()))
-        draw(capture(f"{program} check outputs/", 32, folder, lambda: True), "check")
+        draw(capture(f"{program} check outputs/", 32, folder), "check")
         train = (
             f"{program} train --run-dir run --steps 400 --set engine.precision=int4 "
             "--set engine.old_logprobs=sampler >train.log 2>&1 & "

@@ -205,7 +205,7 @@ def test_a_log_that_is_renamed_goes_on_in_the_next_one(home: Path) -> None:
         write(step)
     settle(session)
     assert session.examination.steps == 8
-    assert any("goes on at step 6" in note for note in session.examination.notes)
+    assert any("continues at step 6" in note for note in session.examination.notes)
 
 
 def test_a_log_that_is_copied_and_cut_goes_on(home: Path) -> None:
@@ -318,7 +318,7 @@ def test_what_was_read_is_not_read_again(home: Path, monkeypatch: pytest.MonkeyP
 
 def test_no_request_reaches_a_run_that_only_leaves_a_log(home: Path) -> None:
     jsonl(home)(1)
-    with pytest.raises(ConfigError, match=r"no request reaches it .* leave out --apply"):
+    with pytest.raises(ConfigError, match=r"accepts no requests .* remove --apply"):
         Session(home, apply="safe")
 
 
@@ -326,5 +326,5 @@ def test_nor_one_that_turns_out_to_leave_only_a_log(home: Path) -> None:
     session = Session(home, apply="safe")
     session.tick()
     jsonl(home)(1)
-    with pytest.raises(ConfigError, match="leave out --apply"):
+    with pytest.raises(ConfigError, match="remove --apply"):
         settle(session)
