@@ -81,7 +81,7 @@ def pickled(folder: Path) -> None:
 
 MODELS = {
     larger_tokenizer: "the tokenizer has 28 ids and the model 24 embeddings",
-    end_token_outside: "no end token that the model can write",
+    end_token_outside: "no end token is declared that the model can generate",
     pickled: "no safetensors weights",
 }
 

@@ -179,7 +179,7 @@ def test_a_new_run_spares_the_run_that_is_there(tmp_path: Path, recorded: str) -
 
 def test_an_unrecorded_run_spares_a_directory_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RunError, match=r"something else: thesis\.tex"):
+    with pytest.raises(RunError, match=r"other content: thesis\.tex"):
         Trainer(small("steps=1", "record.enabled=false"), tmp_path)
     with pytest.raises(RunError, match="cannot be read"):
         Trainer(small("steps=1"), tmp_path / ("x" * 300))
