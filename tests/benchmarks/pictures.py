@@ -45,7 +45,7 @@ def capture(
     size = ["-x", str(COLUMNS), "-y", str(rows)]
     environment = {**os.environ, "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
     subprocess.run(
-        [*tmux, "-u", "new-session", "-d", *size, f"cd {folder} && {command}; sleep 600"],
+        [*tmux, "-u", "new-session", "-d", *size, f"cd {folder}; {command}; sleep 600"],
         check=True,
         env=environment,
     )
