@@ -4,29 +4,31 @@ import re
 
 import pytest
 
-from grpodoctor.preflight.base import Remark
-from grpodoctor.preflight.run import NotMade, Preflight, Seen
+from grpodoctor.preflight.check_results import CheckFinding
+from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
 from grpodoctor.report import html, markdown, text
 from grpodoctor.report.preflight.view import view_of
 from tests.report.simulated import HOSTILE
 
-REMARK = Remark(
+FINDING = CheckFinding(
     severity="critical",
     summary=f"3 of 64 prompts end in the middle of a word {HOSTILE}",
     advice=("Fix the template.", f"Read {HOSTILE}"),
     details=(f"prompt 7: {HOSTILE}",),
     figures={"prompts": 3.0},
 )
-FINISHED = Preflight(
+FINISHED = PreflightResults(
     model=f"models/tiny {HOSTILE}",
     rows=64,
-    seen=(Seen("DAT101", "chat-template", REMARK),),
+    findings=(PreflightFinding("DAT101", "chat-template", FINDING),),
     passed=("DAT102", "LEN101"),
-    skipped=(NotMade("MIS101", "engine-agreement", "it needs two engines", "give --learner"),),
-    failed=(NotMade("REW101", "reward-crashes", f"the reward function died {HOSTILE}"),),
+    skipped=(
+        UnfinishedCheck("MIS101", "engine-agreement", "it needs two engines", "give --learner"),
+    ),
+    failed=(UnfinishedCheck("REW101", "reward-crashes", f"the reward function died {HOSTILE}"),),
     seconds=12.3,
-    asked=32,
-    filtered=10,
+    sampled_rows=32,
+    filtered_rows=10,
 )
 FORMATS = [text.render, markdown.render, html.render]
 
@@ -36,7 +38,7 @@ def test_every_format_shows_the_diagnosis_first_then_everything_else(render) -> 
     shown = render(view_of(FINISHED))
     diagnosis = "1 critical · 2 checks passed · 1 skipped · 1 failed"
     parts = (
-        *("DAT101", "Fix the template.", "prompt 7", "wrote 10 of 32 prompts"),
+        *("DAT101", "Fix the template.", "prompt 7", "wrote 10 of 32 sampled prompts"),
         *("died", "MIS101 engine", "give", "learner"),
     )
     assert shown.index(diagnosis) < min(shown.index(part) for part in parts)
@@ -54,6 +56,16 @@ def test_hostile_text_does_not_act(render) -> None:
 
 def test_the_json_document_keeps_its_keys() -> None:
     assert list(view_of(FINISHED).json()) == [
-        *("schema_version", "model", "rows", "asked", "findings", "passed", "skipped", "failed"),
+        *(
+            "schema_version",
+            "model",
+            "rows",
+            "asked",
+            "reward",
+            "findings",
+            "passed",
+            "skipped",
+            "failed",
+        ),
         *("filtered", "seconds"),
     ]
