@@ -12,7 +12,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from grpodoctor.vocabulary.knobs import Setting
 
 _CONFIG_FILES = (

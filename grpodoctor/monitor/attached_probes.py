@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.support import atomic_files
-from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Damage
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import PROBED, metric_of
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json

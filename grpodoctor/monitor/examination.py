@@ -15,7 +15,7 @@ from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.records import Event, Manifest, StepRecord
-from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Damage
 
 MAX_DAMAGE = 50
 """Number of damaged lines that a report quotes; the others are only counted."""

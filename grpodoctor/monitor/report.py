@@ -10,7 +10,7 @@ from typing import Any
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.engine import Inapplicable, Skipped
-from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Damage
 
 SCHEMA_VERSION = 1
 """Version of the report's JSON."""

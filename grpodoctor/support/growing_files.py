@@ -1,15 +1,14 @@
-"""Reading a file of lines that another process may be writing, in bounded memory."""
+"""Reading a file that another process may be writing, in bounded memory."""
 
 from __future__ import annotations
 
-import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from grpodoctor.support.damage import Damage
 from grpodoctor.support.regular_files import is_missing, open_regular, unreadable
 
 BLOCK = 256 * 1024
@@ -23,6 +22,16 @@ _BLANK = b" \t\r\0"
 """Stripped from lines; after a crash, a file system may fill the unwritten part with zeros."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One line, or a whole file, that could not be used."""
+
+    file: str
+    line: int
+    """Line number from 1; 0 for the whole file."""
+    why: str
 
 
 @dataclass(slots=True)
@@ -39,30 +48,20 @@ class Chunk(Generic[T]):
     """Decisions made while reading, one line each."""
 
 
-class Tail(Generic[T]):
+class GrowingFile(ABC, Generic[T]):
     """Reads each record of a growing file once.
-
-    A half-written last line is left for the next read. A complete last line without a line end is
-    returned.
 
     Args:
         path: the file, which may not exist yet.
-        parse: makes a record from a line; raises ValueError for any other line.
-        confirm_last_line: return a last line without a line end only when a second read finds it
-            unchanged. For text in which any part of a line looks like a line.
     """
 
-    def __init__(
-        self, path: Path, parse: Callable[[bytes], T], *, confirm_last_line: bool = False
-    ) -> None:
-        self._path, self._parse, self._confirm_last_line = path, parse, confirm_last_line
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self.rewind()
 
     def rewind(self) -> None:
-        """Start over at the first line."""
-        self._offset = self._line = 0
-        self._skipping = False
-        self._unended = b""
+        """Start over at the first record."""
+        self._offset = 0
         self._identity: tuple[int, int] | None = None
 
     def was_replaced(self) -> bool:
@@ -83,20 +82,51 @@ class Tail(Generic[T]):
         """
         try:
             with open_regular(self._path) as file:
-                return self._read_block(file)
+                status = os.fstat(file.fileno())
+                self._identity = (status.st_dev, status.st_ino)
+                file.seek(self._offset)
+                return self._read_block(file, status.st_size)
         except OSError as error:
-            if is_missing(error) or error.errno == errno.ESTALE:
+            if is_missing(error):
                 return Chunk()
             raise unreadable(self._path, error) from error
 
-    def _read_block(self, file: BinaryIO) -> Chunk[T]:
-        status = os.fstat(file.fileno())
-        self._identity = (status.st_dev, status.st_ino)
-        file.seek(self._offset)
+    @abstractmethod
+    def _read_block(self, file: BinaryIO, size: int) -> Chunk[T]:
+        """Read the next block of a file of this size, and move `_offset` behind its records."""
+
+
+class Tail(GrowingFile[T]):
+    """Reads each line of a growing file once.
+
+    A half-written last line is left for the next read. A complete last line without a line end is
+    returned.
+
+    Args:
+        path: the file, which may not exist yet.
+        parse: makes a record from a line; raises ValueError for any other line.
+        confirm_last_line: return a last line without a line end only when a second read finds it
+            unchanged. For text in which any part of a line looks like a line.
+    """
+
+    def __init__(
+        self, path: Path, parse: Callable[[bytes], T], *, confirm_last_line: bool = False
+    ) -> None:
+        self._parse, self._confirm_last_line = parse, confirm_last_line
+        super().__init__(path)
+
+    def rewind(self) -> None:
+        """Start over at the first line."""
+        super().rewind()
+        self._line = 0
+        self._skipping = False
+        self._unended = b""
+
+    def _read_block(self, file: BinaryIO, size: int) -> Chunk[T]:
         block = file.read(BLOCK)
         if len(block) == BLOCK and b"\n" not in block and not self._skipping:
             block += file.read(LONGEST_LINE - BLOCK)
-        chunk = Chunk[T](size=len(block), more=self._offset + len(block) < status.st_size)
+        chunk = Chunk[T](size=len(block), more=self._offset + len(block) < size)
         if self._skipping:
             block = self._skip_line(block)
         self._take_lines(block, chunk)

@@ -11,7 +11,6 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from grpodoctor.errors import RunError
@@ -74,12 +73,7 @@ class Unpacked:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 def is_missing(error: OSError) -> bool:
     """Whether an error says that the file does not exist."""
-    return error.errno in (errno.ENOENT, errno.ENOTDIR)
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def unreadable(path: Path, error: OSError, what: str = "run") -> RunError:
@@ -57,3 +57,26 @@ def translated_os_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise unreadable(Path(os.fsdecode(error.filename or path)), error) from error
+
+
+def files_below(directory: Path, max_depth: int = 6, max_entries: int = 20_000) -> Iterator[Path]:
+    """Files of a directory and its sub-directories, level by level, sorted by name in each.
+
+    Links to directories are not followed.
+
+    Args:
+        directory: where to start.
+        max_depth: levels of sub-directories to search.
+        max_entries: directory entries to visit; a dump of single responses may have millions.
+    """
+    queue, visited = [(directory, 0)], 0
+    while queue:
+        current, depth = queue.pop(0)
+        for entry in sorted(current.iterdir()):
+            visited += 1
+            if visited > max_entries:
+                return
+            if entry.is_dir() and not entry.is_symlink() and depth < max_depth:
+                queue.append((entry, depth + 1))
+            elif entry.is_file():
+                yield entry

@@ -6,7 +6,8 @@ import pytest
 
 from grpodoctor.runs.reading.native_run import NativeRun
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
-from tests.cli.test_main import modules_after, run
+from tests.cli.in_process import run
+from tests.cli.test_main import modules_after
 from tests.report.simulated import HOSTILE, record_run
 from tests.support.terminal import use_terminal
 
@@ -28,7 +29,7 @@ def test_findings_exit_with_1_and_none_with_0(sick, well):
     assert "no findings" in done.stdout
 
 
-def test_fail_on_moves_the_bar(sick):
+def test_fail_on_sets_the_severity_that_fails(sick):
     chosen = ("check", sick, "--select", "LEN", "--output-format", "json")
     done = run(*chosen)
     assert {each["severity"] for each in json.loads(done.stdout)["findings"]} == {"warning"}
@@ -73,7 +74,7 @@ def make_newer(path):
     ],
 )
 @pytest.mark.parametrize("command", [("check",), ("watch", "--once")])
-def test_what_is_no_run_gets_one_line_and_exit_code_2(command, make, word, tmp_path):
+def test_an_unusable_path_is_one_line_and_exit_code_2(command, make, word, tmp_path):
     make(tmp_path / "given")
     done = run(*command, tmp_path / "given")
     assert done.returncode == 2
@@ -87,14 +88,14 @@ def test_what_is_no_run_gets_one_line_and_exit_code_2(command, make, word, tmp_p
 @pytest.mark.parametrize(
     "options", [("--select", "XYZ"), ("--ignore", "ENT999"), ("--framework", "nonesuch")]
 )
-def test_a_selector_or_framework_that_nobody_knows(options, sick):
+def test_unknown_selectors_and_frameworks_are_refused(options, sick):
     done = run("check", sick, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert options[1] in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_damage_is_counted_and_costs_nothing_good(sick, tmp_path):
+def test_damage_is_counted_and_the_rest_is_read(sick, tmp_path):
     shutil.copytree(sick, tmp_path / "run")
     steps = tmp_path / "run" / STEPS
     lines = steps.read_bytes().splitlines(keepends=True)
@@ -112,7 +113,7 @@ def test_damage_is_counted_and_costs_nothing_good(sick, tmp_path):
     assert data["run"]["steps"] == 60
 
 
-def test_a_step_that_goes_back_is_survived(sick, tmp_path):
+def test_a_step_that_goes_back_is_read(sick, tmp_path):
     shutil.copytree(sick, tmp_path / "run")
     steps = tmp_path / "run" / STEPS
     lines = steps.read_bytes().splitlines(keepends=True)
@@ -137,7 +138,7 @@ def test_a_directory_without_its_manifest_is_still_a_run(sick, tmp_path):
     ("name", "start"),
     [("r.html", "<!doctype html>"), ("r.json", "{"), ("r.md", "# "), ("r.txt", "/")],
 )
-def test_the_report_goes_to_a_file_in_the_format_of_its_name(name, start, sick, tmp_path):
+def test_the_suffix_of_the_report_sets_its_format(name, start, sick, tmp_path):
     done = run("check", sick, "--output", tmp_path / name)
     assert (done.returncode, done.stdout) == (1, "")
     assert (tmp_path / name).read_text().startswith(start)
@@ -210,7 +211,7 @@ def test_an_unknown_suffix_is_refused_before_the_run_is_read(name, sick, tmp_pat
     assert json.loads((tmp_path / name).read_text())["findings"]
 
 
-def test_a_report_to_a_pipe_or_a_link_leaves_it_what_it_is(well, tmp_path):
+def test_a_report_to_a_pipe_or_link_keeps_the_pipe_or_link(well, tmp_path):
     (tmp_path / "link.json").symlink_to("real.json")
     os.mkfifo(tmp_path / "pipe.json")
     reader = os.open(tmp_path / "pipe.json", os.O_RDONLY | os.O_NONBLOCK)

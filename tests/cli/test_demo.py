@@ -28,7 +28,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return directory, result.stdout
 
 
-def test_the_disease_is_found_and_treated(demo: tuple[Path, str]) -> None:
+def test_the_fault_is_found_and_treated(demo: tuple[Path, str]) -> None:
     directory, _ = demo
     events = list(read_run(directory / "treated").events)
     raised = {event.body.get("code") for event in events if event.kind == "finding-raised"}
@@ -80,7 +80,7 @@ def test_a_taken_directory_is_left_alone(demo: tuple[Path, str]) -> None:
     assert (directory / "treated" / "steps.jsonl").read_bytes() == before
 
 
-def test_again_does_not_remove_what_is_no_demo(tmp_path: Path) -> None:
+def test_again_removes_only_demo_directories(tmp_path: Path) -> None:
     (tmp_path / "treated").mkdir()
     (tmp_path / "treated" / "thesis.txt").write_text("years of work")
     result = _demo("--dir", str(tmp_path), "--again")
@@ -101,7 +101,7 @@ def test_an_unwritable_directory_is_one_line(parent: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_it_says_whether_the_warm_start_is_cached(
+def test_the_output_states_whether_the_warm_start_is_cached(
     cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from grpodoctor.trainer.model import policy

@@ -58,7 +58,7 @@ def test_help_names_every_command():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_list_of_commands_says_what_the_commands_say(command):
+def test_the_command_list_repeats_the_commands_summaries(command):
     function = getattr(import_module(f"grpodoctor.cli.commands.{command}"), command)
     assert function.__doc__.splitlines()[0] == COMMANDS[command]
 
@@ -118,11 +118,11 @@ def test_wrong_usage_exits_with_2_and_no_traceback(arguments):
     assert "Traceback" not in done.stderr
 
 
-def test_a_near_miss_is_suggested():
+def test_a_similar_name_is_suggested():
     assert "'check'" in run("chekc").stderr
 
 
-def test_a_reader_that_leaves_early_causes_no_noise():
+def test_a_closed_pipe_is_silent():
     program = [sys.executable, "-m", "grpodoctor", "rule", "--output-format", "json"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
@@ -131,7 +131,7 @@ def test_a_reader_that_leaves_early_causes_no_noise():
     assert noise == b""
 
 
-def test_a_terminal_without_unicode_is_served():
+def test_a_terminal_without_unicode_gets_ascii():
     done = run("rule", env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin"}, cwd=Path.cwd())
     assert done.returncode == 0
     assert "ENT001" in done.stdout
@@ -154,7 +154,7 @@ def test_a_full_disk_behind_stdout_is_one_line():
     )
 
 
-def test_closed_streams_are_no_reason_to_fail():
+def test_closed_streams_do_not_fail_a_command():
     command = f"{sys.executable} -m grpodoctor rule >&- 2>&-"
     done = subprocess.run(["/bin/sh", "-c", command], timeout=60, check=False)
     assert done.returncode == 0

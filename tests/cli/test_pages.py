@@ -7,7 +7,7 @@ from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.metrics import METRICS
-from tests.cli.test_main import run
+from tests.cli.in_process import run
 
 
 def test_the_list_of_rules():
@@ -38,7 +38,7 @@ def test_the_manual_page_of_a_rule(asked):
 
 
 @pytest.mark.parametrize("command", [("rule", "ENT999"), ("remedy", "clip-hihger")])
-def test_what_does_not_exist_is_one_line_and_exit_code_2(command):
+def test_an_unknown_name_is_one_line_and_exit_code_2(command):
     done = run(*command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
@@ -51,7 +51,7 @@ def test_the_list_of_remedies():
     assert len(run("remedy").stdout.splitlines()) == len(listed)
 
 
-def test_a_remedy_is_spelled_in_the_framework_asked_for():
+def test_a_remedy_is_printed_for_the_named_framework():
     ours = run("remedy", "clip-higher").stdout
     assert "loss.clip_high=0.28" in ours
     theirs = json.loads(
@@ -63,7 +63,7 @@ def test_a_remedy_is_spelled_in_the_framework_asked_for():
     assert run("remedy", "clip-higher", "--framework", "nonesuch").returncode == 2
 
 
-def test_what_a_person_does_is_told_with_the_settings_that_belong_to_it():
+def test_manual_advice_comes_with_its_settings():
     from grpodoctor.cli.commands import remedy as command
     from grpodoctor.cli.options import PageFormat
     from grpodoctor.monitor.advice import advice_for
@@ -95,7 +95,7 @@ def test_every_remedy_has_its_page_in_every_framework(framework):
         assert "```" in command._PAGES[PageFormat.markdown](page)
 
 
-def test_the_table_of_a_framework_is_read_in_any_width():
+def test_the_table_of_a_framework_fits_any_width():
     rows = json.loads(run("metrics", "--framework", "verl", "--output-format", "json").stdout)
     dual = [row for row in rows if row["key"] == "actor/pg_clipfrac_lower"]
     assert [row["metric"] for row in dual] == ["clip/dual_rate", "clip/low_rate", "none", "none"]
@@ -107,7 +107,7 @@ def test_the_table_of_a_framework_is_read_in_any_width():
     assert sum(line.split() == ["metric", "clip/dual_rate"] for line in lines) == 1
 
 
-def test_the_table_says_what_a_logged_unit_is_multiplied_by():
+def test_the_table_names_the_factor_of_a_logged_unit():
     rows = json.loads(run("metrics", "--framework", "nemo-rl", "--output-format", "json").stdout)
     shares = [row["key"] for row in rows if row["key"].startswith("train/baseline_reward/pct_1")]
     assert shares == ["train/baseline_reward/pct_1 (percent, times 0.01)"]

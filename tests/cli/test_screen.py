@@ -28,7 +28,7 @@ def test_the_screen_fits_any_terminal(snapshot, width, height):
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-def test_a_usual_terminal_shows_all_that_matters(snapshot, width, height):
+def test_an_ordinary_terminal_shows_all_sections(snapshot, width, height):
     shown = "\n".join(line.plain for line in compose(snapshot, width, height, "a hint"))
     for word in ("loud", "step 79", "entropy"):
         assert word in shown
@@ -47,13 +47,13 @@ def test_a_high_terminal_names_every_finding(snapshot):
     assert "more" not in shown.split("Findings")[1].split("Treatment")[0]
 
 
-def test_what_does_not_fit_is_counted(snapshot):
+def test_hidden_lines_are_counted(snapshot):
     shown = "\n".join(line.plain for line in compose(snapshot, 80, 16))
     listed = sum(finding.code in shown for finding in snapshot.findings)
     assert f"and {len(snapshot.findings) - listed} more" in shown
 
 
-def test_hostile_text_does_not_act(snapshot):
+def test_hostile_text_is_escaped(snapshot):
     console = Console(width=100, height=30, record=True, force_terminal=True)
     with console.capture() as capture:
         console.print(Screen(snapshot))
@@ -72,7 +72,7 @@ def test_without_colour_the_whole_screen_is_plain(snapshot):
     assert all(vital.label in shown for vital in snapshot.vitals)
 
 
-def test_states_are_told_apart(snapshot):
+def test_states_look_different(snapshot):
     def state(**changes):
         return compose(replace(snapshot, **changes), 80, 24)[0].plain.split()[-3]
 
@@ -83,7 +83,7 @@ def test_states_are_told_apart(snapshot):
     assert compose(waiting, 80, 24)[0].plain.endswith("waiting")
 
 
-def test_a_sparkline_is_read_against_the_start():
+def test_a_sparkline_starts_at_the_baseline():
     assert sparkline([0.0, 1.0], 10) == "▁█"
     assert sparkline([1.0] * 3, 10, start=10.0) == "▁▁▁"
     assert sparkline([10.0, math.nan, math.inf], 10, start=1.0) == "█!!"

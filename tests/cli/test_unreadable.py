@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["", "sub", "metrics.jsonl", "steps.jsonl", "run.json"])
-def test_what_may_not_be_read_is_one_line(run: Path, name: str) -> None:
+def test_an_unreadable_path_is_one_line(run: Path, name: str) -> None:
     unreadable = run / name
     if not unreadable.exists():
         unreadable.write_text(json.dumps({"schema_version": 1}))

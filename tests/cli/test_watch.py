@@ -60,7 +60,7 @@ def test_once_prints_the_screen_plain(sick):
         assert word in done.stdout
 
 
-def test_once_as_json_is_what_check_says(sick):
+def test_once_as_json_equals_check(sick):
     live = run("watch", sick, "--once", "--json")
     offline = run("check", sick, "--output-format", "json")
     assert json.loads(live.stdout) == json.loads(offline.stdout)
@@ -68,7 +68,7 @@ def test_once_as_json_is_what_check_says(sick):
     assert run("watch", sick, "--once", "--fail-on", "critical", "--select", "LEN").returncode == 0
 
 
-def test_once_refuses_what_it_cannot_do(sick):
+def test_once_refuses_apply(sick):
     for arguments in ((sick, "--once", "--apply", "safe"), (sick / "events.jsonl", "--once")):
         done = run("watch", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
@@ -92,7 +92,7 @@ def test_a_watch_that_begins_before_the_run_sees_it_all(tmp_path):
     assert "Traceback" not in err
 
 
-def test_piped_news_are_lines_for_people(sick):
+def test_piped_events_are_readable_lines(sick):
     done = run("watch", sick, "--until-finished")
     assert done.returncode == 1
     assert re.search(
@@ -101,7 +101,7 @@ def test_piped_news_are_lines_for_people(sick):
     assert "\x1b" not in done.stdout
 
 
-def test_a_run_that_begins_anew_is_watched_anew(tmp_path):
+def test_a_restarted_run_is_watched_from_its_start(tmp_path):
     record_run(tmp_path / "run", 60, sick_from=20, finished=False)
     with watching(tmp_path / "run", "--json", "--until-finished", "--interval", "0.05") as process:
         first = (json.loads(line) for line in process.stdout)
@@ -136,7 +136,7 @@ def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
     assert "critical" in err
 
 
-def test_a_signal_whose_exception_was_lost_ends_the_watch_all_the_same():
+def test_a_signal_ends_the_watch_even_if_its_exception_is_lost():
     class Unmoved(LiveView):
         def show(self, session, tick):
             pass
@@ -302,7 +302,7 @@ def test_a_second_watch_does_not_repeat_the_journal(tmp_path, sick):
     assert [each.event["kind"] for each in notes()] == []
 
 
-def test_a_mailbox_that_cannot_be_written_is_told_and_the_watch_goes_on(tmp_path, sick):
+def test_an_unwritable_mailbox_is_reported_and_the_watch_continues(tmp_path, sick):
     from grpodoctor.cli.screen import compose
     from grpodoctor.monitor.session import Session
 

@@ -144,7 +144,7 @@ def test_growing_dumps_alone_are_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_dumps_that_grow_a_response_at_a_time_are_given_whole(tmp_path: Path) -> None:
+def test_dumps_growing_by_single_responses_are_read_whole(tmp_path: Path) -> None:
     """Every group is wrong as long as all of it is there; a half of one would say less."""
     run = tmp_path / "run"
     with program("-c", PRIME, str(run)), program(*watching(run, "--select", "GRP")) as watch:
@@ -153,7 +153,7 @@ def test_dumps_that_grow_a_response_at_a_time_are_given_whole(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(120)
-def test_a_growing_run_of_our_own_is_checked_against_its_rollouts(tmp_path: Path) -> None:
+def test_a_growing_native_run_is_checked_against_its_rollouts(tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ("--until-finished", "--select", "INS001")
     program_file = tmp_path / "own.py"

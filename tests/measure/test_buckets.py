@@ -76,7 +76,7 @@ def test_the_buckets_of_few_responses_are_those_of_a_live_run() -> None:
 
 
 @pytest.mark.parametrize("cuts", [[200], [1, 2, 50], [17, 18, 19, 20, 150]])
-def test_the_same_responses_are_drawn_however_a_dump_is_cut(cuts: list[int]) -> None:
+def test_the_subsample_does_not_depend_on_the_shards(cuts: list[int]) -> None:
     learner, sampler = columns(300)
     whole = table(learner, sampler)
     borders = [0, *cuts, 300]
@@ -87,7 +87,7 @@ def test_the_same_responses_are_drawn_however_a_dump_is_cut(cuts: list[int]) -> 
     assert len(whole.bucketed[0]) == BUCKETED_RESPONSES
 
 
-def test_a_draw_is_close_to_all() -> None:
+def test_a_subsample_is_close_to_the_whole() -> None:
     learner, sampler = columns(600, seed=1)
     found, expected = table_readings(table(learner, sampler)), live(learner, sampler)
     name = "mismatch/logprob_diff_mean/position/0-15"
@@ -95,7 +95,7 @@ def test_a_draw_is_close_to_all() -> None:
     assert scalar(found[name]) == pytest.approx(scalar(expected[name]), abs=3 * spread / 4)
 
 
-def test_of_nothing_finite_nothing_is_said() -> None:
+def test_no_finite_tokens_give_no_readings() -> None:
     nothing = [np.full(5, -np.inf)] * 3
     assert table(nothing, nothing).bucketed == {}
     assert bucket_readings([]) == {}

@@ -30,7 +30,7 @@ def test_the_order_of_the_experts_does_not_matter():
     assert readings["experts/tokens_with_any_flip"] == Rate(0, 20)
 
 
-def test_parts_merge_exactly_even_where_a_share_has_no_double():
+def test_parts_merge_exactly_beyond_double_precision():
     rng = np.random.default_rng(1)
     before, after = (
         rng.permuted(np.tile(np.arange(9), (50, 2, 1)), axis=2)[..., :7] for _ in range(2)
@@ -70,7 +70,7 @@ def test_loads_entropies_and_margins_by_layer():
     assert "experts/churn_update" not in readings
 
 
-def test_nothing_is_said_of_no_token():
+def test_no_tokens_give_no_readings():
     nothing = np.zeros((0, 2, 2), dtype=int)
     batch = ExpertBatch(
         experts=4, used_NLK=nothing, entropy_NL=np.zeros((0, 2)), margin_NL=np.zeros((0, 2))

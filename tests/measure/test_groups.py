@@ -43,7 +43,7 @@ def test_a_component_that_varies_alone_has_no_weight_and_cancels_nothing(real_ba
     assert readings["groups/cancelled_rate"] == Rate(0, 2)
 
 
-def test_rounding_of_a_sum_is_no_variance_but_a_real_difference_is(real_batch, rows_of):
+def test_rounding_is_not_variance_but_a_small_difference_is(real_batch, rows_of):
     rounding = [0.1 + 0.2, 0.3, np.float64(np.float32(0.3)), 0.3]
     small = [1.0, 1.0, 1.0, 1.0 + 1e-4]
     readings = _readings(_batch(real_batch, rows_of, rounding + small))
@@ -61,7 +61,7 @@ def test_interleaved_groups_are_found(real_batch, rows_of):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_reward_that_is_not_finite_is_neither_equal_nor_useful(real_batch, rows_of, bad):
+def test_a_nonfinite_reward_makes_its_group_useless(real_batch, rows_of, bad):
     readings = _readings(_batch(real_batch, rows_of, [bad, 1.0, 1.0, 0.0] + [bad] * 4))
     assert readings["groups/effective_rate"] == Rate(0, 2)
     assert readings["groups/zero_variance_rate"] == Rate(0, 2)
@@ -89,7 +89,7 @@ def test_duplicates_count_within_a_group_and_ignore_padding(real_batch, rows_of)
     assert readings["groups/duplicate_rate"] == Rate(2, 8)
 
 
-def test_the_length_gap_is_taken_within_prompts(real_batch, rows_of):
+def test_the_length_gap_is_computed_within_prompts(real_batch, rows_of):
     """Long answers to a hard prompt that is always failed must not make a gap."""
     rewards = [1.0, 0.0, 0.0, 1.0] + [0.0] * 4
     lengths = np.array([4, 6, 8, 2, 28, 28, 28, 28])

@@ -66,7 +66,7 @@ def test_a_peaked_distribution_has_no_negative_entropy_to_speak_of():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_masked_vocabulary_counts_only_what_can_be_chosen(dtype):
+def test_a_masked_vocabulary_counts_only_unmasked_tokens(dtype):
     logits = torch.randn(6, 400).to(dtype)
     masked = logits.clone()
     masked[:, 10:] = -torch.inf
@@ -78,7 +78,7 @@ def test_a_masked_vocabulary_counts_only_what_can_be_chosen(dtype):
     assert logprobs[5] == -torch.inf
 
 
-def test_a_row_that_is_not_finite_spoils_no_other():
+def test_a_nonfinite_row_does_not_affect_the_others():
     logits = torch.randn(4, 50)
     logits[1, 3] = torch.nan
     logits[2] = -torch.inf
@@ -185,7 +185,7 @@ def test_both_functions_give_the_same_numbers():
     assert torch.equal(logprobs, token_logprobs(logits, ids, 0.9))
 
 
-def test_no_rows_give_no_numbers():
+def test_no_rows_give_empty_results():
     logits = torch.zeros(0, 10, requires_grad=True)
     ids = torch.zeros(0, dtype=torch.long)
     assert [len(each) for each in entropy_and_logprobs(logits, ids)] == [0, 0]

@@ -29,7 +29,7 @@ def test_agrees_with_the_literature_on_the_core_vectors(core_batch, vectors):
     assert scalar(readings["mismatch/nll_gap"]) == pytest.approx(gap, abs=1e-9)
 
 
-def test_far_begins_beyond_a_factor_of_two(core_batch):
+def test_a_ratio_is_off_beyond_a_factor_of_two(core_batch):
     shift = np.array([[FAR * 1.001, -FAR * 1.001, FAR * 0.999], [0.0, 0.0, 0.0]])
     batch = replace(core_batch, sampler_logprobs_BT=core_batch.learner_logprobs_BT + shift)
     assert mismatch_readings(batch)["mismatch/far_rate"] == Rate(2, 5)
@@ -48,7 +48,7 @@ def test_the_same_engine_shows_no_difference(core_batch):
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("side", ["learner_logprobs_BT", "sampler_logprobs_BT"])
-def test_a_token_that_is_not_finite_is_counted_and_enters_nothing_else(core_batch, bad, side):
+def test_a_nonfinite_token_is_counted_and_excluded(core_batch, bad, side):
     spoiled = getattr(core_batch, side).copy()
     spoiled[0, 1] = bad
     without = core_batch.mask_BT.copy()
@@ -68,7 +68,7 @@ def test_a_token_that_is_not_finite_is_counted_and_enters_nothing_else(core_batc
         assert found[f"mismatch/{name}"] == clean[f"mismatch/{name}"], name
 
 
-def test_a_batch_without_any_finite_token_says_so(core_batch):
+def test_a_batch_without_finite_tokens_is_reported(core_batch):
     batch = replace(core_batch, sampler_logprobs_BT=np.full((2, 3), -np.inf))
     readings = mismatch_readings(batch)
     assert readings["mismatch/nonfinite"] == Rate(5, 5)
@@ -86,7 +86,7 @@ def test_an_absurd_ratio_overflows_nothing(core_batch):
     assert readings["mismatch/logprob_diff_max/worst_sequence"].where == "short"
 
 
-def test_garbage_from_an_engine_raises_and_warns_nothing(core_batch):
+def test_garbage_from_an_engine_neither_raises_nor_warns(core_batch):
     garbage = np.array([[800.0, -1e300, 1e300], [np.inf, np.nan, 0.0]])
     entropy = np.array([[np.inf, np.nan, 1e300], [-np.inf, 0.0, 0.0]])
     batch = replace(core_batch, sampler_logprobs_BT=garbage, entropy_BT=entropy)
@@ -95,7 +95,7 @@ def test_garbage_from_an_engine_raises_and_warns_nothing(core_batch):
     assert mismatch_readings(batch)["mismatch/nonfinite"] == Rate(2, 5)
 
 
-def test_what_was_not_recorded_is_absent(core_batch):
+def test_unrecorded_columns_give_no_readings(core_batch):
     without_sampler = mismatch_readings(replace(core_batch, sampler_logprobs_BT=None))
     assert list(without_sampler) == ["mismatch/nll_gap"]
     assert mismatch_readings(replace(core_batch, learner_logprobs_BT=None)) == {}

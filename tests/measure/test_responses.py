@@ -67,7 +67,7 @@ def test_rewards_and_their_components(real_batch):
     assert readings["accuracy/train"] == Rate.of(real_batch.correct_B)
 
 
-def test_one_reward_that_is_not_finite_spoils_no_other(real_batch):
+def test_a_nonfinite_reward_does_not_affect_the_others(real_batch):
     rewards = real_batch.rewards_B.copy()
     rewards[5] = math.nan
     readings = reward_readings(replace(real_batch, rewards_B=rewards))
@@ -120,7 +120,7 @@ def test_the_advantage_bound_is_that_of_each_groups_own_size(core_batch):
     assert readings["advantage/bound_excess"] == Mean.of([1.0])
 
 
-def test_first_ratios_tell_foreign_old_logprobs_from_rounding(real_batch):
+def test_first_ratios_distinguish_off_policy_logprobs_from_rounding(real_batch):
     rounding = real_batch.learner_logprobs_BT + np.float32(3e-6)
     tokens = int(real_batch.mask_BT.sum())
     own = staleness_readings(replace(real_batch, old_logprobs_BT=rounding))
@@ -146,7 +146,7 @@ def test_staleness_keeps_the_oldest_response(real_batch):
     assert readings["staleness/mean"] == Mean.of(ages)
 
 
-def test_every_reading_has_a_row_of_its_kind_and_lies_in_its_range(real_batch, core_batch):
+def test_every_reading_is_in_the_vocabulary_and_within_its_range(real_batch, core_batch):
     for batch in (real_batch, core_batch):
         for name, reading in rollout_readings(batch).items():
             metric = metric_of(name)
@@ -191,7 +191,7 @@ def test_an_empty_batch_gives_nothing(real_batch, rows_of):
     assert rollout_readings(rows_of(real_batch, slice(0, 0))) == {}
 
 
-def test_responses_without_a_token_do_not_disturb(real_batch, rows_of):
+def test_responses_without_tokens_change_nothing(real_batch, rows_of):
     batch = rows_of(real_batch, slice(0, 8))
     empty = replace(batch, mask_BT=np.zeros_like(batch.mask_BT), loss_mask_BT=None)
     readings = rollout_readings(empty)

@@ -11,13 +11,13 @@ def lots(prompts: list[str], texts: list[str]) -> np.ndarray:
     return hash_ranks(name_hashes(prompts), text_fingerprints([text.encode() for text in texts]))
 
 
-def test_a_lot_hangs_on_prompt_and_text_alone():
+def test_the_rank_depends_on_prompt_and_text_alone():
     one, two, other_text, other_prompt = lots(["p", "p", "p", "q"], ["a", "a", "b", "a"]).tolist()
     assert one == two
     assert len({one, other_text, other_prompt}) == 3
 
 
-def test_what_says_nothing_takes_no_part():
+def test_responses_without_text_and_tokens_are_left_out():
     found = lots(["p", "p"], ["", "a"])
     assert lowest_ranked(found, 5).tolist() == [False, True]
 
@@ -29,7 +29,7 @@ def test_tokens_count_where_there_is_no_text():
     assert hash_ranks(prompts, texts, tokens)[1] == hash_ranks(prompts, texts)[1]
 
 
-def test_those_of_the_lowest_lots_are_drawn_of_each_owner():
+def test_the_lowest_ranks_of_each_owner_are_selected():
     hash_ranks_B = RANDOM.integers(1, 2**63, 1000).astype(np.uint64)
     steps_B, ranks_B = RANDOM.integers(0, 3, 1000), RANDOM.integers(0, 2, 1000)
     chosen = lowest_ranked(hash_ranks_B, 10, steps_B, ranks_B)
@@ -42,7 +42,7 @@ def test_those_of_the_lowest_lots_are_drawn_of_each_owner():
             )
 
 
-def test_every_part_of_a_text_is_drawn_alike_often():
+def test_selection_is_uniform_over_texts():
     """Lots of texts that differ by one letter are spread evenly."""
     found = lots(["p"] * 4000, [f"the answer is {row}" for row in range(4000)])
     low = found < np.uint64(2**63)
@@ -50,7 +50,7 @@ def test_every_part_of_a_text_is_drawn_alike_often():
     assert abs(np.corrcoef(low, np.arange(4000))[0, 1]) < 0.05
 
 
-def test_of_equal_lots_the_first_are_drawn():
+def test_the_first_of_equal_ranks_is_selected():
     assert lowest_ranked(np.array([5, 5, 5, 5], np.uint64), 2).tolist() == [
         True,
         True,

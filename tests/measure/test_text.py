@@ -45,7 +45,7 @@ def test_distinct_trigrams_agree_with_the_vectors(core_batch, vectors):
     assert text_readings(both)["text/unique_ngram_rate"] == Mean.of(rates)
 
 
-def test_trigrams_of_a_large_vocabulary_are_told_apart(core_batch):
+def test_trigrams_of_a_large_vocabulary_do_not_collide(core_batch):
     """Distinct by one high bit of one token: no id may spill into its neighbour's."""
     high = 1 << 20
     batch = _of_tokens(core_batch, [[1, 2, 3, 1 | high, 2, 3, 1, 2 | high, 3, 1, 2, 3 | high]])
@@ -87,7 +87,7 @@ def test_the_end_token_does_not_hide_a_loop(core_batch):
     assert text_readings(batch)["text/repetition_rate"] == Rate(1, 2)
 
 
-def test_a_gap_in_the_mask_is_no_part_of_a_response(core_batch):
+def test_a_gap_in_the_mask_is_excluded(core_batch):
     """Tokens that a tool wrote stand between generated ones."""
     batch = _of_tokens(core_batch, [[9] * 8 + [70, 71, 72] + [9] * 8])
     mask_BT = batch.mask_BT.copy()
@@ -101,7 +101,7 @@ def test_second_thoughts_are_whole_words(core_batch):
     assert text_readings(batch)["text/reflection_rate"] == Rate(3, 5)
 
 
-def test_compression_tells_repetition_from_prose_and_takes_any_text(core_batch):
+def test_compression_distinguishes_repetition_from_prose(core_batch):
     prose = "".join(chr(97 + i % 26) + chr(97 + i * i % 23) for i in PROSE)
 
     def ratio(text):

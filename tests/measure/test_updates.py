@@ -23,7 +23,7 @@ def test_agrees_with_the_literature_on_the_core_vectors(core_update, vectors):
     assert readings["ratio/sequence_max"] == Max(pytest.approx(math.sqrt(0.45 * 5)), "short")
 
 
-def test_clipping_counts_only_where_the_gradient_is_gone(core_update):
+def test_clipping_counts_only_tokens_without_gradient(core_update):
     """r: long 1.1 2.2 .67, short .45 5.0; long has A > 0, short has A < 0."""
     readings = update_readings(core_update, on_policy=False)
     assert (readings["clip/low_rate"], readings["clip/high_rate"]) == (Rate(1, 5), Rate(1, 5))
@@ -56,7 +56,7 @@ def test_on_policy_clip_fractions_are_not_applicable(core_update):
     assert isinstance(readings["ratio/mean"], Mean)
 
 
-def test_the_losss_own_flags_replace_the_rule(core_update):
+def test_the_clip_flags_of_the_loss_take_precedence(core_update):
     low_BT = np.array([[True, False, True], [False, False, True]])
     update = replace(core_update, clipped_low_BT=low_BT, clipped_high_BT=~low_BT)
     readings = update_readings(update, on_policy=False)
@@ -86,7 +86,7 @@ def test_a_loss_that_clips_nothing_has_no_clip_fraction(core_update):
     assert "clip/gate_mean" not in update_readings(core_update, on_policy=False)
 
 
-def test_stale_responses_are_counted_among_those_that_bear_loss(core_update):
+def test_staleness_counts_responses_in_the_loss(core_update):
     stale = replace(core_update, stale_B=np.array([False, True]))
     assert update_readings(stale, on_policy=True)["correction/stale_rate"] == Rate(1, 2)
     mask_BT = core_update.loss_mask_BT & np.array([[False], [True]])
@@ -111,7 +111,7 @@ def test_corrections_are_read_as_applied(core_update):
 
 
 @pytest.mark.parametrize(("loss", "grad_norm"), [(math.nan, 1.0), (0.1, math.inf)])
-def test_a_step_that_is_not_finite_is_counted_and_spoils_no_mean(core_update, loss, grad_norm):
+def test_a_nonfinite_step_is_counted_and_excluded_from_means(core_update, loss, grad_norm):
     broken = update_readings(replace(core_update, loss=loss, grad_norm=grad_norm), on_policy=False)
     assert broken["optimizer/nonfinite"] == Rate(1, 1)
     merged = merge_all(broken, update_readings(core_update, on_policy=False))
@@ -120,7 +120,7 @@ def test_a_step_that_is_not_finite_is_counted_and_spoils_no_mean(core_update, lo
     assert math.isfinite(scalar(merged["optimizer/grad_norm"]))
 
 
-def test_an_empty_loss_mask_is_seen_and_raises_nothing(core_update):
+def test_an_empty_loss_mask_is_reported_without_error(core_update):
     empty = replace(core_update, loss_mask_BT=np.zeros((2, 3), dtype=bool))
     readings = update_readings(empty, on_policy=False)
     assert readings["optimizer/loss_tokens"] == Mean.of([0])
@@ -128,7 +128,7 @@ def test_an_empty_loss_mask_is_seen_and_raises_nothing(core_update):
     assert isinstance(readings["clip/high_rate"], NotApplicable)
 
 
-def test_a_ratio_that_overflows_is_told_by_its_sequence(core_update):
+def test_an_overflowing_ratio_names_its_sequence(core_update):
     old = core_update.old_logprobs_BT.copy()
     old[1, 1] = -1e4
     readings = update_readings(replace(core_update, old_logprobs_BT=old), on_policy=False)
@@ -169,7 +169,7 @@ def test_micro_batches_merge_to_the_token_mean_not_to_a_mean_of_means(core_updat
     assert merged["optimizer/loss_tokens"] == Mean.of([6, 2])
 
 
-def test_every_reading_has_a_row_of_its_kind_and_lies_in_its_range(core_update):
+def test_every_reading_is_in_the_vocabulary_and_within_its_range(core_update):
     update = replace(
         core_update,
         entropy_BT=np.ones((2, 3)),

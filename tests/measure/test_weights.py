@@ -40,7 +40,7 @@ def test_steps_below_the_rounding_of_bfloat16_are_seen_to_vanish():
     assert scalar(readings["optimizer/update_norm_ratio"]) == 0
 
 
-def test_frozen_weights_are_no_part_of_it():
+def test_frozen_weights_are_excluded():
     model = _model()
     model[1].requires_grad_(False)
     readings = WeightSnapshot.take(model).change(model)

@@ -39,7 +39,7 @@ def test_the_baseline_is_the_runs_own_start() -> None:
     assert math.isclose(baseline.spread, 1.4826 * 0.1)
 
 
-def test_infinity_is_seen_but_is_no_part_of_the_baseline() -> None:
+def test_infinity_is_excluded_from_the_baseline() -> None:
     chart = Chart()
     for step in range(BASELINE + 1):
         value = math.inf if step == 4 else 2.0
@@ -50,7 +50,7 @@ def test_infinity_is_seen_but_is_no_part_of_the_baseline() -> None:
     assert (baseline.level, baseline.spread) == (2.0, 0.0)
 
 
-def test_three_states_stay_apart() -> None:
+def test_present_absent_and_not_applicable_stay_apart() -> None:
     chart = Chart()
     readings: dict[str, Reading] = {
         "kl/reference/k3": NotApplicable("no penalty"),
@@ -78,9 +78,7 @@ def test_a_window_holds_the_latest_readings() -> None:
     st.lists(st.floats(-5, 5), min_size=1, max_size=60),
     st.data(),
 )
-def test_going_back_is_as_if_the_steps_had_not_been(
-    values: list[float], data: st.DataObject
-) -> None:
+def test_going_back_forgets_the_later_steps(values: list[float], data: st.DataObject) -> None:
     back = data.draw(st.integers(0, len(values)))
     knobs = [data.draw(st.sampled_from([0.1, 0.2])) for _ in values]
     straight, detour = Chart(), Chart()
@@ -97,7 +95,7 @@ def test_going_back_is_as_if_the_steps_had_not_been(
     assert straight.steps_seen == detour.steps_seen
 
 
-def test_going_back_to_the_beginning_brings_back_the_first_knobs() -> None:
+def test_going_back_to_the_beginning_restores_the_first_knobs() -> None:
     chart = Chart(Manifest(knobs={"clip_low": 0.2}))
     for step in range(300):
         observe(chart, step, 1.0, **({"clip_low": 0.3, "loss": "x"} if step == 50 else {}))
@@ -107,13 +105,13 @@ def test_going_back_to_the_beginning_brings_back_the_first_knobs() -> None:
     assert (chart.steps_seen, chart.baseline(NAME)) == (1, None)
 
 
-def test_saying_a_knob_again_is_no_change() -> None:
+def test_repeating_a_knob_is_not_a_change() -> None:
     chart = Chart(Manifest(knobs={"clip_low": 0.2}))
     observe(chart, 3, 1.0, clip_low=0.2)
     assert chart.knobs_changed_at == -1
 
 
-def test_extremes_are_levels_not_outliers() -> None:
+def test_extremes_are_levels_and_not_outliers() -> None:
     values = [1.0] * 20 + [99.0] + [1.0] * 9 + [2.0] * 10 + [1.0] * 200
     series = charted(values).series(NAME)
     assert series.highest is not None

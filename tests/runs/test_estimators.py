@@ -50,7 +50,7 @@ def test_constant_windows_shift_infinitely_or_not_at_all() -> None:
     assert level_shift([1.0] * 5, [0.0] * 5) == -math.inf
 
 
-def test_noise_is_told_from_trend() -> None:
+def test_noise_is_distinguished_from_trend() -> None:
     random = np.random.default_rng(1)
     trend = np.linspace(0, 100, 4000)
     assert step_noise((trend + random.normal(0, 2, 4000)).tolist()) == pytest.approx(2, rel=0.05)

@@ -101,7 +101,7 @@ def test_a_manifest_takes_any_configuration() -> None:
 
 
 @given(st.text(alphabet=st.characters()))
-def test_text_that_is_clean_stays_as_it_is(text: str) -> None:
+def test_clean_text_is_unchanged(text: str) -> None:
     surrogate = any("\ud800" <= letter <= "\udfff" for letter in text)
     cleaned = clean_text(text)
     assert orjson.loads(orjson.dumps(cleaned)) == cleaned

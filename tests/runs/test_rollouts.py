@@ -33,7 +33,7 @@ def kept(batch: RolloutBatch, depth: Depth, worst: int = 3) -> list[int]:
     return sorted(rows[0])
 
 
-def test_a_row_says_what_the_batch_says(tmp_path: Path, make_batch: Batches) -> None:
+def test_a_row_equals_its_response_in_the_batch(tmp_path: Path, make_batch: Batches) -> None:
     batch = make_batch(7)
     prepare_rollouts(tmp_path)
     write_rollouts(tmp_path, batch, "full", rank=2)
@@ -90,7 +90,7 @@ def test_rows_agree_with_the_readings_of_the_batch(make_batch: Batches) -> None:
         assert column.mean() == pytest.approx(readings[f"mismatch/{name}"].value, rel=1e-9)
 
 
-def test_what_was_not_measured_is_null(make_batch: Batches) -> None:
+def test_unmeasured_columns_are_null(make_batch: Batches) -> None:
     batch = replace(
         make_batch(0),
         correct_B=None,
@@ -109,7 +109,7 @@ def test_what_was_not_measured_is_null(make_batch: Batches) -> None:
     assert table["components"].to_pylist() == [[]] * 8
 
 
-def test_text_that_is_no_text_is_written_all_the_same(tmp_path: Path, make_batch: Batches) -> None:
+def test_invalid_unicode_is_written(tmp_path: Path, make_batch: Batches) -> None:
     batch = replace(make_batch(0, count=1), texts=["\ud800 \x1b[31m <script>"])
     prepare_rollouts(tmp_path)
     write_rollouts(tmp_path, batch)

@@ -24,8 +24,8 @@ from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support import packed_files as packed
-from grpodoctor.support.directory_walk import files_below
 from grpodoctor.support.packed_files import Unpacked
+from grpodoctor.support.regular_files import files_below
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, verl
 
 LOGS = Path(__file__).parents[1] / "data/logs"
@@ -52,7 +52,7 @@ def steps_in(path: Path) -> list[StepRecord]:
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.gz")), ids=lambda path: path.name)
-def test_real_logs_are_read_as_they_lie_here(tmp_path: Path, path: Path) -> None:
+def test_real_packed_logs_are_read(tmp_path: Path, path: Path) -> None:
     plain = tmp_path / path.name.removesuffix(".gz")
     plain.write_bytes(gzip.decompress(path.read_bytes()))
     expected = steps_in(plain)
@@ -103,7 +103,7 @@ def test_a_packed_dump_larger_than_a_block_and_than_a_shard(
 
 
 @every_way
-def test_what_breaks_off_is_read_up_to_there_and_said(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_file_is_read_up_to_its_end_and_reported(tmp_path: Path, suffix: str) -> None:
     row = {"input": "p", "output": "some words", "gts": "", "score": 1.0, "step": 1}
     lines = b"".join(orjson.dumps({**row, "uid": f"{n * 7919 % 10007}_0_0"}) + b"\n"
                      for n in range(50_000))  # fmt: skip
@@ -132,7 +132,7 @@ def test_damage_never_ends_in_a_traceback(tmp_path: Path, suffix: str, name: str
 
 @every_way
 @pytest.mark.parametrize("name", ["metrics.jsonl", "1.jsonl"])
-def test_a_bomb_is_refused(
+def test_a_decompression_bomb_is_refused(
     tmp_path: Path, suffix: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "_ALWAYS_ALLOWED", 1024 * 1024)
@@ -178,7 +178,9 @@ def test_a_log_that_is_rotated_and_packed_while_it_is_followed_is_not_read_twice
     assert given == [1, 2, 3]
 
 
-def test_what_is_no_log_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_packed_files_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(LOGS / "arvindcr4_metrics.jsonl.gz", tmp_path / "metrics.jsonl.gz")
     (tmp_path / "weights.tar.gz").write_bytes(gzip.compress(bytes(range(256)) * 1000))
     seen = list[str]()
@@ -192,14 +194,14 @@ def test_what_is_no_log_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.Monk
     assert seen == ["metrics.jsonl.gz"]
 
 
-def test_other_ways_to_pack_are_not_known(tmp_path: Path) -> None:
+def test_other_compressions_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl.bz2"
     path.write_bytes(bz2.compress(b'{"step": 1, "loss": 0.5}\n'))
     with pytest.raises(RunError):
         open_run(path, ReadOptions())
 
 
-def test_a_step_back_is_only_possible_within_what_was_read_last() -> None:
+def test_seeking_back_is_limited_to_the_latest_read() -> None:
     data = bytes(range(256)) * 40
     file = Unpacked(io.BytesIO(gzip.compress(data)), Path("x.gz"), 100)
     assert file.read(1000) == data[:1000]

@@ -32,7 +32,7 @@ def test_long_work_shows_a_bar_before_its_first_update(
     assert "reading" in terminal.getvalue()
 
 
-def test_the_detail_of_a_bar_cannot_act_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_detail_of_a_progress_bar_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = use_terminal(monkeypatch)
     with progress_bar("reading {0} [red]", total=2, delay=0) as progress:
         progress.update(1, total=4, detail="\x1b]0;title\x07 [bold]file {task}")

@@ -26,12 +26,12 @@ ACTIVE = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u202e", "\u206
         ("naïve 日本 ✓", "naïve 日本 ✓"),
     ],
 )
-def test_terminal_sequences_and_hidden_characters_are_taken_out(text, visible):
+def test_terminal_sequences_and_hidden_characters_are_removed(text, visible):
     assert escape.plain(text) == visible
 
 
 @given(st.text())
-def test_no_text_keeps_a_character_that_acts(text):
+def test_no_control_character_remains(text):
     assert not set(escape.plain(text)) & set(ACTIVE)
     assert not set(escape.plain(text, lines=True)) & (set(ACTIVE) - {"\n", "\t"})
 
@@ -51,7 +51,7 @@ def test_html_has_no_tag_left_and_no_quote_to_end_an_attribute():
 
 
 @pytest.mark.parametrize("start", ["# head", "- item", "1. item", "> quote", "+ x", "= y", "| a |"])
-def test_markdown_does_not_begin_a_block(start):
+def test_markdown_text_starts_no_block(start):
     assert escape.markdown(start)[0] in "\\&1"
     assert not escape.markdown(start).startswith("1. ")
 
@@ -75,13 +75,13 @@ def test_a_code_span_cannot_be_left(text):
 
 
 @given(st.recursive(st.text() | st.floats() | st.integers(-9, 9) | st.none(), st.lists))
-def test_json_is_valid_and_holds_nothing_that_acts(data):
+def test_json_is_valid_and_has_no_control_characters(data):
     dumped = escape.json_bytes({"data": data}).decode()
     assert not set(dumped) & set(ACTIVE)
     json.loads(dumped, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_json_keeps_what_it_hides_from_the_terminal():
+def test_json_escapes_hidden_characters_and_keeps_them():
     text = "\x1b[31m\u202e\x9b\U000e0041 ok"
     assert json.loads(escape.json_bytes([text])) == [text]
     assert json.loads(escape.json_bytes([math.nan, math.inf])) == [None, None]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
@@ -49,27 +49,28 @@ class Apply(StrEnum):
     unsafe = "unsafe"
 
 
+Run = Annotated[
+    str, typer.Argument(help="Run directory or log of any framework; it need not exist yet.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Show the current state and exit.")]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object per event; with --once, the report."),
+]
+ApplyOption = Annotated[Apply, typer.Option(help="Remedies to apply to the running trainer.")]
+Interval = Annotated[float, typer.Option(min=0.05, max=60, help="Polling interval, in seconds.")]
+UntilFinished = Annotated[
+    bool, typer.Option("--until-finished", help="Exit when the run has finished.")
+]
+
+
 def watch(
-    run: Annotated[
-        str,
-        typer.Argument(help="Run directory or log of any framework; it need not exist yet."),
-    ],
-    once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print one JSON object per event; with --once, the report as JSON."
-        ),
-    ] = False,
-    apply: Annotated[
-        Apply, typer.Option(help="Remedies to apply to the running trainer.")
-    ] = Apply.none,
-    interval: Annotated[
-        float, typer.Option(min=0.05, max=60, help="Polling interval, in seconds.")
-    ] = 0.5,
-    until_finished: Annotated[
-        bool, typer.Option("--until-finished", help="Exit when the run has finished.")
-    ] = False,
+    run: Run,
+    once: Once = False,
+    json: AsJson = False,
+    apply: ApplyOption = Apply.none,
+    interval: Interval = 0.5,
+    until_finished: UntilFinished = False,
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
@@ -82,17 +83,10 @@ def watch(
 
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input.
     """
-    from grpodoctor.errors import ConfigError
     from grpodoctor.monitor.session import Session
 
     _refuse_remote(run)
-    if once and apply is not Apply.none:
-        raise ConfigError(
-            "--apply changes the run and judges the effect over the next steps, but --once exits "
-            "at once",
-            where="--once with --apply",
-            remedy="remove one of the two options",
-        )
+    _refuse_treatment_of_one_look(once, apply)
     session = Session(
         Path(run),
         select=split_codes(select),
@@ -103,18 +97,34 @@ def watch(
     if once:
         _show_once(session, as_json=json)
     else:
-        view = _JsonView() if json else LiveView.for_terminal(_HINT)
-        with _interruptible() as interrupted:
-            follow(
-                session,
-                view,
-                ended=lambda: until_finished and session.examination.finished,
-                interrupted=interrupted,
-                interval=interval,
-            )
-        _print_summary(session)
+        _follow(session, as_json=json, until_finished=until_finished, interval=interval)
     if fails(session.examination.report().reaches, fail_on, exit_zero):
         raise typer.Exit(1)
+
+
+def _follow(session: Session, *, as_json: bool, until_finished: bool, interval: float) -> None:
+    view = _JsonView() if as_json else LiveView.for_terminal(_HINT)
+    with _interruptible() as interrupted:
+        follow(
+            session,
+            view,
+            ended=lambda: until_finished and session.examination.finished,
+            interrupted=interrupted,
+            interval=interval,
+        )
+    _print_summary(session)
+
+
+def _refuse_treatment_of_one_look(once: bool, apply: Apply) -> None:
+    from grpodoctor.errors import ConfigError
+
+    if once and apply is not Apply.none:
+        raise ConfigError(
+            "--apply changes the run and judges the effect over the next steps, but --once exits "
+            "at once",
+            where="--once with --apply",
+            remedy="remove one of the two options",
+        )
 
 
 def _refuse_remote(run: str) -> None:
@@ -233,12 +243,7 @@ class LiveView(ABC):
     def show(self, session: Session, tick: Tick) -> None:
         """Show the result of a tick."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
 
@@ -261,12 +266,7 @@ class _ScreenView(LiveView):
 
         self._live.update(Screen(session.snapshot(), self._hint), refresh=True)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.measure.ragged import Ragged
-from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Damage
 
 Column = NDArray[np.float64]
 

@@ -24,8 +24,7 @@ from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, valid_frames
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.damage import Damage
-from grpodoctor.support.growing_files import Chunk
+from grpodoctor.support.growing_files import Chunk, Damage
 
 _HEAD, _FOOT = 12, 4
 """Bytes before and after a message: its length with a checksum, and the message's checksum."""

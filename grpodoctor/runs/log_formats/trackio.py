@@ -17,8 +17,7 @@ from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.wandb import with_trainer_steps
-from grpodoctor.support.damage import Damage
-from grpodoctor.support.growing_files import Chunk
+from grpodoctor.support.growing_files import Chunk, Damage
 
 _MAGIC = b"SQLite format 3\0"
 _ROWS = 1000

@@ -12,8 +12,7 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.jsonl import loads, row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.damage import Damage
-from grpodoctor.support.growing_files import Chunk
+from grpodoctor.support.growing_files import Chunk, Damage
 from grpodoctor.support.regular_files import open_regular
 
 _MAX_BYTES = 64 * 1024 * 1024

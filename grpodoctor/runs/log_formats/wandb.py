@@ -22,8 +22,7 @@ from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.damage import Damage
-from grpodoctor.support.growing_files import Chunk
+from grpodoctor.support.growing_files import Chunk, Damage
 
 _MAGIC = b":W&B"
 _HEADER = 7

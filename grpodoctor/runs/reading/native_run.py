@@ -24,8 +24,7 @@ from grpodoctor.runs.records import (
 )
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollouts import read_rollouts
-from grpodoctor.support.damage import Damage
-from grpodoctor.support.growing_files import LONGEST_LINE, Chunk, T, Tail
+from grpodoctor.support.growing_files import LONGEST_LINE, Chunk, Damage, T, Tail
 from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.support.regular_files import translated_os_errors, unreadable
 

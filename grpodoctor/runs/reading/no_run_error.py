@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Damage
 from grpodoctor.support.regular_files import open_regular
 
 _HEAD = 4096

@@ -54,7 +54,7 @@ def test_verl_through_ray_with_colours_and_a_count_of_repetitions(tmp_path: Path
     assert all(row.values["actor/pg_loss"] == -0.002 for row in rows)
 
 
-def test_numpy_and_torch_numbers_and_what_is_no_number(tmp_path: Path) -> None:
+def test_numpy_and_torch_numbers_are_read_and_other_text_is_not(tmp_path: Path) -> None:
     text = (
         "step:3 - actor/entropy:np.float64(0.31) - actor/lr:1e-06 - a/b:tensor(0.5) - c/d:nan"
         " - e/f:inf - note:None - g/h:True\n"
@@ -69,7 +69,7 @@ def test_numpy_and_torch_numbers_and_what_is_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_rows_wrapped_by_a_terminal_are_put_together(width: int, tmp_path: Path) -> None:
+def test_rows_wrapped_by_a_terminal_are_joined(width: int, tmp_path: Path) -> None:
     line = VERL.format(step=4, reward=0.25) + " - response_length/mean:512.0 - perf/mfu:0.3"
     wrapped = "\n".join(line[at : at + width] for at in range(0, len(line), width))
     text = f"{wrapped}\nSaving a checkpoint to /tmp/x\n{VERL.format(step=5, reward=0.75)}\n"
@@ -79,7 +79,7 @@ def test_rows_wrapped_by_a_terminal_are_put_together(width: int, tmp_path: Path)
     assert rows[0].values["perf/mfu"] == 0.3
 
 
-def test_a_response_that_speaks_of_steps_is_no_row(tmp_path: Path) -> None:
+def test_a_response_that_mentions_steps_is_not_a_row(tmp_path: Path) -> None:
     text = (
         "<think> Let us go step by step: - first {x} then \\boxed{42\n"
         f"{VERL.format(step=1, reward=0.5)}\n"
@@ -93,7 +93,7 @@ def bar(step: int, total: int = 100) -> str:
     return f"\r  {step}%|▌         | {step}/{total} [00:10<09:00,  5.4s/it]"
 
 
-def test_transformers_print_dicts_into_the_line_of_a_progress_bar(tmp_path: Path) -> None:
+def test_dicts_printed_into_a_progress_bar_line_are_read(tmp_path: Path) -> None:
     text = ""
     for step in (5, 10, 15):
         text += "".join(bar(each) for each in range(step - 4, step + 1))
@@ -123,7 +123,7 @@ def test_numbers_as_texts(tmp_path: Path) -> None:
     assert row.values == {"loss": -0.0277, "learning_rate": 1e-06, "num_tokens": 15000.0}
 
 
-def test_bars_that_stand_before_all_rows_are_not_their_steps(tmp_path: Path) -> None:
+def test_progress_bars_before_the_first_row_are_not_steps(tmp_path: Path) -> None:
     text = "".join(bar(step, 8) for step in range(9)) + "\n"
     text += "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(1, 5))
     rows = rows_of(text, tmp_path)
@@ -131,14 +131,14 @@ def test_bars_that_stand_before_all_rows_are_not_their_steps(tmp_path: Path) -> 
     assert [row.step for row in rows] == [2, 4, 6, 8]
 
 
-def test_bars_that_are_drawn_anew_by_a_row_tell_its_step(tmp_path: Path) -> None:
+def test_a_progress_bar_redrawn_after_a_row_gives_its_step(tmp_path: Path) -> None:
     """Standard output went through a buffer: a row for each twenty steps, all of them late."""
     text = "".join(bar(step, 95) + (bar(step, 95) if step % 20 == 0 else "") for step in range(96))
     text += "\n" + "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(4))
     assert [row.step for row in rows_of(text, tmp_path)] == [20, 40, 60, 80]
 
 
-def test_bars_that_stop_are_noticed_in_a_log_that_grows(tmp_path: Path) -> None:
+def test_a_stopped_progress_bar_is_noticed_in_a_growing_log(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")
     reader = Console(path, RowKeys())
@@ -150,7 +150,7 @@ def test_bars_that_stop_are_noticed_in_a_log_that_grows(tmp_path: Path) -> None:
     assert "counted by rows" in chunk.notes[0]
 
 
-def test_openrlhf_slime_and_skyrl_say_the_step_before_the_dict(tmp_path: Path) -> None:
+def test_a_step_printed_before_a_dict_is_its_step(tmp_path: Path) -> None:
     text = (
         "INFO 07-01 12:00:00 ppo_trainer.py:123] ✨ Global step 5: {'policy_loss': 0.01, "
         "'reward': 0.4}\n"
@@ -175,7 +175,7 @@ def test_nested_and_long_dicts(tmp_path: Path) -> None:
     assert rows[1].values["rollout/raw_reward"] == 0.75
 
 
-def test_a_dict_that_is_never_closed_swallows_no_rows(tmp_path: Path) -> None:
+def test_an_unclosed_dict_swallows_no_rows(tmp_path: Path) -> None:
     text = "{'broken': 1,\nand then the job went on with other things\n"
     text += f"{VERL.format(step=1, reward=0.5)}\n"
     text += f"{{'also': 2,\n'broken': 3,\n{VERL.format(step=2, reward=0.5)}\n"
@@ -256,7 +256,7 @@ def test_the_panel_of_open_instruct(tmp_path: Path) -> None:
     assert [(row.step, row.values["scores"]) for row in rows] == [(1, 0.1), (2, 0.2)]
 
 
-def test_lines_of_scripts_of_ones_own(tmp_path: Path) -> None:
+def test_lines_of_custom_scripts(tmp_path: Path) -> None:
     text = (
         "Epoch:[1/2](974/975), Reward: -1.80, KL_ref: -0.02, Actor Loss: 0.0003, "
         "Avg Response Len: 205.12, Learning Rate: 0.00000030\n"
@@ -294,20 +294,18 @@ def test_labels_and_assignments(line: str, tmp_path: Path) -> None:
         ("Epoch 1/3 | Step 7 | loss=-4.6162 | reward=0.625", 7),
     ],
 )
-def test_a_reward_and_a_loss_are_a_row_where_the_step_is_said(
-    line: str, step: int, tmp_path: Path
-) -> None:
+def test_a_line_with_step_reward_and_loss_is_a_row(line: str, step: int, tmp_path: Path) -> None:
     (row,) = rows_of(f"{line}\n", tmp_path)
     assert row.step == step
     assert (row.values["line/loss"], row.values["line/reward"]) == (-4.6162, 0.625)
 
 
-def test_two_numbers_without_a_step_are_no_row(tmp_path: Path) -> None:
+def test_two_numbers_without_a_step_are_not_a_row(tmp_path: Path) -> None:
     assert rows_of("best so far: reward=0.5, loss=0.25\n", tmp_path) == []
     assert rows_of("Epoch 1/3 | loss=0.25 | reward=0.5\n", tmp_path) == []
 
 
-def test_lines_of_ones_own_do_not_stand_in_for_a_frameworks(tmp_path: Path) -> None:
+def test_custom_lines_do_not_replace_a_frameworks_rows(tmp_path: Path) -> None:
     text = ""
     for step in range(1, 4):
         text += f"  [{step:03d}] ROLLOUT | reward=0.9 | loss=7 | acc=0.1 | step={step}\n"
@@ -335,7 +333,7 @@ CONFIG = """\
 """
 
 
-def test_settings_that_verl_prints_are_read_and_are_no_row(tmp_path: Path) -> None:
+def test_settings_printed_by_verl_are_config_and_not_a_row(tmp_path: Path) -> None:
     found = settings_of(CONFIG, tmp_path)
     assert found["actor_rollout_ref.actor.clip_ratio_high"] == 0.28
     assert found["actor_rollout_ref.actor.use_kl_loss"] is False
@@ -348,7 +346,7 @@ def test_settings_that_verl_prints_are_read_and_are_no_row(tmp_path: Path) -> No
     assert (knobs["updates_per_batch"], knobs["max_length"]) == (4, 4096)
 
 
-def test_arguments_printed_as_a_flat_dict_are_no_row(tmp_path: Path) -> None:
+def test_arguments_printed_as_a_flat_dict_are_not_a_row(tmp_path: Path) -> None:
     text = (
         "{'learning_rate': 1e-06, 'loss_type': 'grpo', 'num_generations': 8, 'bf16': True, "
         "'output_dir': '/tmp/out', 'beta': 0.0}\n"
@@ -356,7 +354,7 @@ def test_arguments_printed_as_a_flat_dict_are_no_row(tmp_path: Path) -> None:
     assert rows_of(text, tmp_path) == []
 
 
-def test_what_an_engine_is_told_about_sampling_is_no_row(tmp_path: Path) -> None:
+def test_printed_sampling_parameters_are_not_a_row(tmp_path: Path) -> None:
     """All that a job printed that died before its first step."""
     said = "(WorkerDict pid=9) kwargs: {'n': 1, 'logprobs': 1, 'max_tokens': 64, 'top_k': -1}\n"
     changed = "new token ids: {'eos_token_id': 9, 'bos_token_id': None, 'pad_token_id': 9}\n"
@@ -364,7 +362,7 @@ def test_what_an_engine_is_told_about_sampling_is_no_row(tmp_path: Path) -> None
     assert len(rows_of((said + "step:1 - actor/entropy:0.3 - actor/lr:0.1\n") * 3, tmp_path)) == 3
 
 
-def test_a_bar_over_the_training_data_counts_no_steps(tmp_path: Path) -> None:
+def test_a_progress_bar_over_the_data_counts_no_steps(tmp_path: Path) -> None:
     """Rows that say their own step, and a summary at the end that says none."""
     text = (
         "Generating train split: 100%|####| 7000/7000 [00:00<00:00, 3e5 examples/s]\n"
@@ -374,7 +372,7 @@ def test_a_bar_over_the_training_data_counts_no_steps(tmp_path: Path) -> None:
     assert [row.step for row in rows_of(text, tmp_path) if row.step is not None] == [1, 2]
 
 
-def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     line = VERL.format(step=1, reward=0.5)
     path.write_text(line[:40])
@@ -406,7 +404,7 @@ def test_a_last_line_without_an_end_is_read(tmp_path: Path) -> None:
         b"a:" * 100_000 + b"%|\n",
     ],
 )
-def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
+def test_hostile_lines_take_little_time(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "hostile.log"
     path.write_bytes(text)
     reader = Console(path, RowKeys())
@@ -416,7 +414,7 @@ def test_hostile_lines_cost_little(text: bytes, tmp_path: Path) -> None:
     assert time.process_time() - begun < 10
 
 
-def test_text_of_any_name_is_known_by_its_rows(tmp_path: Path) -> None:
+def test_a_console_log_is_recognized_by_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "slurm-123.o456"
     path.write_text(f"hello\n{VERL.format(step=1, reward=0.5)}\n")
     found = log_format_of(path)

@@ -33,7 +33,7 @@ def test_a_table_with_any_delimiter(delimiter: str, tmp_path: Path) -> None:
     assert rows[1].texts["note"] == "late"
 
 
-def test_a_mark_of_byte_order_comments_and_quotes(tmp_path: Path) -> None:
+def test_byte_order_mark_comments_and_quotes(tmp_path: Path) -> None:
     rows = rows_of('\ufeff"step","loss, smoothed"\r\n1,"0.25"\r\n', tmp_path)
     assert rows[0].values == {"loss, smoothed": 0.25}
     assert rows_of("# run 7\nstep,loss\n1,0.5\n", tmp_path)[0].values == {"loss": 0.5}
@@ -49,7 +49,7 @@ def test_a_chart_that_was_exported_from_wandb(tmp_path: Path) -> None:
     assert (row.step, dict(row.values)) == (10, {"train/reward": 0.5})
 
 
-def test_a_header_again_is_no_row_and_a_torn_row_is_damage(tmp_path: Path) -> None:
+def test_a_repeated_header_is_skipped_and_a_torn_row_is_damage(tmp_path: Path) -> None:
     chunk = carrier_of("step,loss\n1,0.5\nstep,loss\n2,0.4\n3\n4,0.3\n", tmp_path).read()
     assert [row.step for row in chunk.records] == [1, 2, 4]
     assert [(each.line, each.why) for each in chunk.damage] == [
@@ -96,7 +96,7 @@ def test_underscored_components_of_a_reward(tmp_path: Path) -> None:
     assert scalar(step.values["length/mean"]) == 100
 
 
-def test_a_key_that_the_user_maps_is_mapped_as_it_is_written(tmp_path: Path) -> None:
+def test_a_mapped_key_is_matched_as_written(tmp_path: Path) -> None:
     carrier_of(
         "step,actor_entropy,actor_pg_loss,critic_score_mean,my_acc\n1,0.3,0.01,0.5,0.75\n", tmp_path
     )
@@ -107,7 +107,7 @@ def test_a_key_that_the_user_maps_is_mapped_as_it_is_written(tmp_path: Path) -> 
     assert "entropy/mean" not in step.values
 
 
-def test_names_of_nobody_are_read_by_the_users_map_alone(tmp_path: Path) -> None:
+def test_unknown_keys_are_read_by_the_users_map_alone(tmp_path: Path) -> None:
     carrier_of("n,my_reward\n1,0.5\n2,0.25\n", tmp_path)
     run = open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"my_reward": "reward/mean"}))
     assert [scalar(step.values["reward/mean"]) for step in run.steps] == [0.5, 0.25]

@@ -159,7 +159,7 @@ def test_the_sound_example_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_any_bytes(name: str) -> None:
+def test_any_bytes_are_read_in_bounded_time(name: str) -> None:
     form = log_format_named(name)
     assert form is not None
 
@@ -172,7 +172,7 @@ def test_any_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_sound_file_that_was_damaged(name: str) -> None:
+def test_a_damaged_file_is_read_in_bounded_time(name: str) -> None:
     form = log_format_named(name)
     assert form is not None
 
@@ -246,9 +246,7 @@ def test_bad_files_of_any_format(what: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", sorted(BAD))
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".log", ".tfevents.1", ".db"])
-def test_bad_files_are_opened_as_what_they_are_called(
-    what: str, suffix: str, tmp_path: Path
-) -> None:
+def test_bad_files_are_opened_by_their_suffix(what: str, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"metrics{suffix}"
     path.write_bytes(bad(what))
     bounded(lambda: list(open_run(path).steps))
@@ -268,7 +266,7 @@ def test_memory_is_bounded(what: str, tmp_path: Path) -> None:
         assert peak < (DOCUMENT_MEGABYTES if name in DOCUMENTS else MEGABYTES), name
 
 
-def test_numbers_that_are_none_leave_the_others(tmp_path: Path) -> None:
+def test_invalid_numbers_do_not_affect_the_others(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     header = ",".join(ROW)
     path.write_text(f"{header}\n1,nan,0.5,0.2,inf,9,1e-6\n2,,0.5,,NaN,9,-inf\n")

@@ -39,7 +39,7 @@ def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [3, "text", [], {}, [1, 2], {"history": "none"}, None])
-def test_what_is_no_history_is_damage(data: Any, tmp_path: Path) -> None:
+def test_other_json_is_damage(data: Any, tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text(json.dumps(data))
     chunk = JsonHistory(path, RowKeys()).read()

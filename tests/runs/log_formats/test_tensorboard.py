@@ -13,26 +13,15 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.crc32c import masked_crcs, valid_frames
 from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import scalar
+from tests.runs.log_formats.binary_logs import rows_around_cut, rows_of
 
 KEYS = ("train/loss", "train/reward", "train/reward_std", "train/kl", "train/completion_length")
-
-
-def rows_of(reader: TensorBoard) -> tuple[list[LogRow], list[Damage]]:
-    rows, damage, more = list[LogRow](), list[Damage](), True
-    while more:
-        chunk = reader.read()
-        rows += chunk.records
-        damage += chunk.damage
-        more = chunk.more
-    return rows, damage
 
 
 def log_step(writer: SummaryWriter, step: int, shift: float = 0.0) -> None:
@@ -51,7 +40,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_scalars_stand_together_by_step(directory: Path) -> None:
+def test_scalars_are_joined_by_step(directory: Path) -> None:
     with SummaryWriter(str(directory)) as writer:
         for step in range(1, 31):
             log_step(writer, step)
@@ -110,7 +99,7 @@ def test_a_tensor_of_any_type_of_number(
     assert [dict(row.values) for row in rows] == ([{"x": expected}] if expected is not None else [])
 
 
-def test_images_texts_and_histograms_are_passed_over(directory: Path) -> None:
+def test_images_texts_and_histograms_are_skipped(directory: Path) -> None:
     import numpy as np
 
     with SummaryWriter(str(directory)) as writer:
@@ -124,7 +113,7 @@ def test_images_texts_and_histograms_are_passed_over(directory: Path) -> None:
     assert [dict(row.values) for row in rows] == [{"reward": 0.5}]
 
 
-def test_an_image_larger_than_any_record_that_is_read(directory: Path) -> None:
+def test_an_oversized_image_is_skipped(directory: Path) -> None:
     writer = EventFileWriter(str(directory))
     image = summary_pb2.Summary.Value(tag="i")
     image.image.encoded_image_string = b"x" * (9 * 1024 * 1024)
@@ -169,7 +158,7 @@ def test_steps_are_followed_while_they_are_written(directory: Path) -> None:
     assert seen == list(range(1, 20))
 
 
-def test_no_byte_is_read_twice_but_those_of_a_torn_record(directory: Path) -> None:
+def test_no_byte_is_read_twice_except_in_a_torn_record(directory: Path) -> None:
     writer = SummaryWriter(str(directory))
     writer.flush()
     path = only_file(directory)
@@ -184,26 +173,19 @@ def test_no_byte_is_read_twice_but_those_of_a_torn_record(directory: Path) -> No
     assert read == path.stat().st_size
 
 
-def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(directory: Path) -> None:
+def test_a_file_cut_anywhere_is_read_up_to_the_cut_and_continued(directory: Path) -> None:
     with SummaryWriter(str(directory)) as writer:
         for step in range(1, 4):
             log_step(writer, step)
     data = only_file(directory).read_bytes()
     torn = directory / "torn.tfevents.1"
     for cut in range(0, len(data), 7):
-        torn.write_bytes(data[:cut])
-        reader = TensorBoard(torn, RowKeys())
-        first, damage = rows_of(reader)
-        assert not damage
-        with torn.open("ab") as file:
-            file.write(data[cut:])
-        second, damage = rows_of(reader)
-        assert not damage
-        values = [pair for row in first + second for pair in row.values.items()]
+        rows = rows_around_cut(data, cut, torn, lambda path: TensorBoard(path, RowKeys()))
+        values = [pair for row in rows for pair in row.values.items()]
         assert len(values) == 3 * len(KEYS)
 
 
-def test_a_damaged_record_is_counted_and_the_others_stand(directory: Path) -> None:
+def test_a_damaged_record_is_counted_and_the_others_are_read(directory: Path) -> None:
     with SummaryWriter(str(directory)) as writer:
         for step in range(1, 101):
             log_step(writer, step)
@@ -218,7 +200,7 @@ def test_a_damaged_record_is_counted_and_the_others_stand(directory: Path) -> No
         assert sum(len(row.values) for row in rows) >= 100 * len(KEYS) - 2
 
 
-def test_what_a_crash_left_unwritten_is_zeros(directory: Path) -> None:
+def test_zeros_left_by_a_crash_are_damage(directory: Path) -> None:
     with SummaryWriter(str(directory)) as writer:
         log_step(writer, 1)
     path = only_file(directory)
@@ -238,7 +220,7 @@ def test_the_checksums_are_castagnolis() -> None:
     assert len(valid_frames(b"short")) == 0
 
 
-def test_the_files_of_one_directory_are_one_log_in_the_order_of_their_time(
+def test_files_of_one_directory_are_one_log_in_order_of_time(
     directory: Path,
 ) -> None:
     """A job that was killed at step 8 and resumed from step 5 wrote two files."""

@@ -19,7 +19,7 @@ from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.trackio import Trackio
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.support.damage import Damage
+from grpodoctor.support.growing_files import Damage
 
 Log = tuple[str, int, dict[str, object]]
 
@@ -91,7 +91,7 @@ def test_rows_config_and_time(tmp_path: Path, with_ids: bool) -> None:
     assert reader.config == {"num_generations": 8}
 
 
-def test_of_several_runs_the_newest_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+def test_the_newest_of_several_runs_is_read_and_the_others_are_named(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     write(tables(path), [*some("old", range(5)), *some("new", range(3)), *some("old", range(5, 9))])
     rows, damage, notes = rows_of(Trackio(path, RowKeys()))
@@ -100,7 +100,7 @@ def test_of_several_runs_the_newest_is_read_and_the_others_are_named(tmp_path: P
     assert notes == ["project.db has 2 runs; the newest, 'new', was read"]
 
 
-def test_the_steps_of_the_trainer_go_before_those_of_the_logger(tmp_path: Path) -> None:
+def test_the_trainers_steps_take_precedence_over_the_loggers(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     write(tables(path), [("a", n, {"train/global_step": 10 * n, "reward": 1}) for n in range(3)])
     rows, _, _ = rows_of(Trackio(path, RowKeys()))
@@ -120,7 +120,7 @@ def test_rows_are_followed_while_they_are_written(tmp_path: Path) -> None:
     assert not reader.was_replaced()
 
 
-def test_a_newer_run_takes_the_place_of_the_one_that_is_followed(tmp_path: Path) -> None:
+def test_a_newer_run_replaces_the_followed_one(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     database = tables(path)
     write(database, some("a", range(1, 6)))
@@ -133,7 +133,7 @@ def test_a_newer_run_takes_the_place_of_the_one_that_is_followed(tmp_path: Path)
     assert [record.step for poll in polls for record in poll.steps] == [1, 2, 3]
 
 
-def test_a_writer_in_the_middle_of_a_transaction_does_not_hinder(tmp_path: Path) -> None:
+def test_an_open_transaction_does_not_block_reading(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     database = tables(path)
     write(database, some("a", range(3)))
@@ -144,7 +144,7 @@ def test_a_writer_in_the_middle_of_a_transaction_does_not_hinder(tmp_path: Path)
     assert len(rows) in (0, 3)
 
 
-def test_rows_that_are_no_metrics_are_damage(tmp_path: Path) -> None:
+def test_rows_without_metrics_are_damage(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     database = tables(path)
     write(database, some("a", range(2)))

@@ -17,7 +17,7 @@ def write(path: Path, steps: range) -> None:
     path.write_text(json.dumps({"global_step": steps[-1], "log_history": history}))
 
 
-def test_each_entry_is_given_once(tmp_path: Path) -> None:
+def test_each_entry_is_returned_once(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     reader = TrainerState(path, RowKeys())
     assert reader.read().records == []
@@ -30,7 +30,7 @@ def test_each_entry_is_given_once(tmp_path: Path) -> None:
     assert len(reader.read().records) == 6
 
 
-def test_half_a_state_is_damage_and_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_half_a_state_is_damage_until_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     write(path, range(1, 4))
     text = path.read_text()
@@ -41,7 +41,7 @@ def test_half_a_state_is_damage_and_is_read_when_it_is_whole(tmp_path: Path) -> 
     assert len(reader.read().records) == 3
 
 
-def test_entries_that_are_none_are_damage(tmp_path: Path) -> None:
+def test_invalid_entries_are_damage(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text('{"log_history": [{"step": 1, "loss": 1}, 3, {"step": 2, "loss": 2}]}')
     chunk = TrainerState(path, RowKeys()).read()
@@ -49,7 +49,7 @@ def test_entries_that_are_none_are_damage(tmp_path: Path) -> None:
     assert chunk.damage[0].why == "not an object"
 
 
-def test_numbers_that_are_none_are_read_as_python_writes_them(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_read_as_python_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text('{"log_history": [{"step": 1, "kl": NaN, "loss": -Infinity}]}')
     (row,) = TrainerState(path, RowKeys()).read().records
@@ -57,7 +57,7 @@ def test_numbers_that_are_none_are_read_as_python_writes_them(tmp_path: Path) ->
     assert row.values["loss"] == -math.inf
 
 
-def test_a_state_of_any_size_is_not_read(tmp_path: Path) -> None:
+def test_an_oversized_state_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     write(path, range(1, 4))
     with path.open("r+b") as file:
@@ -65,7 +65,7 @@ def test_a_state_of_any_size_is_not_read(tmp_path: Path) -> None:
     assert "larger than" in TrainerState(path, RowKeys()).read().damage[0].why
 
 
-def test_the_newest_checkpoint_is_known_by_its_step(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_found_by_its_step(tmp_path: Path) -> None:
     for step in (90, 100, 1000):
         write(tmp_path / f"checkpoint-{step}" / "trainer_state.json", range(1, step))
     states = sorted(tmp_path.glob("*/trainer_state.json"), key=progress_of)

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.wandb import Wandb
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
-from grpodoctor.support.damage import Damage
 from grpodoctor.vocabulary.values import scalar
+from tests.runs.log_formats.binary_logs import rows_around_cut, rows_of
 
 pytest.importorskip("wandb", exc_type=ImportError)
 
@@ -41,16 +40,6 @@ run.finish()
 """
 
 
-def rows_of(reader: Wandb) -> tuple[list[LogRow], list[Damage]]:
-    rows, damage, more = list[LogRow](), list[Damage](), True
-    while more:
-        chunk = reader.read()
-        rows += chunk.records
-        damage += chunk.damage
-        more = chunk.more
-    return rows, damage
-
-
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An offline run as W&B leaves it."""
@@ -69,7 +58,7 @@ def log(directory: Path) -> Path:
     return path
 
 
-def test_rows_are_those_that_were_logged(log: Path) -> None:
+def test_rows_equal_the_logged_values(log: Path) -> None:
     assert log_format_of(log).name == "wandb"
     rows, damage = rows_of(Wandb(log, RowKeys()))
     assert not damage
@@ -86,7 +75,7 @@ def test_rows_are_those_that_were_logged(log: Path) -> None:
     assert sum("eval/reward" in row.values for row in rows) == STEPS
 
 
-def test_the_configuration_stands_in_the_log(log: Path) -> None:
+def test_the_config_is_read_from_the_log(log: Path) -> None:
     reader = Wandb(log, RowKeys())
     rows_of(reader)
     assert reader.config["num_generations"] == 8
@@ -104,7 +93,7 @@ def test_the_directory_of_the_run_is_a_run(directory: Path) -> None:
     assert run.damaged_lines == 0
 
 
-def test_without_steps_of_the_trainer_its_own_count_is_taken(tmp_path: Path) -> None:
+def test_without_trainer_steps_the_step_of_wandb_counts(tmp_path: Path) -> None:
     path = tmp_path / "run-x.wandb"
     path.write_bytes(_log([_history({"reward": b"0.5", "_step": b"7"}), _history({"x": b"1"}, 9)]))
     rows, damage = rows_of(Wandb(path, RowKeys()))
@@ -112,23 +101,16 @@ def test_without_steps_of_the_trainer_its_own_count_is_taken(tmp_path: Path) -> 
     assert [(row.step, dict(row.values)) for row in rows] == [(7, {"reward": 0.5}), (9, {"x": 1.0})]
 
 
-def test_a_file_cut_anywhere_gives_what_is_whole_and_goes_on(log: Path, tmp_path: Path) -> None:
+def test_a_file_cut_anywhere_is_read_up_to_the_cut_and_continued(log: Path, tmp_path: Path) -> None:
     data = log.read_bytes()
     whole, _ = rows_of(Wandb(log, RowKeys()))
     torn = tmp_path / "run-torn.wandb"
     for cut in range(8, len(data), 1009):
-        torn.write_bytes(data[:cut])
-        reader = Wandb(torn, RowKeys())
-        first, damage = rows_of(reader)
-        assert not damage
-        with torn.open("ab") as file:
-            file.write(data[cut:])
-        second, damage = rows_of(reader)
-        assert not damage
-        assert [row.step for row in first + second] == [row.step for row in whole]
+        rows = rows_around_cut(data, cut, torn, lambda path: Wandb(path, RowKeys()))
+        assert [row.step for row in rows] == [row.step for row in whole]
 
 
-def test_a_damaged_block_is_counted_and_the_others_stand(log: Path, tmp_path: Path) -> None:
+def test_a_damaged_block_is_counted_and_the_others_are_read(log: Path, tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     whole, _ = rows_of(Wandb(log, RowKeys()))
     data[len(data) - 300] ^= 0xFF
@@ -139,7 +121,7 @@ def test_a_damaged_block_is_counted_and_the_others_stand(log: Path, tmp_path: Pa
     assert len(whole) - 4 <= len(rows) <= len(whole)
 
 
-def test_a_record_over_several_blocks_is_put_together(tmp_path: Path) -> None:
+def test_a_record_over_several_blocks_is_joined(tmp_path: Path) -> None:
     path = tmp_path / "run-x.wandb"
     text = b'"' + b"x" * 200_000 + b'"'
     path.write_bytes(
@@ -151,7 +133,7 @@ def test_a_record_over_several_blocks_is_put_together(tmp_path: Path) -> None:
     assert len(rows[1].texts["t"]) == 200_000
 
 
-def test_a_record_larger_than_any_that_is_read_is_damage(tmp_path: Path) -> None:
+def test_an_oversized_record_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "run-x.wandb"
     text = b'"' + b"x" * (9 * 1024 * 1024) + b'"'
     path.write_bytes(_log([_history({"a": b"1"}, 1), _history({"t": text}, 2)] * 2))
@@ -200,7 +182,7 @@ def _log(records: list[bytes]) -> bytes:
     return bytes(data)
 
 
-def test_a_summary_alone_is_one_step_and_says_where_the_history_is(tmp_path: Path) -> None:
+def test_a_summary_alone_is_one_step_and_names_the_history(tmp_path: Path) -> None:
     row = {"_step": 120, "_runtime": 60, "actor/entropy": 0.3, "critic/score/mean": 0.5}
     (tmp_path / "files").mkdir()
     (tmp_path / "files/wandb-summary.json").write_text(json.dumps(row))

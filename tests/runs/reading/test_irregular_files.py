@@ -22,7 +22,7 @@ def make_endless(path: Path) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [make_pipe, make_endless])
-def test_nobody_waits_for_a_pipe_or_reads_a_device_for_ever(make, tmp_path: Path) -> None:
+def test_pipes_and_devices_are_refused_without_blocking(make, tmp_path: Path) -> None:
     make(tmp_path / "alone")
     with pytest.raises(RunError, match="not a regular file"):
         read_run(tmp_path / "alone")

@@ -59,7 +59,7 @@ def test_two_copies_of_a_log_are_one_run(tmp_path: Path) -> None:
     assert len(list(open_run(tmp_path).steps)) == 30
 
 
-def test_a_job_that_was_resumed_into_another_file_is_one_run(tmp_path: Path) -> None:
+def test_a_job_resumed_into_another_file_is_one_run(tmp_path: Path) -> None:
     written(tmp_path / "a.jsonl", range(1, 61), one)
     written(tmp_path / "b.jsonl", range(51, 91), other)
     assert {each.step for each in open_run(tmp_path).steps} == set(range(1, 91))
@@ -73,7 +73,7 @@ def test_logs_in_different_formats_are_reported_and_not_refused(tmp_path: Path) 
     assert any("if the logs belong to different runs" in note for note in notes_of(tmp_path))
 
 
-def test_the_rows_of_a_step_are_put_together(tmp_path: Path) -> None:
+def test_rows_of_one_step_are_merged(tmp_path: Path) -> None:
     path = written(tmp_path / "metrics.jsonl", range(1, 31), one, rows=4)
     run = open_run(path)
     steps = list(run.steps)
@@ -83,7 +83,7 @@ def test_the_rows_of_a_step_are_put_together(tmp_path: Path) -> None:
     assert not any("restarted" in note for note in notes_of(path))
 
 
-def test_a_step_that_is_written_twice_by_accident_counts_as_its_last_writing(
+def test_the_last_row_counts_when_a_step_is_logged_twice(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path / "metrics.jsonl", range(1, 31), one)

@@ -19,8 +19,7 @@ from grpodoctor.runs.reading.poll import MAX_DAMAGE, Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Event, Manifest, StepRecord
-from grpodoctor.support.damage import Damage
-from grpodoctor.support.growing_files import LONGEST_LINE
+from grpodoctor.support.growing_files import LONGEST_LINE, Damage
 from grpodoctor.vocabulary.values import Mean
 from tests.runs.progress_log import ProgressLog
 
@@ -53,7 +52,7 @@ def steps_of(poll: Poll) -> list[int]:
 # Live and offline
 
 
-def test_following_a_live_writer_gives_exactly_what_is_read_afterwards(
+def test_following_a_live_writer_equals_reading_it_afterwards(
     tmp_path: Path, writer_program: Path
 ) -> None:
     directory = tmp_path / "run"
@@ -114,7 +113,7 @@ def is_good(line: bytes) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, max_size=25), st.lists(st.integers(0, 3000), max_size=8))
-def test_no_damage_costs_a_good_line(
+def test_damage_never_loses_a_good_line(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], cuts: list[int]
 ) -> None:
     """Whatever stands between the good lines, and wherever the writer was when we looked."""
@@ -194,7 +193,7 @@ def test_a_poll_does_bounded_work(tmp_path: Path) -> None:
     assert steps_of(first) + steps_of(rest) == list(range(count))
 
 
-def test_damage_is_counted_in_full_and_remembered_in_part(tmp_path: Path) -> None:
+def test_all_damage_is_counted_and_some_is_kept(tmp_path: Path) -> None:
     (tmp_path / STEPS).write_bytes(b"nonsense\n" * 5000 + record(7).to_line())
     run = read_run(tmp_path)
     assert [each.step for each in run.steps] == [7]
@@ -215,7 +214,7 @@ def test_reading_steps_takes_no_more_memory_for_more_steps(tmp_path: Path) -> No
     assert peak < 12_000_000
 
 
-def test_a_run_that_went_back_keeps_the_order_of_the_file(tmp_path: Path) -> None:
+def test_a_rewound_run_keeps_the_order_of_the_file(tmp_path: Path) -> None:
     write_steps(tmp_path, 0, 1, 2, 3, 2, 3, 4)
     assert [each.step for each in read_run(tmp_path).steps] == [0, 1, 2, 3, 2, 3, 4]
     assert steps_of(NativeFollower(tmp_path).poll()) == [0, 1, 2, 3, 2, 3, 4]
@@ -247,7 +246,7 @@ def test_another_run_in_the_same_place_is_a_restart(tmp_path: Path) -> None:
     assert follower.poll() == Poll()
 
 
-def test_a_run_that_vanishes_and_comes_back_is_a_restart(tmp_path: Path) -> None:
+def test_a_run_deleted_and_recreated_is_a_restart(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     record_run(directory, 0, 1)
     follower = NativeFollower(directory)
@@ -262,7 +261,7 @@ def test_a_run_that_vanishes_and_comes_back_is_a_restart(tmp_path: Path) -> None
     assert steps_of(back) == [0]
 
 
-def test_a_file_cut_short_is_a_restart(tmp_path: Path) -> None:
+def test_a_truncated_file_is_a_restart(tmp_path: Path) -> None:
     write_steps(tmp_path, 0, 1, 2)
     follower = NativeFollower(tmp_path)
     follower.poll()
@@ -284,7 +283,7 @@ def test_a_new_run_id_over_the_same_files_is_a_restart(tmp_path: Path) -> None:
     assert steps_of(news) == [0]
 
 
-def test_a_resumed_run_is_no_restart(tmp_path: Path) -> None:
+def test_a_resumed_run_is_not_a_restart(tmp_path: Path) -> None:
     record_run(tmp_path, 0, 1, 2)
     follower = NativeFollower(tmp_path)
     follower.poll()
@@ -306,12 +305,12 @@ def test_a_missing_path_is_named(tmp_path: Path, path: str) -> None:
     assert str(tmp_path / path) in str(error.value)
 
 
-def test_an_empty_directory_is_no_run(tmp_path: Path) -> None:
+def test_an_empty_directory_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the directory is empty .*; pass the directory of a run"):
         read_run(tmp_path)
 
 
-def test_a_directory_of_something_else_is_no_run(tmp_path: Path) -> None:
+def test_an_unrelated_directory_is_not_a_run(tmp_path: Path) -> None:
     for name in ("d", "c", "b", "a"):
         (tmp_path / name).touch()
     with pytest.raises(
@@ -321,13 +320,13 @@ def test_a_directory_of_something_else_is_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" * 99, b"hello\n", b'{"loss": 1}\n'])
-def test_a_file_of_something_else_is_no_run(tmp_path: Path, content: bytes) -> None:
+def test_an_unrelated_file_is_not_a_run(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(RunError, match="the file is not a run"):
         read_run(tmp_path / "file")
 
 
-def test_a_file_of_steps_is_a_run_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_steps_file_is_a_run_in_any_directory(tmp_path: Path) -> None:
     write_steps(tmp_path, 3, 4)
     (tmp_path / MANIFEST).write_bytes(Manifest(model="m").to_json())
     beside = read_run(tmp_path / STEPS)
@@ -338,7 +337,7 @@ def test_a_file_of_steps_is_a_run_wherever_it_lies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"seed": "x"}', b"\xff", b'{"knobs": 3}'])
-def test_a_damaged_manifest_does_not_cost_the_steps(tmp_path: Path, text: bytes) -> None:
+def test_steps_are_read_despite_a_damaged_manifest(tmp_path: Path, text: bytes) -> None:
     write_steps(tmp_path, 0, 1)
     (tmp_path / MANIFEST).write_bytes(text)
     run = read_run(tmp_path)
@@ -373,7 +372,7 @@ def test_a_path_that_the_system_refuses_is_an_error_in_one_line(tmp_path: Path) 
             use(tmp_path / ("x" * 5000))
 
 
-def test_damaged_events_do_not_cost_the_good_ones(tmp_path: Path) -> None:
+def test_good_events_are_read_despite_damaged_ones(tmp_path: Path) -> None:
     write_steps(tmp_path, 0)
     good = Event("warning", 3, {"a": 1})
     (tmp_path / EVENTS).write_bytes(b'{"kind":1}\n' + good.to_line() + b'{"kind":"half')

@@ -41,20 +41,20 @@ def why(directory: Path, name: str, content: bytes) -> str:
         (b"\0" * 300, "nothing but zeros"),
     ],
 )
-def test_what_a_file_is_in_place_of_a_log(
+def test_the_error_names_what_the_file_is_instead_of_a_log(
     name: str, content: bytes, said: str, tmp_path: Path
 ) -> None:
     assert why(tmp_path, name, content).count(said) == 2
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "trainer_state.json", "metrics.csv"])
-def test_the_letters_of_windows_are_named(name: str, tmp_path: Path) -> None:
+def test_text_in_utf_16_is_named(name: str, tmp_path: Path) -> None:
     table = "step,reward\n" + "".join(f"{step},0.5\n" for step in range(30))
     content = {".json": STATE, ".csv": table}.get(Path(name).suffix, LINES).encode("utf-16")
     assert "UTF-16: convert it to UTF-8" in why(tmp_path, name, content)
 
 
-def test_a_document_that_was_cut_is_said_to_be(tmp_path: Path) -> None:
+def test_a_truncated_document_is_reported(tmp_path: Path) -> None:
     said = why(tmp_path, "trainer_state.json", STATE.encode()[:-40])
     assert "trainer_state.json: not JSON: unexpected end of data" in said
 
@@ -72,7 +72,9 @@ def test_a_document_that_was_cut_is_said_to_be(tmp_path: Path) -> None:
         ("train.log", CONSOLE.encode() + b"\0" * 5000),
     ],
 )
-def test_marks_and_holes_are_read_over(name: str, content: bytes, tmp_path: Path) -> None:
+def test_byte_order_marks_and_zero_bytes_are_ignored(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     assert [each.step for each in open_run(path).steps] == list(range(1, 31))

@@ -9,7 +9,7 @@ from grpodoctor.runs.reading.read_notes import short_run_note
     ("readings", "steps", "said"),
     [(20, 20, ""), (7, 80, "too short for a verdict"), (0, 3, "too short for a verdict")],
 )
-def test_a_short_log_is_called_so(readings: int, steps: int, said: str) -> None:
+def test_a_short_log_is_reported_as_short(readings: int, steps: int, said: str) -> None:
     assert said in short_run_note(readings, steps)
     assert bool(said) == bool(short_run_note(readings, steps))
 

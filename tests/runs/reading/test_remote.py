@@ -129,7 +129,7 @@ def test_a_single_log_of_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("credentials")
-def test_weights_are_never_brought_and_large_files_are_named() -> None:
+def test_weights_are_not_downloaded_and_large_files_are_reported() -> None:
     progress = ProgressLog()
     with fetch_run("s3://runs/one/", max_bytes=100_000, progress=progress) as found:
         names = {path.name for path in found.path.rglob("*") if path.is_file()}
@@ -140,7 +140,7 @@ def test_weights_are_never_brought_and_large_files_are_named() -> None:
 
 @pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("url", ["s3://no-such-bucket/x", "s3://runs/nothing/here"])
-def test_what_is_not_there_is_said(url: str) -> None:
+def test_a_missing_object_is_one_clear_error(url: str) -> None:
     message = rf"no such bucket.*{re.escape(url)}.*check the address"
     with pytest.raises(RunError, match=message), fetch_run(url):
         pass
@@ -174,6 +174,7 @@ def closing_server() -> Iterator[tuple[int, list[None]]]:
         server.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow  # the client waits between its attempts
 def test_a_store_that_does_not_respond_is_tried_a_few_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -187,7 +188,7 @@ def test_a_store_that_does_not_respond_is_tried_a_few_times(
 
 
 @pytest.mark.parametrize("offline", ["0", "1"])
-def test_a_hub_that_nobody_answers_for_is_one_clear_line(offline: str) -> None:
+def test_an_unreachable_hub_is_one_clear_line(offline: str) -> None:
     address = f"http://127.0.0.1:{free_port()}"
     environment = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": offline}
     command = [sys.executable, "-m", "grpodoctor", "check", "hf://datasets/somebody/run"]
@@ -226,7 +227,7 @@ def test_a_log_behind_a_web_server(website: str) -> None:
     assert json.loads(text)["run"]["framework"] == "trl"
 
 
-def test_what_a_web_server_does_not_have(website: str) -> None:
+def test_a_file_missing_on_a_web_server_is_one_clear_error(website: str) -> None:
     with pytest.raises(RunError, match="no such bucket, file"), fetch_run(f"{website}/nothing"):
         pass
 
@@ -244,7 +245,7 @@ def test_a_missing_package_is_one_friendly_line(monkeypatch: pytest.MonkeyPatch)
         pass
 
 
-def test_a_local_path_is_left_where_it_is(tmp_path: Path) -> None:
+def test_a_local_path_is_not_copied(tmp_path: Path) -> None:
     assert not is_remote(str(tmp_path))
     assert not is_remote("C:/runs")
     assert not is_remote("simplecache::s3://runs/one")
@@ -307,7 +308,7 @@ def dumped(credentials: None, store: str, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", ["verl", "grpodoctor", "slime"])
-def test_dumps_of_a_store_are_read_where_they_lie(
+def test_dumps_in_a_store_are_read_without_copying(
     dumped: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "COPIED", 1000)
@@ -326,7 +327,7 @@ def test_dumps_of_a_store_are_read_where_they_lie(
 
 
 @pytest.mark.usefixtures("dumped")
-def test_a_log_that_is_copied_and_a_dump_that_is_not_are_one_run(
+def test_a_copied_log_and_a_remote_dump_are_one_run(
     dumped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "COPIED", 1000)
@@ -357,7 +358,7 @@ def test_a_worker_opens_its_own_part_of_a_file(
     assert dumped.exists()
 
 
-def test_a_dump_that_goes_from_the_store_is_named(
+def test_a_dump_deleted_from_the_store_is_reported(
     dumped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "COPIED", 1000)

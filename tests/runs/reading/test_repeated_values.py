@@ -27,7 +27,7 @@ def counts(
     return kept, held
 
 
-def test_a_log_that_is_filled_forward_has_a_tenth_of_its_rows() -> None:
+def test_a_forward_filled_log_counts_each_measurement_once() -> None:
     """Every number written ten times; a reward that stands still is measured no more often."""
 
     def filled(row: int) -> dict[str, float]:
@@ -40,7 +40,7 @@ def test_a_log_that_is_filled_forward_has_a_tenth_of_its_rows() -> None:
     assert held.periods["reward/mean"] == 10
 
 
-def test_an_evaluation_that_is_carried_along_counts_once() -> None:
+def test_a_repeated_evaluation_counts_once() -> None:
     noise = random.Random(1)
 
     def carried(row: int) -> dict[str, float]:
@@ -50,7 +50,7 @@ def test_an_evaluation_that_is_carried_along_counts_once() -> None:
     assert kept == {"accuracy/heldout": 80, "reward/mean": 400}
 
 
-def test_equal_measurements_are_measurements() -> None:
+def test_equal_measurements_are_not_repeats() -> None:
     """A run without any reward, and one whose coarse rewards repeat by chance."""
     noise = random.Random(2)
     kept, _ = counts(300, lambda _: {"reward/mean": 0.0, "optimizer/loss": 0.0})
@@ -59,7 +59,7 @@ def test_equal_measurements_are_measurements() -> None:
     assert kept == {"reward/mean": 300}
 
 
-def test_a_schedule_in_steps_tells_nothing() -> None:
+def test_a_stepwise_schedule_alone_shows_no_repeats() -> None:
     kept, _ = counts(
         300, lambda row: {"optimizer/learning_rate": 1 / (1 + row // 10), "reward/mean": 0.0}
     )

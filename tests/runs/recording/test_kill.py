@@ -102,7 +102,7 @@ def _check_rollouts(directory: Path, steps: list[int]) -> int:
     return len(files)
 
 
-def test_a_run_goes_on_after_a_half_written_line(tmp_path: Path) -> None:
+def test_a_run_resumes_after_a_half_written_line(tmp_path: Path) -> None:
     with Recorder.open(tmp_path, Manifest(), depth="off") as run:
         for step in range(3):
             run.step(step, {"reward/mean": Mean.of([1.0])})

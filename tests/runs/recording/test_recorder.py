@@ -30,7 +30,7 @@ def reward(value: float = 1.0) -> dict[str, Reading]:
     return {"reward/mean": Mean.of([value])}
 
 
-def test_what_is_recorded_is_what_is_read(tmp_path: Path, make_batch: Batches) -> None:
+def test_recorded_values_are_read_back(tmp_path: Path, make_batch: Batches) -> None:
     readings: dict[str, Reading] = {
         "reward/mean": Mean.of([0.25, 0.5, float("nan")]),
         "ratio/max": Max(float("inf"), "a\ud800"),
@@ -72,7 +72,7 @@ def record_waits(run: Recorder, monkeypatch: pytest.MonkeyPatch) -> list[tuple[f
     return waits
 
 
-def test_a_stuck_writer_costs_one_wait_and_rollouts_before_steps(
+def test_a_stuck_writer_delays_once_and_drops_rollouts_before_steps(
     tmp_path: Path,
     make_batch: Batches,
     caplog: pytest.LogCaptureFixture,
@@ -206,7 +206,7 @@ print("trained to the end;", run.failure)
 
 
 @pytest.mark.parametrize(("depth", "limit"), [("off", 20_000), ("full", 4_000)])
-def test_no_room_for_another_byte_ends_recording_once(
+def test_a_full_quota_ends_recording_once(
     tmp_path: Path, writer_program: Path, depth: str, limit: int
 ) -> None:
     """The system refuses to let files grow: lines at depth off, Parquet at depth full."""
@@ -227,7 +227,7 @@ def test_no_room_for_another_byte_ends_recording_once(
     assert not list((tmp_path / "rollouts").glob(".*")) if depth == "full" else len(steps) > 50
 
 
-def test_a_second_writer_is_refused_until_the_first_is_gone(
+def test_a_second_writer_is_refused_while_the_first_runs(
     tmp_path: Path, writer_program: Path
 ) -> None:
     with subprocess.Popen(
@@ -293,7 +293,7 @@ def test_a_run_is_not_overwritten_but_resumed(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_a_run_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_run_is_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunError, match=r"has other content: thesis\.tex"):
         Recorder.open(tmp_path, Manifest())
@@ -304,7 +304,7 @@ def test_what_is_not_a_run_is_left_alone(tmp_path: Path) -> None:
         Recorder.open("/proc/nowhere", Manifest())
 
 
-def test_an_interrupted_run_is_not_called_finished(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_not_marked_finished(tmp_path: Path) -> None:
     def train() -> None:
         with Recorder.open(tmp_path, Manifest()) as run:
             run.step(0, reward())

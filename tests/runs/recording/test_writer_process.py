@@ -59,7 +59,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.005)
 
 
-def test_a_writer_process_that_is_killed_ends_recording_once_and_keeps_what_was_written(
+def test_a_killed_writer_process_ends_recording_once_and_keeps_the_file(
     tmp_path: Path, make_batch: Batches, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
@@ -164,7 +164,7 @@ def run_trainer(tmp_path: Path, writer_program: Path) -> Callable[..., subproces
     return start
 
 
-def test_a_writer_process_writes_what_it_received_when_the_trainer_is_killed(
+def test_the_writer_process_finishes_its_jobs_when_the_trainer_is_killed(
     tmp_path: Path, run_trainer: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """The step it is busy with takes it a second or two: there is much text to measure."""
@@ -229,7 +229,7 @@ with run:
     assert writer_processes_of(tmp_path) == []
 
 
-def test_a_writer_process_ignores_what_ends_the_trainer(tmp_path: Path) -> None:
+def test_the_writer_process_ignores_signals_to_the_trainer(tmp_path: Path) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
         run.step(0, READY)
         assert run.flush()
@@ -241,7 +241,9 @@ def test_a_writer_process_ignores_what_ends_the_trainer(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == [0, 1]
 
 
-def test_a_writer_process_is_light_and_polite(tmp_path: Path, make_batch: Batches) -> None:
+def test_the_writer_process_imports_no_torch_and_runs_at_low_priority(
+    tmp_path: Path, make_batch: Batches
+) -> None:
     with Recorder.open(tmp_path, Manifest(), depth="full") as run:
         run.step(0, StepBatch(rollouts=make_batch(0)))
         assert run.flush()
@@ -302,7 +304,7 @@ def wires() -> Iterator[tuple[Wire, Wire]]:
 
 
 @pytest.mark.parametrize("width", [3, 5000])
-def test_a_batch_comes_over_the_wire_as_it_was(
+def test_a_batch_is_unchanged_by_the_wire(
     wires: tuple[Wire, Wire], make_batch: Batches, width: int
 ) -> None:
     sent = _step(make_batch(0, width=width))
@@ -317,7 +319,7 @@ def test_a_batch_comes_over_the_wire_as_it_was(
     assert step_readings(batch) == step_readings(sent)
 
 
-def test_half_an_object_is_the_end(wires: tuple[Wire, Wire]) -> None:
+def test_half_an_object_ends_the_connection(wires: tuple[Wire, Wire]) -> None:
     one, other = socket.socketpair()
     with one, other:
         one.sendall(b"\0\0\0\1\0\0\0\0\0\0\0\x09abc")

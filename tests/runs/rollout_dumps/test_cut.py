@@ -15,7 +15,7 @@ from grpodoctor.runs.rollout_dumps import runners, text_subsample
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Runner
 from grpodoctor.runs.rollout_dumps.shards import Shard, plan_shards
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
 
 
@@ -48,7 +48,7 @@ def several_steps_in_a_file(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_it_does_not_matter_how_a_dump_is_cut(tmp_path: Path, name: str) -> None:
+def test_readings_do_not_depend_on_the_shards(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
     whole = steps_of(tmp_path, 1 << 30)
     assert steps_of(tmp_path, 1) == whole
@@ -61,7 +61,7 @@ def test_groups_and_steps_may_be_spread_over_shards(tmp_path: Path, size: int) -
     assert steps_of(tmp_path, size) == steps_of(tmp_path, 1 << 30)
 
 
-def test_batches_within_a_shard_do_not_matter(
+def test_readings_do_not_depend_on_batches_within_a_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several_steps_in_a_file(tmp_path)
@@ -79,7 +79,7 @@ def test_a_pool_of_processes_gives_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such host:x"])
-def test_a_cluster_that_is_not_there_is_said_at_once(address: str) -> None:
+def test_an_unreachable_cluster_is_an_immediate_error(address: str) -> None:
     with pytest.raises(ConfigError, match="no Ray cluster"):
         runners._check_address(address)
 
@@ -93,7 +93,7 @@ def test_small_files_share_a_shard_and_large_ones_are_cut(tmp_path: Path) -> Non
     assert steps == sorted(steps, key=lambda step: step or 0)
 
 
-def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Path) -> None:
+def test_a_failed_shard_is_retried_by_file_and_the_others_are_kept(tmp_path: Path) -> None:
     WRITERS["TRL completions"](tmp_path)
     files = dumps_among(files_below(tmp_path))
     middle = tmp_path / "completions/completions_00002.parquet"
@@ -108,7 +108,7 @@ def test_a_failed_shard_is_tried_again_by_file_and_the_rest_stands(tmp_path: Pat
     assert reader.is_incomplete
 
 
-def test_a_shard_that_fails_once_is_read_the_second_time(tmp_path: Path) -> None:
+def test_a_shard_that_fails_once_is_read_on_retry(tmp_path: Path) -> None:
     WRITERS["verl rollouts"](tmp_path)
     shards = plan_shards(dumps_among(files_below(tmp_path)), 1).shards[:3]
     tries: dict[str, int] = {}
@@ -137,7 +137,7 @@ def is_deadly(shard: Shard) -> bool:
     return shard.pieces[0].step == 2 and shard.pieces[0].start == 0
 
 
-def test_a_process_that_dies_takes_nothing_else_with_it(tmp_path: Path) -> None:
+def test_a_dead_process_loses_only_its_shard(tmp_path: Path) -> None:
     WRITERS["verl rollouts"](tmp_path)
     shards = plan_shards(dumps_among(files_below(tmp_path)), 1000).shards
     pool = Deadly(2)
@@ -160,7 +160,7 @@ def long_step(root: Path, order: int) -> None:
     lines(root / "1.jsonl", rows)
 
 
-def test_what_is_looked_into_hangs_on_the_responses_alone(tmp_path: Path) -> None:
+def test_the_subsample_depends_on_the_responses_alone(tmp_path: Path) -> None:
     for order in (1, 2):
         (tmp_path / str(order)).mkdir()
         long_step(tmp_path / str(order), order)
@@ -171,7 +171,7 @@ def test_what_is_looked_into_hangs_on_the_responses_alone(tmp_path: Path) -> Non
     assert steps_of(tmp_path / "2", 1 << 30) == whole
 
 
-def test_responses_that_are_let_go_before_all_are_known_count_alike(
+def test_responses_dropped_early_do_not_bias_the_subsample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_step(tmp_path, 1)

@@ -16,7 +16,7 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import dump_follower, runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.progress_log import ProgressLog
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, responses, verl
@@ -76,7 +76,7 @@ def test_a_log_that_contradicts_its_dump_is_a_finding(tmp_path: Path) -> None:
     assert "reward/mean is logged as 0.9" in finding.summary
 
 
-def test_steps_of_the_dump_between_those_of_the_log_are_steps_too(tmp_path: Path) -> None:
+def test_dumped_steps_between_logged_ones_are_steps(tmp_path: Path) -> None:
     log(tmp_path, (2,))
     verl(tmp_path)
     _, records = opened(tmp_path)
@@ -168,9 +168,7 @@ def opened_again(root: Path) -> list[StepRecord]:
     return opened(root)[1]
 
 
-def test_a_backlog_is_joined_whole_however_long_its_dumps_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backlog_waits_for_all_its_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verl(tmp_path)
     for step in STEPS:
         line(tmp_path, step)
@@ -180,7 +178,7 @@ def test_a_backlog_is_joined_whole_however_long_its_dumps_take(
     assert zero_variance(given) == list(STEPS)
 
 
-def test_a_dump_that_comes_too_late_is_told_and_check_reads_it(tmp_path: Path) -> None:
+def test_a_late_dump_is_reported_and_read_by_check(tmp_path: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     verl(whole)
     (run / "rollouts").mkdir(parents=True)
@@ -204,7 +202,7 @@ def test_a_dump_that_comes_too_late_is_told_and_check_reads_it(tmp_path: Path) -
     assert zero_variance(opened_again(run)) == list(STEPS)
 
 
-def test_a_parquet_file_that_never_gets_whole_holds_nothing_up(tmp_path: Path) -> None:
+def test_an_incomplete_parquet_file_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "completions").mkdir()
     half = tmp_path / "completions/completions_00001.parquet"
     half.write_bytes(b"PAR1" + bytes(1000))
@@ -273,7 +271,7 @@ def test_the_worst_response_is_found_in_the_dump(tmp_path: Path) -> None:
         assert [row["length"] for row in found] == [longest["length"]]
 
 
-def test_a_dump_that_is_gone_when_it_is_to_be_shown_costs_nothing_else(tmp_path: Path) -> None:
+def test_a_dump_deleted_before_the_report_loses_only_its_responses(tmp_path: Path) -> None:
     log(tmp_path)
     verl(tmp_path)
     data = replay(tmp_path)

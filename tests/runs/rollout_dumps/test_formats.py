@@ -12,7 +12,7 @@ from grpodoctor.measure.step import rollout_readings
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.runs.rollout_dumps.samples import (
@@ -40,12 +40,12 @@ def read(root: Path, **options: object) -> tuple[Steps, DumpReader]:
 every_format = pytest.mark.parametrize("name", WRITERS)
 
 
-def test_there_is_a_sample_of_every_format_that_is_read() -> None:
+def test_every_dump_format_has_a_sample() -> None:
     assert {each.name for each in all_dump_formats()} - {"SkyRL training input"} == set(WRITERS)
 
 
 @every_format
-def test_a_dump_is_recognised_and_all_of_it_is_read(tmp_path: Path, name: str) -> None:
+def test_a_dump_is_recognized_and_read_completely(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
     assert {form.name for form, _ in found_in(tmp_path)} == {name}
     steps, reader = read(tmp_path)
@@ -57,7 +57,7 @@ def test_a_dump_is_recognised_and_all_of_it_is_read(tmp_path: Path, name: str) -
 
 
 @every_format
-def test_the_readings_are_those_of_the_responses(tmp_path: Path, name: str) -> None:
+def test_readings_equal_those_of_the_responses(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
     steps, _ = read(tmp_path)
     for step in STEPS:
@@ -98,7 +98,7 @@ KNOWN = {
 
 
 @every_format
-def test_what_a_format_holds_is_read_and_nothing_is_invented(tmp_path: Path, name: str) -> None:
+def test_every_column_of_a_format_is_read_and_no_other(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
     values = read(tmp_path)[0][1]
     assert set(values) >= KNOWN[name]
@@ -119,7 +119,7 @@ def test_a_native_dump_measures_as_the_recorder_did(tmp_path: Path) -> None:
                 assert scalar(again) == pytest.approx(scalar(reading), rel=1e-9), metric
 
 
-def test_pickles_are_refused_and_nothing_in_them_runs(tmp_path: Path) -> None:
+def test_pickles_are_refused_and_not_executed(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, tuple[object, ...]]:
             return (Path.touch, (tmp_path / "ran",))
@@ -138,7 +138,7 @@ def test_pickles_are_refused_and_nothing_in_them_runs(tmp_path: Path) -> None:
     assert any("run any code" in line for line in reader.notes())
 
 
-def test_prompts_are_known_by_how_often_they_were_solved(tmp_path: Path) -> None:
+def test_pass_rates_are_known_per_prompt(tmp_path: Path) -> None:
     verl(tmp_path)
     _, reader = read(tmp_path)
     assert len(reader.pass_rates) == 12
@@ -146,7 +146,7 @@ def test_prompts_are_known_by_how_often_they_were_solved(tmp_path: Path) -> None
     assert reader.pass_rates[0].prompt.startswith("what is 0")
 
 
-def test_loops_and_duplicates_are_seen_without_tokens(tmp_path: Path) -> None:
+def test_loops_and_duplicates_are_found_without_tokens(tmp_path: Path) -> None:
     loop = "then again " * 20
     rows = [
         {"input": "p", "output": each, "gts": "", "score": 0.5, "step": 1}
@@ -160,7 +160,7 @@ def test_loops_and_duplicates_are_seen_without_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["verl rollouts", "NeMo RL train data", "prime-rl token export"])
-def test_a_first_line_longer_than_what_is_looked_at(tmp_path: Path, name: str) -> None:
+def test_a_first_line_longer_than_the_head_is_recognized(tmp_path: Path, name: str) -> None:
     """Thirty thousand tokens are longer than that; the keys behind them are not in sight."""
     many = 30_000
     row: dict[str, object]
@@ -180,7 +180,7 @@ def test_a_first_line_longer_than_what_is_looked_at(tmp_path: Path, name: str) -
     assert [form.name for form, _ in found_in(tmp_path)] == [name]
 
 
-def test_what_was_validated_is_not_taken_for_what_was_trained_on(tmp_path: Path) -> None:
+def test_validation_dumps_are_not_training_dumps(tmp_path: Path) -> None:
     verl(tmp_path)
     for step in STEPS:
         row = {"input": "held out", "output": "x", "gts": "", "score": 0.0, "step": step}
@@ -194,7 +194,7 @@ def test_what_was_validated_is_not_taken_for_what_was_trained_on(tmp_path: Path)
     assert scalar(only.values["reward/mean"]) == 0.0, "what the user points at is read"
 
 
-def test_older_traces_have_a_plain_reward_and_lists_over_every_token(tmp_path: Path) -> None:
+def test_older_traces_have_scalar_rewards_and_token_lists(tmp_path: Path) -> None:
     nodes = [{"message": {"role": "user", "content": "q"}, "token_ids": [1], "mask": [0],
               "advantages": [0.0]},
              {"message": {"role": "assistant", "content": "a"}, "token_ids": [2, 3],
@@ -209,7 +209,7 @@ def test_older_traces_have_a_plain_reward_and_lists_over_every_token(tmp_path: P
     assert scalar(values["advantage/abs_max"]) == 0.5
 
 
-def test_the_filtered_rewards_of_dynamic_sampling_are_those_of_the_rows(tmp_path: Path) -> None:
+def test_filtered_rewards_of_dynamic_sampling_equal_the_rows(tmp_path: Path) -> None:
     row = {"token_ids": [[1, 2]], "token_loss_mask": [[0, 1]], "generation_logprobs": [[0, -1.0]],
            "prev_logprobs": [[0, -1.0]], "rewards": [0.0], "filtered_rewards": [1.0]}  # fmt: skip
     lines(tmp_path / "train_data_step3.jsonl", [row, row])

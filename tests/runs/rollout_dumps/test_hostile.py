@@ -23,7 +23,7 @@ from grpodoctor.frameworks.rollout_formats.registry import (
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, trl, verl
 
@@ -56,7 +56,7 @@ GOOD = b'{"input":"p","output":"a b c","gts":"","score":1.0,"step":1}\n'
     ],
     ids=["words", "binary", "brackets", "depth", "half", "null", "text"],
 )
-def test_what_is_no_response_is_counted(tmp_path: Path, bad: bytes) -> None:
+def test_invalid_responses_are_counted(tmp_path: Path, bad: bytes) -> None:
     steps, reader = of_verl(tmp_path, GOOD + bad + GOOD)
     assert list(steps) == [1]
     assert (reader.responses, reader.damaged) == (2, 1)
@@ -83,7 +83,7 @@ def test_what_is_no_response_is_counted(tmp_path: Path, bad: bytes) -> None:
     ],
     ids=lambda each: str(each)[:30],
 )
-def test_strange_values_are_not_known(tmp_path: Path, strange: dict[str, object]) -> None:
+def test_unusable_values_are_missing(tmp_path: Path, strange: dict[str, object]) -> None:
     row = {**orjson.loads(GOOD), **strange}
     steps, reader = of_verl(tmp_path, GOOD + json.dumps(row).encode() + b"\n")
     assert reader.responses + reader.damaged == 2
@@ -91,7 +91,7 @@ def test_strange_values_are_not_known(tmp_path: Path, strange: dict[str, object]
     assert 1 in steps
 
 
-def test_a_reward_that_is_no_number_is_counted_apart(tmp_path: Path) -> None:
+def test_nonfinite_rewards_are_counted_separately(tmp_path: Path) -> None:
     steps, reader = of_verl(tmp_path, GOOD + GOOD.replace(b"1.0", b"NaN"))
     mean = steps[1]["reward/mean"]  # type: ignore[index]
     assert (mean.count, mean.nonfinite) == (1, 1)
@@ -117,7 +117,7 @@ def test_lines_that_are_json_only_together_are_damage(tmp_path: Path, damage: by
     assert reader.damaged == damage.count(b"\n")
 
 
-def test_a_gigantic_line_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonlines, "LONGEST_LINE", 5000)
     monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 1000)
     long = GOOD.replace(b"a b c", b"x" * 50_000)
@@ -177,7 +177,7 @@ json_values = st.recursive(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_any_value_may_stand_under_any_key(tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_any_key_may_have_any_value(tmp_path: Path, name: str, data: st.DataObject) -> None:
     root = tmp_path / "whole"
     if not root.exists():
         WRITERS[name](root)
@@ -194,7 +194,7 @@ def test_any_value_may_stand_under_any_key(tmp_path: Path, name: str, data: st.D
     assert not reader.failed, reader.failed
 
 
-def test_empty_and_half_written_files_are_no_trouble(tmp_path: Path) -> None:
+def test_empty_and_half_written_files_are_accepted(tmp_path: Path) -> None:
     trl(tmp_path)
     verl(tmp_path)
     files = dumps_among(files_below(tmp_path))
@@ -206,9 +206,7 @@ def test_empty_and_half_written_files_are_no_trouble(tmp_path: Path) -> None:
     assert [each.split(":")[0] for each in reader.failed] == ["completions_00003.parquet"]
 
 
-def test_a_small_file_that_stands_for_a_large_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Parquet file of 40 kB that decodes to 80 GB of text: one long answer, many times."""
     folder = tmp_path / "completions"
     folder.mkdir()
@@ -232,7 +230,7 @@ def test_a_small_file_that_stands_for_a_large_one_is_refused(
     assert "80000 entries" in reader.damage[0].why
 
 
-def test_dumps_none_of_which_can_be_read_are_no_run(tmp_path: Path) -> None:
+def test_only_unreadable_dumps_are_not_a_run(tmp_path: Path) -> None:
     trl(tmp_path)
     for path in files_below(tmp_path):
         path.write_bytes(path.read_bytes()[:-20])
@@ -240,7 +238,7 @@ def test_dumps_none_of_which_can_be_read_are_no_run(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
-def test_rows_that_take_no_place_in_a_file_are_refused(tmp_path: Path) -> None:
+def test_parquet_rows_without_storage_are_refused(tmp_path: Path) -> None:
     """Two million responses in a few kilobytes: each is small, and takes memory all the same."""
     folder = tmp_path / "completions"
     folder.mkdir()
@@ -257,7 +255,7 @@ def test_rows_that_take_no_place_in_a_file_are_refused(tmp_path: Path) -> None:
     assert "2000000 rows in" in reader.failed[0]
 
 
-def test_a_metrics_log_is_no_dump(tmp_path: Path) -> None:
+def test_a_metrics_log_is_not_a_dump(tmp_path: Path) -> None:
     lines(tmp_path / "metrics.jsonl", [{"step": 1, "env/all/reward/total": 0.5}])
     lines(tmp_path / "logging.jsonl", [{"loss": 1, "completions/mean_length": 3, "step": 1}])
     (tmp_path / "trainer_state.json").write_text('{"log_history": [{"step": 1}]}')

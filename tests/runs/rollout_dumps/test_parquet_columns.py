@@ -40,7 +40,7 @@ def test_numbers_with_gaps(kind: pa.DataType) -> None:
     assert parquet.doubles(batch.slice(1, 1), "x") is None
 
 
-def test_what_is_not_finite_is_told_from_what_is_not_known() -> None:
+def test_nonfinite_values_differ_from_missing_ones() -> None:
     column = pa.array([1.0, None, float("nan"), float("-inf")])
     found = parquet.doubles(pa.record_batch({"x": column}), "x")
     np.testing.assert_array_equal(found, [1.0, np.nan, np.inf, np.inf])
@@ -49,7 +49,7 @@ def test_what_is_not_finite_is_told_from_what_is_not_known() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader

@@ -45,7 +45,7 @@ def recomputed(step: StepRecord) -> dict[str, Reading]:
 
 
 @pytest.mark.parametrize("depth", ["summary", "worst", "full"])
-def test_what_the_recorder_measured_stands_in_its_rollouts(
+def test_recorded_readings_agree_with_the_rollouts(
     tmp_path: Path, make_batch: Make, depth: Depth
 ) -> None:
     record(tmp_path, make_batch, range(6), depth=depth)
@@ -63,16 +63,16 @@ def test_what_the_recorder_measured_stands_in_its_rollouts(
     assert report.quiet == ("INS001",)
 
 
-def test_a_reading_of_the_trainers_own_that_contradicts_is_found(
-    tmp_path: Path, make_batch: Make
-) -> None:
+def test_a_contradicting_reading_of_the_trainer_is_found(tmp_path: Path, make_batch: Make) -> None:
     record(tmp_path, make_batch, range(8), reward__mean=Mean.of([0.9]))
     (finding,) = replay(tmp_path, select=["INS001"]).report.findings
     assert "reward/mean is logged as 0.9" in finding.summary
     assert finding.onset_step == 0
 
 
-def test_of_the_same_responses_a_hundredth_is_too_much(tmp_path: Path, make_batch: Make) -> None:
+def test_a_one_percent_difference_on_the_same_responses_is_found(
+    tmp_path: Path, make_batch: Make
+) -> None:
     """A dump of a part might be so far off by chance; this one is all there is."""
     off = Mean.of(make_batch(0, 16).lengths_B * 1.01)
     record(tmp_path, make_batch, range(8), length__mean=off)
@@ -93,7 +93,9 @@ def test_a_file_of_another_run_is_noticed(tmp_path: Path, make_batch: Make) -> N
     assert replay(tmp_path / "mine", select=["INS001"]).report.findings
 
 
-def test_damaged_rollouts_are_counted_and_the_steps_stand(tmp_path: Path, make_batch: Make) -> None:
+def test_damaged_rollouts_are_counted_and_the_steps_are_kept(
+    tmp_path: Path, make_batch: Make
+) -> None:
     record(tmp_path, make_batch, range(4))
     path = rollouts_file(tmp_path, 2, 0)
     path.write_bytes(path.read_bytes()[:-200])
@@ -102,7 +104,7 @@ def test_damaged_rollouts_are_counted_and_the_steps_stand(tmp_path: Path, make_b
     assert report.damage[0].file == path.name
 
 
-def test_what_another_rank_recorded_belongs_to_a_line_that_counts_it(
+def test_rollouts_of_other_ranks_are_compared_with_a_line_that_includes_them(
     tmp_path: Path, make_batch: Make
 ) -> None:
     """One line may be about the responses of rank 0, or about those of all."""
@@ -124,7 +126,7 @@ def test_what_another_rank_recorded_belongs_to_a_line_that_counts_it(
     assert "groups/effective_rate" not in recomputed(step), "each rank has groups of its own"
 
 
-def test_the_newest_step_waits_for_its_rollouts_and_no_longer_than_a_moment(
+def test_the_newest_step_waits_briefly_for_its_rollouts(
     tmp_path: Path, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(tmp_path, make_batch, range(3))
@@ -160,7 +162,7 @@ def test_live_and_offline_agree(tmp_path: Path, make_batch: Make) -> None:
     assert session.examination.report() == replay(tmp_path, select=["INS001"]).report
 
 
-def test_a_long_run_is_checked_here_and_there() -> None:
+def test_a_long_run_is_checked_at_some_steps() -> None:
     due = [step for step in range(100_000) if is_due(step)]
     assert due[:128] == list(range(128))
     assert len(due) < 800

@@ -17,7 +17,7 @@ from grpodoctor.measure.text import text_readings
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollouts import Depth, write_rollouts
-from grpodoctor.support.directory_walk import files_below
+from grpodoctor.support.regular_files import files_below
 from grpodoctor.vocabulary.values import merge_all, scalar
 from tests.runs.rollout_dumps.samples import text
 
@@ -39,7 +39,7 @@ def ranks(make_batch: Callable[..., RolloutBatch]) -> list[RolloutBatch]:
 
 
 @pytest.mark.parametrize("depth", ["summary", "full"])
-def test_live_and_offline_look_into_the_same(
+def test_live_and_offline_select_the_same_responses(
     tmp_path: Path, make_batch: Callable[..., RolloutBatch], depth: Depth
 ) -> None:
     batches = ranks(make_batch)
@@ -57,7 +57,7 @@ def test_live_and_offline_look_into_the_same(
     assert live["text/compression_ratio"].count == 2 * COMPRESSED_RESPONSES  # type: ignore[union-attr]
 
 
-def test_the_mean_over_those_drawn_is_near_the_mean_over_all(
+def test_the_subsample_mean_is_near_the_full_mean(
     make_batch: Callable[..., RolloutBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = ranks(make_batch)[0]
