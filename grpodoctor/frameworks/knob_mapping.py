@@ -70,7 +70,7 @@ class NothingToSet:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """The framework has no such setting."""
+    """The framework has no setting for this value of the knob."""
 
     instead: str
     """What the user can do instead."""
@@ -257,8 +257,10 @@ class KnobTable:
         if isinstance(written, NothingToSet):
             yield SettingLine("", "", written.note)
         elif isinstance(written, Unsupported):
-            note = f"{self.title} has no such setting: {written.instead}"
-            yield SettingLine("", "", note)
+            wanted = row.knob if setting is True else f"{row.knob}={format_setting(setting)}"
+            yield SettingLine(
+                "", "", f"{self.title} has no setting for {wanted}: {written.instead}"
+            )
         elif isinstance(written, Mapping):
             for key, value in written.items():
                 yield self.syntax.line(key, value)

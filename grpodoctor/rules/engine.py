@@ -39,7 +39,8 @@ RESOLVED_KEPT = 100
 """Resolved findings kept in memory; older ones remain in the run's journal."""
 
 _ALTERNATIVES_NAMED = 3
-"""Alternatives of an input that are named, including the input; the rest are counted."""
+"""Alternatives of a required metric that are named at most; if there are more, the last place is
+the count of the others."""
 _UNMAPPED_KEPT = 1000
 """Unknown metric names kept; a log may contain a new name at every step."""
 
@@ -329,18 +330,21 @@ class Engine:
     def _how_to_log(self, names: tuple[str, ...]) -> str:
         """How to log one of these metrics, in the terms of the run's framework."""
         metric = metric_of(names[0])
-        advice = metric.how if metric is not None and metric.how else f"log {names[0]}"
-        alternatives = names[1:]
-        if len(names) > _ALTERNATIVES_NAMED + 1:
-            rest = len(names) - _ALTERNATIVES_NAMED
-            alternatives = (*names[1:_ALTERNATIVES_NAMED], f"{rest} others")
-        if alternatives:
-            advice += f" (alternative metrics: {', '.join(alternatives)})"
+        recording = metric.how if metric is not None else ""
         key = how_to_log(self.chart.manifest.framework, names)
-        return advice + (f"; {key}" if key else "")
+        if not (recording or key):
+            key = f"if it is logged under another key: --map KEY={names[0]}"
+        return "; ".join(part for part in (recording, key, _name_alternatives(names[1:])) if part)
 
     def _was_logged(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
+
+
+def _name_alternatives(names: tuple[str, ...]) -> str:
+    if len(names) > _ALTERNATIVES_NAMED:
+        rest = len(names) - _ALTERNATIVES_NAMED + 1
+        names = (*names[: _ALTERNATIVES_NAMED - 1], f"{rest} others")
+    return f"alternative metrics: {', '.join(names)}" if names else ""
 
 
 def _remedies(rule: Rule, sighting: Sighting) -> tuple[str, ...]:

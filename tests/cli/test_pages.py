@@ -31,7 +31,9 @@ def test_the_manual_page_of_a_rule(asked):
     data = json.loads(run("rule", asked, "--output-format", "json").stdout)
     assert data["inputs"] == [["entropy/mean", "entropy/sampled"]]
     assert data["manual"] in done.stdout
-    assert data["thresholds"]
+    assert data["threshold_docs"].keys() == data["thresholds"].keys()
+    for name, value in data["thresholds"].items():
+        assert f"    {name} = {value}\n        {data['threshold_docs'][name][:60]}" in done.stdout
     assert set(data["remedies"]) <= {remedy.id for remedy in all_remedies()}
     page = run("rule", asked, "--output-format", "markdown").stdout
     assert "\n## What it sees\n\nEntropy" in page

@@ -43,13 +43,12 @@ def metrics(
 def _print_vocabulary(output_format: PageFormat) -> None:
     from grpodoctor.vocabulary.metrics import METRICS
 
-    columns = ("metric", "unit", "over", "policies", "meaning")
+    columns = ("metric", "kind", "unit", "over", "policies", "meaning")
     _print(columns, [_vocabulary_row(metric) for metric in METRICS], output_format)
 
 
 def _vocabulary_row(metric: Metric) -> tuple[str, ...]:
-    over = f"{metric.kind} over {metric.over}"
-    return metric.name, metric.unit, over, metric.policies, metric.summary
+    return metric.name, metric.kind, metric.unit, metric.over, metric.policies, metric.summary
 
 
 def _print_framework(framework: Framework, output_format: PageFormat) -> None:

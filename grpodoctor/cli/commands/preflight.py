@@ -24,6 +24,8 @@ from grpodoctor.cli.output import report_format, write_report
 from grpodoctor.cli.signals import ended_by_signals
 
 if TYPE_CHECKING:
+    from grpodoctor.preflight.request import PreflightRequest
+    from grpodoctor.preflight.results import PreflightResults
     from grpodoctor.probe.engines.engine_run import EngineProgress
 
 
@@ -66,9 +68,7 @@ def preflight(
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input or
     failed engine.
     """
-    from grpodoctor.preflight.catalogue import select_checks
     from grpodoctor.preflight.request import PreflightRequest
-    from grpodoctor.preflight.run import run_preflight
     from grpodoctor.preflight.run_settings import RunSettings
     from grpodoctor.report.preflight.view import view_of
 
@@ -86,11 +86,20 @@ def preflight(
         reference=options.parse_engine(reference), templates=options.parse_templates(template),
         control=control, folder=work, budget=budget, filtered=write_filtered, settings=settings,
     )  # fmt: skip
-    checks = select_checks(split_codes(select), split_codes(ignore))
-    with ended_by_signals(), _progress() as (on_check, on_progress):
-        results = run_preflight(request, checks, on_check=on_check, on_progress=on_progress)
+    results = _run(request, select=split_codes(select), ignore=split_codes(ignore))
     write_report(view_of(results), chosen_format, output)
     raise typer.Exit(2 if results.failed else int(fails(results.reaches, fail_on, exit_zero)))
+
+
+def _run(
+    request: PreflightRequest, *, select: tuple[str, ...], ignore: tuple[str, ...]
+) -> PreflightResults:
+    from grpodoctor.preflight.catalogue import select_checks
+    from grpodoctor.preflight.run import run_preflight
+
+    checks = select_checks(select, ignore)
+    with ended_by_signals(), _progress() as (on_check, on_progress):
+        return run_preflight(request, checks, on_check=on_check, on_progress=on_progress)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from grpodoctor.probe.engines.engine_run import EngineProgress
     from grpodoctor.probe.inputs.plan import ProbePlan
     from grpodoctor.probe.results.results import ProbeResult
-    from grpodoctor.report.view import View
     from grpodoctor.support.progress import Progress
 
 HTML = "probe.html"
@@ -149,12 +148,7 @@ def probe(
     Exit codes: 0 no gap at or above --fail-on, 1 at least one, 2 unusable
     input or failed engine (the measured pairs are still reported).
     """
-    from grpodoctor.report.probe.view import view_of
-
-    if framework is not None:
-        from grpodoctor.frameworks.registry import configurable_framework_named
-
-        framework = configurable_framework_named(framework).name
+    framework = _checked_framework(framework)
     if attach is not None:
         from grpodoctor.monitor.attached_probes import check_run
 
@@ -169,13 +163,21 @@ def probe(
     plan = plan.model_copy(update=_given(changes))
     folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")
     result = _run(plan, folder)
-    view = view_of(result, framework)
-    _write_html(view, folder)  # first, because printing fails if the reader closes the pipe
-    write_report(view, report_format(output_format, as_json, None), None)
-    _print_paths(result, folder)
+    _report(result, framework, folder, report_format(output_format, as_json, None))
     if attach is not None and any(cell.comparison for cell in result.cells):
         _attach(result, attach)
     _exit(result, fail_on, exit_zero)
+
+
+def _checked_framework(name: str | None) -> str | None:
+    """The canonical name of a framework whose config keys are known.
+
+    Raises:
+        ConfigError: if there is no such framework.
+    """
+    from grpodoctor.frameworks.registry import configurable_framework_named
+
+    return configurable_framework_named(name).name if name is not None else None
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -248,14 +250,17 @@ class _Status:
             self.bar.update(self.done, total=self.total, detail=detail)
 
 
-def _write_html(view: View, folder: Path) -> None:
+def _report(
+    result: ProbeResult, framework: str | None, folder: Path, printed_format: ReportFormat
+) -> None:
     from grpodoctor.report import html
+    from grpodoctor.report.probe.view import view_of
     from grpodoctor.support import atomic_files
 
+    view = view_of(result, framework)
+    # The file comes first, because printing fails if the reader closes the pipe.
     atomic_files.write_text(folder / HTML, html.render(view))
-
-
-def _print_paths(result: ProbeResult, folder: Path) -> None:
+    write_report(view, printed_format, None)
     _say(f"report: {folder / HTML}; all figures: {folder / 'probe.json'}")
     if any(cell.status == "not_run" for cell in result.cells):
         _say(f"some pairs were not run; resume with the same command and --output {folder}")

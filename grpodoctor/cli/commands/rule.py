@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +53,7 @@ def _detail(rule: Listed) -> dict[str, Any]:
         "remedies": list(getattr(rule, "remedies", ())),
         "references": list(rule.references),
         "thresholds": _numbers(rule),
+        "threshold_docs": _threshold_docs(rule),
     }
 
 
@@ -82,8 +84,25 @@ def _numbers(rule: Listed) -> dict[str, Any]:
     return asdict(rule) if isinstance(rule, Rule) else rule.thresholds()
 
 
-def _thresholds(rule: Listed) -> list[str]:
-    return [f"{name} = {value}" for name, value in _numbers(rule).items()]
+def _threshold_docs(rule: Listed) -> dict[str, str]:
+    """What each threshold means, by name."""
+    from grpodoctor.support.field_docs import field_docs
+
+    docs = field_docs(type(rule))
+    return {name: docs[name] for name in _numbers(rule) if name in docs}
+
+
+def _thresholds_text(rule: Listed) -> Iterator[str]:
+    docs = _threshold_docs(rule)
+    for name, value in _numbers(rule).items():
+        yield f"    {name} = {value}"
+        yield from wrap(docs.get(name, ""), 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+
+
+def _thresholds_markdown(rule: Listed) -> Iterator[str]:
+    docs = _threshold_docs(rule)
+    for name, value in _numbers(rule).items():
+        yield f"- `{name} = {value}`" + (f": {docs[name]}" if name in docs else "")
 
 
 def _former_names(rule: Listed) -> list[str]:
@@ -92,16 +111,16 @@ def _former_names(rule: Listed) -> list[str]:
 
 def _page_text(rule: Listed) -> str:
     lines = [f"{rule.code} {rule.name}", "", rule.manual(), *_former_names(rule)]
-    if thresholds := _thresholds(rule):
-        lines += ["", "Thresholds", *(f"    {line}" for line in thresholds)]
+    if _numbers(rule):
+        lines += ["", "Thresholds:", *_thresholds_text(rule)]
     return "\n".join(lines)
 
 
 def _page_markdown(rule: Listed) -> str:
     lines = [f"# {rule.code} {rule.name}", "", manual_markdown(rule.manual())]
     lines += _former_names(rule)
-    if thresholds := _thresholds(rule):
-        lines += ["", "## Thresholds", "", *(f"- `{line}`" for line in thresholds)]
+    if _numbers(rule):
+        lines += ["", "## Thresholds", "", *_thresholds_markdown(rule)]
     return "\n".join(lines)
 
 

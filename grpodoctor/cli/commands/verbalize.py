@@ -26,45 +26,47 @@ class TableFormat(StrEnum):
     json = "json"
 
 
+_Model = Annotated[
+    str, typer.Option("--model", help="Local path or Hugging Face Hub name of the model.")
+]
+_Prompt = Annotated[list[str] | None, typer.Option("--prompt", help="A prompt; repeatable.")]
+_Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", help="File of prompts: .txt, .jsonl, .json or .parquet."),
+]
+_Count = Annotated[int, typer.Option("--count", min=2, max=100, help="Responses per prompt.")]
+_MaxLength = Annotated[
+    int, typer.Option("--max-length", min=1, help="Maximum length of a reply, in tokens.")
+]
+_Temperature = Annotated[
+    float, typer.Option("--temperature", min=0.01, max=10, help="Sampling temperature.")
+]
+_BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Prompts per forward pass.")]
+_Draw = Annotated[
+    bool,
+    typer.Option("--draw", help="Keep one response per prompt, drawn by the stated probabilities."),
+]
+_Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for sampling.")]
+_Device = Annotated[str, typer.Option("--device", help="Device: auto, cpu or cuda[:N].")]
+_Output = Annotated[
+    Path | None, typer.Option("--output", help="File for the responses, as JSON lines.")
+]
+_OutputFormat = Annotated[TableFormat, typer.Option("--output-format", "-o", help="Output format.")]
+
+
 def verbalize(
-    model: Annotated[
-        str, typer.Option("--model", help="Local path or Hugging Face Hub name of the model.")
-    ],
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", help="A prompt; repeatable.")
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", help="File of prompts: .txt, .jsonl, .json or .parquet."),
-    ] = None,
-    count: Annotated[
-        int, typer.Option("--count", min=2, max=100, help="Responses per prompt.")
-    ] = 5,
-    max_length: Annotated[
-        int, typer.Option("--max-length", min=1, help="Maximum length of a reply, in tokens.")
-    ] = 1024,
-    temperature: Annotated[
-        float, typer.Option("--temperature", min=0.01, max=10, help="Sampling temperature.")
-    ] = 1.0,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Prompts per forward pass.")
-    ] = 8,
-    draw: Annotated[
-        bool,
-        typer.Option(
-            "--draw", help="Keep one response per prompt, drawn by the stated probabilities."
-        ),
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for sampling.")] = 0,
-    device: Annotated[
-        str, typer.Option("--device", help="Device: auto, cpu or cuda[:N].")
-    ] = "auto",
-    output: Annotated[
-        Path | None, typer.Option("--output", help="File for the responses, as JSON lines.")
-    ] = None,
-    output_format: Annotated[
-        TableFormat, typer.Option("--output-format", "-o", help="Output format.")
-    ] = TableFormat.text,
+    model: _Model,
+    prompt: _Prompt = None,
+    prompts: _Prompts = None,
+    count: _Count = 5,
+    max_length: _MaxLength = 1024,
+    temperature: _Temperature = 1.0,
+    batch_size: _BatchSize = 8,
+    draw: _Draw = False,
+    seed: _Seed = 0,
+    device: _Device = "auto",
+    output: _Output = None,
+    output_format: _OutputFormat = TableFormat.text,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a model for several responses per prompt with their probabilities.

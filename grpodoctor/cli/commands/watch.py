@@ -50,7 +50,10 @@ class Apply(StrEnum):
 
 
 Run = Annotated[
-    str, typer.Argument(help="Run directory or log of any framework; it need not exist yet.")
+    str,
+    typer.Argument(
+        help="Run directory or log of any framework; without --once, it need not exist yet."
+    ),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Show the current state and exit.")]
 AsJson = Annotated[

@@ -146,12 +146,6 @@ class Tokens:
         return bool(self.finite_N.any())
 
     @cached_property
-    def probability_gap(self) -> float:
-        """Mean |Δp| over tokens."""
-        at = self.finite_N
-        return float(np.abs(np.exp(self.learner_N[at]) - np.exp(self.sampler_N[at])).mean())
-
-    @cached_property
     def gap_B(self) -> Floats:
         """The sum of k3 over each response."""
         sums_B = np.bincount(self.rows_N, weights=self.terms_N, minlength=self.lengths_B.size)

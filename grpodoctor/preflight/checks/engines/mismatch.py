@@ -54,9 +54,10 @@ class InitialMismatch(Check):
     summary: ClassVar[str] = "Sampler and learner disagree before the first update."
     references: ClassVar[tuple[str, ...]] = ("Yao et al. 2025",)
     warning_kl: ClassVar[float] = 1e-3
+    """k3 in nats per token from which the finding is a warning: NeMo RL's bound."""
     critical_kl: ClassVar[float] = 1e-2
-    """k3 in nats per token: NeMo RL's bound, and ten times that, which means different weights or
-    prompts instead of rounding."""
+    """k3 in nats per token from which it is critical: ten times NeMo RL's bound, which means
+    different weights or prompts instead of rounding."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Sample with one engine and score with the other."""

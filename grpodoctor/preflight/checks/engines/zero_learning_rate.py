@@ -63,6 +63,7 @@ class ZeroLearningRate(Check):
     former_names: ClassVar[tuple[str, ...]] = ("mismatch-without-learning",)
     summary: ClassVar[str] = "The mismatch changes although the weights do not."
     rounds: ClassVar[int] = 3
+    """Rounds of fresh responses, without updates between them, that are compared."""
     max_p_value: ClassVar[float] = 0.001
     """p-value of a slope or of a difference between rounds, below which it is reported. It is small
     because many users test several metrics."""

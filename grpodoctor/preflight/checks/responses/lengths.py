@@ -40,8 +40,9 @@ class ResponseLengths(Check):
     summary: ClassVar[str] = "Many responses are truncated at the token limit."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     warning_share: ClassVar[float] = 0.05
+    """Share of truncated responses from which the finding is a warning."""
     critical_share: ClassVar[float] = 0.5
-    """Shares of truncated responses from which the finding is a warning, and critical."""
+    """Share of truncated responses from which the finding is critical."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Measure sampled responses."""

@@ -51,9 +51,10 @@ class PassRates(Check):
     summary: ClassVar[str] = "Most prompts are almost never or almost always solved."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     min_pass_rate: ClassVar[float] = 0.2
+    """Pass rate from which a prompt is useful: a group of 8 then has variance with a probability
+    above 83%."""
     max_pass_rate: ClassVar[float] = 0.8
-    """Pass rates between which a prompt is useful: a group of 8 then has variance with a
-    probability above 83%."""
+    """Pass rate up to which a prompt is useful, for the same reason."""
     warning_share: ClassVar[float] = 0.5
     """Fitted share of prompts outside this range, from which the finding is a warning."""
 

@@ -27,7 +27,6 @@ from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_format")
-_FAKE = {4: "int4", 8: "int8"}
 _MODULES = ("attention", "MLP", "experts", "output head")
 _GGUF = re.compile(r"I?Q[1-8]_")
 _PART = 0.25
