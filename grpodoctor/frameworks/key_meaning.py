@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from grpodoctor.vocabulary.knobs import Setting
@@ -40,7 +40,7 @@ RATIO_IS_ONE = (
 """Why clip fractions and KL to the old policy are zero by construction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KeyMeaning:
     """One row: what a key, or several keys together, mean."""
 
@@ -50,6 +50,7 @@ class KeyMeaning:
     `formula`, and all of them must be logged."""
     metric: str = ""
     """Canonical metric; empty if the key holds none."""
+    _: KW_ONLY
     formula: Formula = "as-is"
     factor: float = 1.0
     """Converts the logged unit to the canonical one: 0.01 for a percentage."""
@@ -83,6 +84,46 @@ class KeyMeaning:
     def keys(self) -> tuple[str, ...]:
         """All keys of the row."""
         return (self.key,) if isinstance(self.key, str) else self.key
+
+
+def without_metric(*keys: str) -> tuple[KeyMeaning, ...]:
+    """Rows for keys that the framework logs and no metric corresponds to."""
+    return tuple(KeyMeaning(key) for key in keys)
+
+
+def by_estimator(
+    key: str,
+    metric: str,
+    setting: str,
+    estimators: Mapping[str, tuple[Setting, ...]],
+    *,
+    over: str = "",
+    policies: str = "",
+    how_to_log: str = "",
+) -> tuple[KeyMeaning, ...]:
+    """Rows for a KL divergence whose estimator is a setting.
+
+    Args:
+        key: as logged.
+        metric: the canonical metric without the name of the estimator.
+        setting: the framework's setting.
+        estimators: for each estimator, the setting's values that select it.
+        over: see `KeyMeaning`, also for the other arguments.
+        policies: the policies compared.
+        how_to_log: the setting that enables the key.
+    """
+    return tuple(
+        KeyMeaning(
+            key,
+            f"{metric}{estimator}",
+            estimator=estimator,
+            when={setting: values},
+            over=over,
+            policies=policies,
+            how_to_log=how_to_log,
+        )
+        for estimator, values in estimators.items()
+    )
 
 
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")

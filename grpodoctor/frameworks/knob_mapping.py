@@ -210,6 +210,34 @@ class KnobMapping:
         return {text: value for text, value in pairs if isinstance(text, bool | int | float | str)}
 
 
+def always(knob: str, value: Setting, note: str, instead: str) -> KnobMapping:
+    """A row for a knob that always has one value.
+
+    Args:
+        knob: the canonical knob.
+        value: its value.
+        note: what the user reads if this value is wanted.
+        instead: what the user can do if another value is wanted.
+    """
+    return KnobMapping(knob, values={value: NothingToSet(note)}, write=Unsupported(instead))
+
+
+def unsupported(knob: str, instead: str) -> KnobMapping:
+    """A row for a knob that the framework lacks; `instead` is what the user can do."""
+    return KnobMapping(knob, write=Unsupported(instead))
+
+
+def nothing_to_set(knob: str, note: str) -> KnobMapping:
+    """A row for a knob that the framework handles by itself, as `note` says."""
+    return KnobMapping(knob, write=NothingToSet(note))
+
+
+def with_changes(rows: tuple[KnobMapping, ...], *changes: KnobMapping) -> tuple[KnobMapping, ...]:
+    """The rows of a framework that builds on another one: its own rows replace the inherited."""
+    own = {row.knob: row for row in changes}
+    return tuple(own.get(row.knob, row) for row in rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KnobTable:
     """All knobs of a framework."""

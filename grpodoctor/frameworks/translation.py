@@ -159,7 +159,7 @@ class Translator:
     def _look_up(self, key: str) -> tuple[_Use, ...]:
         if key in self._own:
             metric = self._own[key]
-            return (_Use(KeyMeaning(key=key, metric=metric), metric, (key,)),)
+            return (_Use(KeyMeaning(key, metric), metric, (key,)),)
         rows = self.framework.meanings_of(key)
         if not rows:
             if key in self.unused.generic:

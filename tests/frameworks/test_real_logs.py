@@ -211,14 +211,14 @@ def test_reward_components_that_are_always_zero_are_noted(logs: Path) -> None:
 
 
 def test_a_task_that_was_never_rewarded_is_a_warning(logs: Path) -> None:
-    """The equation is right in none of 39 batches; the format earns something now and then."""
+    """No batch of 39 has a correct equation; some responses earn the format reward."""
     report = checked(logs / "maojiasong_events.out.tfevents.1740427850")
     assert gravest(report) == {"REW004": "warning"}
     assert "equation_reward_func (0)" in summary(report, "REW004")
 
 
 def test_truncation_and_missing_variance_are_reported_first(logs: Path) -> None:
-    """Its authors saw a consistent rise of the reward."""
+    """The authors report a rising reward."""
     report = checked(logs / "deltasthicc_trainer_state.json")
     assert gravest(report) == {"LEN002": "critical", "GRP004": "critical"}
     assert [each.code for each in report.findings[:2]] == ["LEN002", "GRP004"]
@@ -278,7 +278,7 @@ def test_steps_are_counted_if_all_progress_bars_precede_the_rows(logs: Path) -> 
 def test_a_printed_loss_of_zero_is_no_finding_and_the_length_limit_is_requested(
     logs: Path, tmp_path: Path
 ) -> None:
-    """Mean length 3,300; the limit of 3,584 stands in the run's settings only."""
+    """The mean length is 3,300; only the run's settings contain the limit of 3,584."""
     path = logs / "nhockid_console.log"
     assert "expected" in summary(checked(path), "OPT001")
     settings = tmp_path / "grpo.yaml"

@@ -15,6 +15,7 @@ from grpodoctor.frameworks.registry import framework_named, logging_frameworks
 from grpodoctor.frameworks.run_config import flattened, read_file, read_settings
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.vocabulary.knobs import Setting
 
 VERL = """
 actor_rollout_ref:
@@ -115,6 +116,40 @@ def test_settings_become_knobs(
 ) -> None:
     knobs = framework_named(name).knobs.read(dict(flattened(settings)))
     assert {key: knobs.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("framework", ["trl", "ms-swift"])
+@pytest.mark.parametrize(
+    ("level", "loss_type", "loss"),
+    [
+        ("sequence", "grpo", "gspo"),
+        ("sequence_token", "dapo", "gspo_token"),
+        ("token", "grpo", "ppo_clip"),
+        ("sequence", None, "gspo"),
+        ("sequence", "cispo", "cispo"),
+        ("sequence", "an unknown loss", None),
+    ],
+)
+def test_sequence_ratios_in_a_clipped_loss_are_gspo(
+    framework: str, level: str, loss_type: str | None, loss: str | None
+) -> None:
+    settings: dict[str, Setting] = {"importance_sampling_level": level}
+    if loss_type is not None:
+        settings["loss_type"] = loss_type
+    assert framework_named(framework).knobs.read(settings).get("loss") == loss
+
+
+@pytest.mark.parametrize(
+    ("leave_one_out", "advantage"), [(True, "leave_one_out"), (False, "centred")]
+)
+def test_the_baseline_of_nemo_without_normalization(leave_one_out: bool, advantage: str) -> None:
+    knobs = framework_named("nemo-rl").knobs
+    lines = {line.key: line.value for line in knobs.lines("advantage", advantage, {})}
+    baseline = "grpo.use_leave_one_out_baseline"
+    assert lines == {"grpo.normalize_rewards": "false", baseline: str(leave_one_out).lower()}
+    assert knobs.read({"grpo.normalize_rewards": False, baseline: leave_one_out}) == {
+        "advantage": advantage
+    }
 
 
 def test_every_framework_has_an_expected_config() -> None:
@@ -263,7 +298,7 @@ def knobs_of(path: Path) -> Mapping[str, Any]:
 
 
 def test_settings_are_found_between_the_log_and_the_given_directory(tmp_path: Path) -> None:
-    """W&B keeps them beside its log, far below the directory of the job."""
+    """W&B stores them next to its log, several levels below the job's directory."""
     log = trl_log(tmp_path / "wandb" / "run-1" / "files")
     (log.parent / "config.yaml").write_text("beta:\n  value: 0.04\n")
     (tmp_path / "config.yaml").write_text("beta: 0.5\nnum_generations: 16\n")

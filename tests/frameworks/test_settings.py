@@ -193,7 +193,7 @@ def test_gspo_and_routing_replay_in_every_framework(
 
 
 def as_config(framework: Framework, lines: list[SettingLine]) -> dict[str, Setting]:
-    """The config that a user gets by following the lines."""
+    """The config of a user who pastes the lines."""
     config: dict[str, Setting] = {}
     for each in lines:
         if not each.key:
@@ -211,7 +211,7 @@ def as_config(framework: Framework, lines: list[SettingLine]) -> dict[str, Setti
 
 @pytest.mark.parametrize("framework", configurable_frameworks(), ids=lambda each: each.name)
 def test_a_written_knob_reads_back_with_the_same_value(framework: Framework) -> None:
-    """The value that a user sets by following the lines is the value that is read."""
+    """Pasting the lines and reading the config gives the value that was written."""
     context = {**IN_FORCE, "correction": "tis_token"}
     for row in framework.knobs.mappings:
         for setting in some_settings(row.knob):
@@ -229,8 +229,6 @@ def test_a_written_knob_reads_back_with_the_same_value(framework: Framework) -> 
 
 SAME_IN_THE_FRAMEWORK: dict[tuple[str, Setting], Setting] = {
     ("verl", "gspo_token"): "gspo",
-    # By default the baseline leaves out the response itself, which only scales the advantage.
-    ("nemo-rl", "centred"): "leave_one_out",
 }
 
 
@@ -309,7 +307,7 @@ def test_trl_keys_are_arguments_of_the_installed_trl() -> None:
 
 
 def grpo_config_fields() -> set[str]:
-    """Read off the sources: importing TRL takes many seconds."""
+    """Parse the sources, because importing TRL takes many seconds."""
     spec = importlib.util.find_spec("trl")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""Hypothesis without its stopwatch: a shared machine makes single examples slow at random."""
+"""Disable Hypothesis's deadline, because a shared machine slows single examples at random."""
 
 from hypothesis import settings
 

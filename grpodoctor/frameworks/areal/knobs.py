@@ -6,12 +6,14 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
     Lines,
-    NothingToSet,
     SettingLine,
     Settings,
     Unsupported,
     WithNote,
+    always,
     known_or,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -54,127 +56,65 @@ def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "actor.importance_sampling_level",
-        values={
-            "ppo_clip": {
-                "actor.importance_sampling_level": "token",
-                "actor.use_cispo_loss": False,
-                "actor.use_sapo_loss": False,
-            },
-            "gspo": WithNote("sequence", "weights responses by their number of tokens"),
-        },
-        read=_read_loss,
-        write=Unsupported("see the settings of actor for the available variants"),
-        default="token",
-    ),
+    KnobMapping("loss", "actor.importance_sampling_level",
+        values={"ppo_clip": {"actor.importance_sampling_level": "token",
+                             "actor.use_cispo_loss": False, "actor.use_sapo_loss": False},
+                "gspo": WithNote("sequence", "weights responses by their number of tokens")},
+        read=_read_loss, write=Unsupported("see the settings of actor for the available variants"),
+        default="token"),
     KnobMapping("clip_low", "actor.eps_clip"),
     KnobMapping("clip_high", "actor.eps_clip_higher", other_keys=("actor.eps_clip",)),
-    KnobMapping(
-        "aggregation",
-        values={"token-mean": NothingToSet("AReaL always averages over all tokens of the batch")},
-        write=Unsupported("the loss is always averaged over all tokens of the batch"),
-    ),
-    KnobMapping(
-        "advantage",
+    always("aggregation", "token-mean", "AReaL always averages over all tokens of the batch",
+        "the loss is always averaged over all tokens of the batch"),
+    KnobMapping("advantage",
         values={"group": _normalization("group"), "centred": _normalization("null")},
-        write=Unsupported("use actor.reward_norm and actor.adv_norm"),
-    ),
-    KnobMapping(
-        "correction",
-        values={"none": {_REJECTION: "null"}, "tis_token": _truncation},
-        write=Unsupported(f"see {_REJECTION} for the available corrections"),
-    ),
+        write=Unsupported("use actor.reward_norm and actor.adv_norm")),
+    KnobMapping("correction", values={"none": {_REJECTION: "null"}, "tis_token": _truncation},
+        write=Unsupported(f"see {_REJECTION} for the available corrections")),
     KnobMapping("correction_cap", f"{_REJECTION}.upper", reads=False),
-    KnobMapping(
-        "old_logprobs",
-        values={
-            "recompute": {"actor.recompute_logprob": True, "actor.prox_logp_method": "recompute"},
-            "sampler": {"actor.recompute_logprob": False, "actor.use_decoupled_loss": False},
-        },
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        values={False: NothingToSet("omit dynamic_filter_fn")},
-        write=Unsupported(
-            "pass trainer.train() a dynamic_filter_fn that drops groups without variance"
-        ),
-    ),
-    KnobMapping(
-        "overlong",
-        values={
-            "none": {"actor.overlong_reward_penalty": False},
-            "mask": Unsupported(
-                "actor.mask_no_eos_with_zero sets the reward of truncated responses to zero, "
-                "which does not mask them in the loss"
-            ),
-            "soft-punishment": _soft_overlong,
-        },
-    ),
+    KnobMapping("old_logprobs",
+        values={"recompute": {"actor.recompute_logprob": True,
+                              "actor.prox_logp_method": "recompute"},
+                "sampler": {"actor.recompute_logprob": False, "actor.use_decoupled_loss": False}}),
+    always("dynamic_sampling", False, "omit dynamic_filter_fn",
+        "pass trainer.train() a dynamic_filter_fn that drops groups without variance"),
+    KnobMapping("overlong",
+        values={"none": {"actor.overlong_reward_penalty": False},
+                "mask": Unsupported(
+                    "actor.mask_no_eos_with_zero sets the reward of truncated responses to zero, "
+                    "which does not mask them in the loss"), "soft-punishment": _soft_overlong}),
     KnobMapping("overlong_buffer", "actor.overlong_tokens", reads=False),
     KnobMapping("kl_coefficient", "actor.kl_ctl", note="in the reward"),
-    KnobMapping(
-        "entropy_coefficient",
-        write=Unsupported("raise actor.eps_clip_higher or gconfig.temperature"),
-    ),
+    unsupported("entropy_coefficient", "raise actor.eps_clip_higher or gconfig.temperature"),
     KnobMapping("learning_rate", "actor.optimizer.lr"),
     KnobMapping("temperature", "gconfig.temperature"),
     KnobMapping("group_size", "gconfig.n_samples"),
     KnobMapping("prompts_per_batch", "train_dataset.batch_size"),
     KnobMapping("updates_per_batch", "actor.ppo_n_minibatches"),
     KnobMapping("max_length", "gconfig.max_new_tokens"),
-    KnobMapping(
-        "routing_replay",
-        "rollout.return_routed_experts",
-        reads=False,
-        values={
-            "none": False,
-            "R3": WithNote(
-                True, "captures the routing; check that your version's training engine replays it"
-            ),
-        },
-        write=Unsupported("rollout.return_routed_experts captures the sampler's routing (R3)"),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "AReaL syncs the weights at every step; limit staleness with "
-            "rollout.max_head_offpolicyness=0"
-        ),
-    ),
+    KnobMapping("routing_replay", "rollout.return_routed_experts", reads=False,
+        values={"none": False,
+                "R3": WithNote(True,
+                    "captures the routing; check that your version's training engine replays it")},
+        write=Unsupported("rollout.return_routed_experts captures the sampler's routing (R3)")),
+    nothing_to_set("sampler_sync_every",
+        "AReaL syncs the weights at every step; limit staleness with "
+        "rollout.max_head_offpolicyness=0"),
 )
 
 _ENGINE_SETTINGS = (
     KnobMapping("sampler_dtype", "vllm.dtype", note="or sglang.dtype"),
     KnobMapping("learner_dtype", "actor.dtype"),
-    KnobMapping(
-        "float32_head",
-        write=Unsupported("the engine computes the head in vllm.dtype or sglang.dtype"),
-    ),
+    unsupported("float32_head", "the engine computes the head in vllm.dtype or sglang.dtype"),
     KnobMapping("sampler_tensor_parallel", write=_tensor_parallel),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet("give the sampler a checkpoint that is not quantized"),
-    ),
-    KnobMapping(
-        "unquantized_cache",
-        "sglang.kv_cache_dtype",
-        write="auto",
-        note="vLLM's cache is never quantized",
-    ),
+    nothing_to_set("unquantized_sampler", "give the sampler a checkpoint that is not quantized"),
+    KnobMapping("unquantized_cache", "sglang.kv_cache_dtype", write="auto",
+        note="vLLM's cache is never quantized"),
     KnobMapping("whole_distribution", write={"gconfig.top_p": "1.0", "gconfig.top_k": 100_000_000}),
-    KnobMapping(
-        "processed_logprobs",
-        write=NothingToSet("SGLang returns processed log-probabilities by default"),
-    ),
-    KnobMapping(
-        "no_prefix_cache",
-        "vllm.no_enable_prefix_caching",
-        write=True,
-        note="or sglang.disable_radix_cache=true",
-    ),
-    KnobMapping("balanced_routers", write=Unsupported("train with a lower learning rate instead")),
+    nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
+    KnobMapping("no_prefix_cache", "vllm.no_enable_prefix_caching", write=True,
+        note="or sglang.disable_radix_cache=true"),
+    unsupported("balanced_routers", "train with a lower learning rate instead"),
 )
 
 KNOBS = KnobTable(title="AReaL", mappings=_MAPPINGS, engine_settings=_ENGINE_SETTINGS)

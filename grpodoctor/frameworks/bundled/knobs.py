@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_mapping import KnobMapping, KnobTable, NothingToSet, Unsupported
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    KnobTable,
+    Unsupported,
+    nothing_to_set,
+    unsupported,
+)
 from grpodoctor.vocabulary.knobs import KNOBS as CANONICAL
 
 _RESTART = "takes effect after a restart"
@@ -45,34 +51,20 @@ KNOBS = KnobTable(
     ),
     engine_settings=(
         KnobMapping("sampler_dtype", "engine.precision", write="learner", note=_RESTART),
-        KnobMapping(
-            "learner_dtype",
-            "model.dtype",
+        KnobMapping("learner_dtype", "model.dtype",
             values={"float16": Unsupported("model.dtype takes float32 or bfloat16")},
-            note=_RESTART,
-        ),
-        KnobMapping(
-            "float32_head",
-            write=NothingToSet("with engine.precision=learner the sampler uses the learner's head"),
-        ),
+            note=_RESTART),
+        nothing_to_set("float32_head",
+            "with engine.precision=learner the sampler uses the learner's head"),
         KnobMapping("sampler_tensor_parallel", "engine.tensor_parallel", note=_RESTART),
         KnobMapping("unquantized_sampler", "engine.precision", write="learner", note=_RESTART),
-        KnobMapping(
-            "unquantized_cache",
-            write=NothingToSet("the bundled trainer never quantizes the key-value cache"),
-        ),
-        KnobMapping(
-            "whole_distribution",
-            write=NothingToSet("the bundled trainer always samples from all tokens"),
-        ),
-        KnobMapping(
-            "processed_logprobs",
-            write=NothingToSet("the bundled trainer always requests processed log-probabilities"),
-        ),
-        KnobMapping(
-            "no_prefix_cache",
-            write=NothingToSet("the bundled trainer clears the prefix cache at every weight sync"),
-        ),
-        KnobMapping("balanced_routers", write=Unsupported("lower optimizer.learning_rate instead")),
+        nothing_to_set("unquantized_cache",
+            "the bundled trainer never quantizes the key-value cache"),
+        nothing_to_set("whole_distribution", "the bundled trainer always samples from all tokens"),
+        nothing_to_set("processed_logprobs",
+            "the bundled trainer always requests processed log-probabilities"),
+        nothing_to_set("no_prefix_cache",
+            "the bundled trainer clears the prefix cache at every weight sync"),
+        unsupported("balanced_routers", "lower optimizer.learning_rate instead"),
     ),
 )

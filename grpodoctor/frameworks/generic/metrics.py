@@ -7,7 +7,7 @@ The user's `--map` overrides it.
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
 
 _UNSTATED = "not stated"
 _REWARD = ("reward", "rewards")
@@ -55,15 +55,15 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "time/step": ("step_time", "time_per_step", "sec_per_step"),
 }
 _REFERENCE = tuple(
-    KeyMeaning(key=key, metric="kl/reference/k1", over=_UNSTATED, caveat="the estimator is not stated")
+    KeyMeaning(key, "kl/reference/k1", over=_UNSTATED, caveat="the estimator is not stated")
     for key in ("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref")
 )
 _AMBIGUOUS = (
-    KeyMeaning(key="reward_std", caveat="it may be the standard deviation of a group or of the batch"),
-    KeyMeaning(key="kl", caveat="it may be to the reference, the old policy or the sampler"),
-    KeyMeaning(key="kl_divergence", caveat="the other policy is not stated"),
-    KeyMeaning(key="approx_kl", caveat="neither the other policy nor the sign is stated"),
-    KeyMeaning(key="epoch"),
+    KeyMeaning("reward_std", caveat="it may be the standard deviation of a group or of the batch"),
+    KeyMeaning("kl", caveat="it may be to the reference, the old policy or the sampler"),
+    KeyMeaning("kl_divergence", caveat="the other policy is not stated"),
+    KeyMeaning("approx_kl", caveat="neither the other policy nor the sign is stated"),
+    *without_metric("epoch"),
 )
 
 FRAMEWORK = Framework(
@@ -72,7 +72,7 @@ FRAMEWORK = Framework(
     aliases=("plain", "custom"),
     prefixes=("train/", "line/"),
     meanings=(
-        *(KeyMeaning(key=key, metric=metric, over=_UNSTATED)
+        *(KeyMeaning(key, metric, over=_UNSTATED)
           for metric, keys in _SYNONYMS.items() for key in keys),
         *_REFERENCE,
         *_AMBIGUOUS,

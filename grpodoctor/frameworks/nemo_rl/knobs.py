@@ -5,14 +5,17 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
-    NothingToSet,
+    Lines,
     Quotient,
     SettingLine,
     Settings,
     Unsupported,
     WithNote,
+    always,
     as_is,
     known_or,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -33,6 +36,13 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     )
 
 
+def _unscaled(*, leave_one_out: bool) -> Lines:
+    return {
+        "grpo.normalize_rewards": False,
+        "grpo.use_leave_one_out_baseline": leave_one_out,
+    }
+
+
 def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
     if settings.get("loss_fn.use_cispo") is True:
         return "cispo"
@@ -46,138 +56,75 @@ def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "loss_fn.sequence_level_importance_ratios",
-        values={
-            "ppo_clip": {
-                "loss_fn.use_cispo": False,
-                "loss_fn.sequence_level_importance_ratios": False,
-            },
-            "gspo": {"loss_fn.use_cispo": False, "loss_fn.sequence_level_importance_ratios": True},
-        },
-        read=_read_loss,
-        write=Unsupported("see loss_fn for the available variants"),
-    ),
+    KnobMapping("loss", "loss_fn.sequence_level_importance_ratios",
+        values={"ppo_clip": {"loss_fn.use_cispo": False,
+                             "loss_fn.sequence_level_importance_ratios": False},
+                "gspo": {"loss_fn.use_cispo": False,
+                         "loss_fn.sequence_level_importance_ratios": True}},
+        read=_read_loss, write=Unsupported("see loss_fn for the available variants")),
     KnobMapping("clip_low", "loss_fn.ratio_clip_min"),
     KnobMapping("clip_high", "loss_fn.ratio_clip_max"),
-    KnobMapping(
-        "aggregation",
-        "loss_fn.token_level_loss",
+    KnobMapping("aggregation", "loss_fn.token_level_loss",
         values={"sequence-mean": False, "token-mean": True},
-        write=Unsupported("use loss_fn.token_level_loss=true, the mean over all tokens"),
-    ),
-    KnobMapping(
-        "advantage",
-        "grpo.normalize_rewards",
-        values={"group": True, "centred": False},
-        read=_read_advantage,
-        write=Unsupported("use grpo.normalize_rewards and grpo.use_leave_one_out_baseline"),
-    ),
-    KnobMapping(
-        "correction",
-        "loss_fn.truncated_importance_sampling_type",
-        values={
-            "none": {"loss_fn.use_importance_sampling_correction": False},
-            "tis_token": {
-                "loss_fn.use_importance_sampling_correction": True,
-                "loss_fn.truncated_importance_sampling_type": "tis",
-            },
-        },
+        write=Unsupported("use loss_fn.token_level_loss=true, the mean over all tokens")),
+    KnobMapping("advantage", "grpo.normalize_rewards", read=_read_advantage,
+        values={"group": True, "centred": _unscaled(leave_one_out=False),
+                "leave_one_out": _unscaled(leave_one_out=True)},
+        write=Unsupported("use grpo.normalize_rewards and grpo.use_leave_one_out_baseline")),
+    KnobMapping("correction", "loss_fn.truncated_importance_sampling_type",
+        values={"none": {"loss_fn.use_importance_sampling_correction": False},
+                "tis_token": {"loss_fn.use_importance_sampling_correction": True,
+                              "loss_fn.truncated_importance_sampling_type": "tis"}},
         read={"tis": "tis_token", "icepop": "icepop", "seq-mask-tis": "geo_mask"},
-        write=Unsupported("use loss_fn.truncated_importance_sampling_type=tis, which is per token"),
-    ),
+        write=Unsupported(
+            "use loss_fn.truncated_importance_sampling_type=tis, which is per token")),
     KnobMapping("correction_cap", "loss_fn.truncated_importance_sampling_ratio"),
-    KnobMapping(
-        "old_logprobs",
-        values={
-            "recompute": NothingToSet(
-                "NeMo RL always recomputes old log-probabilities with the policy"
-            )
-        },
-        write=Unsupported("old log-probabilities always come from the policy"),
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        "grpo.use_dynamic_sampling",
-        values={
-            True: {"grpo.use_dynamic_sampling": True, "grpo.dynamic_sampling_max_gen_batches": 10},
-            False: False,
-        },
-        read=as_is,
-    ),
-    KnobMapping(
-        "overlong",
-        "grpo.overlong_filtering",
-        values={
-            "none": {"grpo.overlong_filtering": False, f"{_SHAPING}.enabled": False},
-            "mask": True,
-            "soft-punishment": _soft_overlong,
-        },
-        read={False: "none"},
-    ),
+    always("old_logprobs", "recompute",
+        "NeMo RL always recomputes old log-probabilities with the policy",
+        "old log-probabilities always come from the policy"),
+    KnobMapping("dynamic_sampling", "grpo.use_dynamic_sampling",
+        values={True: {"grpo.use_dynamic_sampling": True,
+                       "grpo.dynamic_sampling_max_gen_batches": 10}, False: False},
+        read=as_is),
+    KnobMapping("overlong", "grpo.overlong_filtering",
+        values={"none": {"grpo.overlong_filtering": False, f"{_SHAPING}.enabled": False},
+                "mask": True, "soft-punishment": _soft_overlong},
+        read={False: "none"}),
     KnobMapping("overlong_buffer", f"{_SHAPING}.overlong_buffer_length", reads=False),
     KnobMapping("kl_coefficient", "loss_fn.reference_policy_kl_penalty"),
-    KnobMapping("entropy_coefficient", write=Unsupported("add it in your own loss function")),
-    KnobMapping(
-        "learning_rate",
-        "policy.optimizer.kwargs.lr",
-        note="with Megatron: policy.megatron_cfg.optimizer.lr",
-    ),
+    unsupported("entropy_coefficient", "add it in your own loss function"),
+    KnobMapping("learning_rate", "policy.optimizer.kwargs.lr",
+        note="with Megatron: policy.megatron_cfg.optimizer.lr"),
     KnobMapping("temperature", f"{_GENERATION}.temperature"),
     KnobMapping("group_size", "grpo.num_generations_per_prompt"),
     KnobMapping("prompts_per_batch", "grpo.num_prompts_per_step"),
-    KnobMapping(
-        "updates_per_batch",
-        "policy.train_global_batch_size",
-        reads=False,
-        write=Quotient(("prompts_per_batch", "group_size"), "counts responses"),
-    ),
+    KnobMapping("updates_per_batch", "policy.train_global_batch_size", reads=False,
+        write=Quotient(("prompts_per_batch", "group_size"), "counts responses")),
     KnobMapping("max_length", f"{_GENERATION}.max_new_tokens"),
-    KnobMapping(
-        "routing_replay",
-        "policy.router_replay.enabled",
-        reads=False,
+    KnobMapping("routing_replay", "policy.router_replay.enabled", reads=False,
         values={"none": False, "R3": True},
-        write=Unsupported("policy.router_replay replays the sampler's routing (R3)"),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "NeMo RL syncs the weights at every step; in asynchronous training limit staleness "
-            "with grpo.async_grpo.max_trajectory_age_steps"
-        ),
-    ),
+        write=Unsupported("policy.router_replay replays the sampler's routing (R3)")),
+    nothing_to_set("sampler_sync_every",
+        "NeMo RL syncs the weights at every step; in asynchronous training limit staleness with "
+        "grpo.async_grpo.max_trajectory_age_steps"),
 )
 
 _ENGINE_SETTINGS = (
     KnobMapping("sampler_dtype", f"{_GENERATION}.vllm_cfg.precision"),
-    KnobMapping(
-        "learner_dtype",
-        "policy.precision",
-        note="also sets the sampler's precision unless that has its own setting",
-    ),
-    KnobMapping(
-        "float32_head",
-        write=Unsupported(f"vLLM computes the head in {_GENERATION}.vllm_cfg.precision"),
-    ),
+    KnobMapping("learner_dtype", "policy.precision",
+        note="also sets the sampler's precision unless that has its own setting"),
+    unsupported("float32_head", f"vLLM computes the head in {_GENERATION}.vllm_cfg.precision"),
     KnobMapping("sampler_tensor_parallel", f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
-    KnobMapping(
-        "unquantized_sampler", f"{_GENERATION}.vllm_cfg.precision", write="${policy.precision}"
-    ),
+    KnobMapping("unquantized_sampler", f"{_GENERATION}.vllm_cfg.precision",
+        write="${policy.precision}"),
     KnobMapping("unquantized_cache", f"{_GENERATION}.vllm_cfg.kv_cache_dtype", write="auto"),
-    KnobMapping(
-        "whole_distribution", write={f"{_GENERATION}.top_p": "1.0", f"{_GENERATION}.top_k": "null"}
-    ),
-    KnobMapping(
-        "processed_logprobs", f"{_GENERATION}.vllm_cfg.logprobs_mode", write="processed_logprobs"
-    ),
+    KnobMapping("whole_distribution",
+        write={f"{_GENERATION}.top_p": "1.0", f"{_GENERATION}.top_k": "null"}),
+    KnobMapping("processed_logprobs", f"{_GENERATION}.vllm_cfg.logprobs_mode",
+        write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", write=False),
-    KnobMapping(
-        "balanced_routers",
-        "policy.megatron_cfg.freeze_moe_router",
-        write=WithNote(True, "NeMo RL has no auxiliary loss by default"),
-    ),
+    KnobMapping("balanced_routers", "policy.megatron_cfg.freeze_moe_router",
+        write=WithNote(True, "NeMo RL has no auxiliary loss by default")),
 )
 
 KNOBS = KnobTable(title="NeMo RL", mappings=_MAPPINGS, engine_settings=_ENGINE_SETTINGS)

@@ -7,13 +7,15 @@ from math import prod
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
-    NothingToSet,
     SettingLine,
     Settings,
     Syntax,
     Unsupported,
     WithNote,
+    always,
     as_is,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -44,115 +46,61 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "loss_fn",
-        values={"ppo_clip": "dapo"},
-        read={"cispo": "cispo"},
-        write=Unsupported("see --loss_fn for the available variants"),
-        default="dapo",
-    ),
+    KnobMapping("loss", "loss_fn", values={"ppo_clip": "dapo"}, read={"cispo": "cispo"},
+        write=Unsupported("see --loss_fn for the available variants"), default="dapo"),
     KnobMapping("clip_low", "clip_lower"),
     KnobMapping("clip_high", "clip_higher"),
-    KnobMapping(
-        "aggregation",
-        "loss_denominator",
-        values={"token-mean": "token", "constant": _constant},
-        read=_read_aggregation,
-        write=Unsupported("use --loss_denominator token, the mean over all tokens"),
-    ),
-    KnobMapping(
-        "advantage",
-        "advantage_normalization_type",
+    KnobMapping("aggregation", "loss_denominator",
+        values={"token-mean": "token", "constant": _constant}, read=_read_aggregation,
+        write=Unsupported("use --loss_denominator token, the mean over all tokens")),
+    KnobMapping("advantage", "advantage_normalization_type",
         values={"group": "standard", "centred": "centered"},
-        write=Unsupported("use --advantage_normalization_type standard or centered"),
-    ),
-    KnobMapping(
-        "correction",
-        "use_rho_correction",
-        values={
-            "none": False,
-            "tis_token": {"use_rho_correction": True, "rho_mask_sequence_level": False},
-        },
+        write=Unsupported("use --advantage_normalization_type standard or centered")),
+    KnobMapping("correction", "use_rho_correction",
+        values={"none": False,
+                "tis_token": {"use_rho_correction": True, "rho_mask_sequence_level": False}},
         read=_read_correction,
-        write=Unsupported("use --use_rho_correction True, which truncates per token"),
-    ),
+        write=Unsupported("use --use_rho_correction True, which truncates per token")),
     KnobMapping("correction_cap", "rho_clamp_upper_bound"),
-    KnobMapping(
-        "old_logprobs",
-        "use_vllm_logprobs",
-        reads=False,
-        values={"recompute": False, "sampler": True},
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        "active_sampling",
+    KnobMapping("old_logprobs", "use_vllm_logprobs", reads=False,
+        values={"recompute": False, "sampler": True}),
+    KnobMapping("dynamic_sampling", "active_sampling",
         values={True: {"filter_zero_std_samples": True, "active_sampling": True}, False: False},
-        read=as_is,
-    ),
-    KnobMapping(
-        "overlong",
-        "mask_truncated_completions",
-        values={"none": False, "mask": True},
-        write=_SHAPE_REWARD,
-    ),
+        read=as_is),
+    KnobMapping("overlong", "mask_truncated_completions", values={"none": False, "mask": True},
+        write=_SHAPE_REWARD),
     KnobMapping("overlong_buffer", write=_SHAPE_REWARD),
     KnobMapping("kl_coefficient", "beta", note="requires --load_ref_policy True"),
-    KnobMapping(
-        "entropy_coefficient", write=Unsupported("raise --clip_higher or --temperature instead")
-    ),
+    unsupported("entropy_coefficient", "raise --clip_higher or --temperature instead"),
     KnobMapping("learning_rate", "learning_rate"),
     KnobMapping("temperature", "temperature"),
     KnobMapping("group_size", "num_samples_per_prompt_rollout"),
     KnobMapping("prompts_per_batch", "num_unique_prompts_rollout"),
     KnobMapping("updates_per_batch", "num_mini_batches"),
     KnobMapping("max_length", "response_length"),
-    KnobMapping(
-        "routing_replay",
-        values={"none": NothingToSet("open-instruct never replays routing")},
-        write=Unsupported("train in a framework that replays routing, or freeze the routers"),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "open-instruct syncs the weights after every step; limit staleness with --async_steps"
-        ),
-    ),
+    always("routing_replay", "none", "open-instruct never replays routing",
+        "train in a framework that replays routing, or freeze the routers"),
+    nothing_to_set("sampler_sync_every",
+        "open-instruct syncs the weights after every step; limit staleness with --async_steps"),
 )
 
 _ENGINE_SETTINGS = (
-    KnobMapping(
-        "sampler_dtype",
-        values={"bfloat16": NothingToSet("open-instruct always samples in bfloat16")},
-        write=Unsupported("open_instruct/vllm_utils.py sets vLLM's dtype to bfloat16"),
-    ),
-    KnobMapping(
-        "learner_dtype",
-        "model_dtype",
-        values={
-            "bfloat16": "bfloat16",
-            "float32": WithNote("float32", "in grpo.py, not in grpo_fast.py"),
-        },
-        write=Unsupported("--model_dtype takes bfloat16 or float32"),
-    ),
-    KnobMapping("float32_head", write=Unsupported("vLLM computes the head in bfloat16")),
+    always("sampler_dtype", "bfloat16", "open-instruct always samples in bfloat16",
+        "open_instruct/vllm_utils.py sets vLLM's dtype to bfloat16"),
+    KnobMapping("learner_dtype", "model_dtype",
+        values={"bfloat16": "bfloat16",
+                "float32": WithNote("float32", "in grpo.py, not in grpo_fast.py")},
+        write=Unsupported("--model_dtype takes bfloat16 or float32")),
+    unsupported("float32_head", "vLLM computes the head in bfloat16"),
     KnobMapping("sampler_tensor_parallel", "vllm_tensor_parallel_size"),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet(
-            "open-instruct does not quantize the sampler: give a checkpoint that is not quantized"
-        ),
-    ),
-    KnobMapping(
-        "unquantized_cache", write=NothingToSet("open-instruct never quantizes the key-value cache")
-    ),
+    nothing_to_set("unquantized_sampler",
+        "open-instruct does not quantize the sampler: give a checkpoint that is not quantized"),
+    nothing_to_set("unquantized_cache", "open-instruct never quantizes the key-value cache"),
     KnobMapping("whole_distribution", "vllm_top_p", write="1.0"),
-    KnobMapping(
-        "processed_logprobs",
-        write=NothingToSet("open-instruct always requests processed log-probabilities"),
-    ),
+    nothing_to_set("processed_logprobs",
+        "open-instruct always requests processed log-probabilities"),
     KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),
-    KnobMapping("balanced_routers", write=Unsupported("train with a lower learning rate instead")),
+    unsupported("balanced_routers", "train with a lower learning rate instead"),
 )
 
 KNOBS = KnobTable(

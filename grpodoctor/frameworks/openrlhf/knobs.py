@@ -14,9 +14,12 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
+    always,
     as_is,
     format_setting,
     known_or,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -54,138 +57,69 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "actor.policy_loss_type",
-        values={"ppo_clip": "ppo", "gspo": "gspo"},
+    KnobMapping("loss", "actor.policy_loss_type", values={"ppo_clip": "ppo", "gspo": "gspo"},
         write=Unsupported("see --actor.policy_loss_type for the available variants"),
-        default="ppo",
-    ),
+        default="ppo"),
     KnobMapping("clip_low", "actor.eps_clip", write=_clip),
     KnobMapping("clip_high", "actor.eps_clip", write=_clip),
-    KnobMapping(
-        "aggregation",
-        values={"token-mean": NothingToSet("OpenRLHF always averages over all tokens")},
-        write=Unsupported("the loss is always averaged over all tokens"),
-    ),
-    KnobMapping(
-        "advantage",
-        "algo.advantage.estimator",
-        values={
-            "group": "group_norm",
-            "centred": WithNote(
-                "dr_grpo", "drops the standard deviation; the denominator stays the token mean"
-            ),
-        },
+    always("aggregation", "token-mean", "OpenRLHF always averages over all tokens",
+        "the loss is always averaged over all tokens"),
+    KnobMapping("advantage", "algo.advantage.estimator",
+        values={"group": "group_norm",
+                "centred": WithNote("dr_grpo",
+                    "drops the standard deviation; the denominator stays the token mean")},
         read={"rloo": "leave_one_out", "gae": "gae"},
-        write=Unsupported("see --algo.advantage.estimator for the available estimators"),
-    ),
-    KnobMapping(
-        "correction",
-        f"{_IS}_type",
-        values={
-            "none": {f"{_IS}_enable": False},
-            "tis_token": {f"{_IS}_enable": True, f"{_IS}_type": "tis"},
-        },
+        write=Unsupported("see --algo.advantage.estimator for the available estimators")),
+    KnobMapping("correction", f"{_IS}_type",
+        values={"none": {f"{_IS}_enable": False},
+                "tis_token": {f"{_IS}_enable": True, f"{_IS}_type": "tis"}},
         read=_read_correction,
-        write=Unsupported(f"use --{_IS}_type tis, which truncates per token"),
-    ),
+        write=Unsupported(f"use --{_IS}_type tis, which truncates per token")),
     KnobMapping("correction_cap", write=_cap),
-    KnobMapping(
-        "old_logprobs",
-        values={
-            "recompute": NothingToSet(
-                "OpenRLHF always recomputes old log-probabilities with the actor"
-            )
-        },
-        write=Unsupported("old log-probabilities always come from the actor"),
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        "algo.dynamic_filtering_enable",
-        values={
-            True: {
-                "algo.dynamic_filtering_enable": True,
-                "algo.dynamic_filtering_range": WithNote("0 1", "requires scores from 0 to 1"),
-            },
-            False: False,
-        },
-        read=as_is,
-    ),
-    KnobMapping(
-        "overlong",
-        values={
-            "none": NothingToSet("omit --reward.overlong_buffer_len"),
-            "mask": Unsupported(
-                "truncated responses cannot be masked in the loss; use the soft punishment"
-            ),
-            "soft-punishment": _soft_overlong,
-        },
-    ),
+    always("old_logprobs", "recompute",
+        "OpenRLHF always recomputes old log-probabilities with the actor",
+        "old log-probabilities always come from the actor"),
+    KnobMapping("dynamic_sampling", "algo.dynamic_filtering_enable",
+        values={True: {"algo.dynamic_filtering_enable": True,
+                       "algo.dynamic_filtering_range": WithNote("0 1",
+                           "requires scores from 0 to 1")}, False: False},
+        read=as_is),
+    KnobMapping("overlong",
+        values={"none": NothingToSet("omit --reward.overlong_buffer_len"),
+                "mask": Unsupported(
+                    "truncated responses cannot be masked in the loss; use the soft punishment"),
+                "soft-punishment": _soft_overlong}),
     KnobMapping("overlong_buffer", "reward.overlong_buffer_len", reads=False),
-    KnobMapping(
-        "kl_coefficient",
-        "algo.kl.init_coef",
-        note="in the reward; --algo.kl.use_loss moves it into the loss",
-    ),
+    KnobMapping("kl_coefficient", "algo.kl.init_coef",
+        note="in the reward; --algo.kl.use_loss moves it into the loss"),
     KnobMapping("entropy_coefficient", "actor.entropy_coef"),
     KnobMapping("learning_rate", "actor.adam.lr"),
     KnobMapping("temperature", "rollout.temperature"),
     KnobMapping("group_size", "rollout.n_samples_per_prompt"),
     KnobMapping("prompts_per_batch", "rollout.batch_size"),
-    KnobMapping(
-        "updates_per_batch",
-        "train.batch_size",
-        reads=False,
-        write=Quotient(("prompts_per_batch", "group_size"), "counts responses"),
-    ),
+    KnobMapping("updates_per_batch", "train.batch_size", reads=False,
+        write=Quotient(("prompts_per_batch", "group_size"), "counts responses")),
     KnobMapping("max_length", "rollout.max_new_tokens"),
-    KnobMapping(
-        "routing_replay",
-        values={"none": NothingToSet("OpenRLHF never replays routing")},
-        write=Unsupported(
-            "sequence-level importance ratios need none: --actor.policy_loss_type gspo"
-        ),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "OpenRLHF syncs the weights before every rollout; in asynchronous training keep "
-            "--train.async_queue_size at 1"
-        ),
-    ),
+    always("routing_replay", "none", "OpenRLHF never replays routing",
+        "sequence-level importance ratios need none: --actor.policy_loss_type gspo"),
+    nothing_to_set("sampler_sync_every",
+        "OpenRLHF syncs the weights before every rollout; in asynchronous training keep "
+        "--train.async_queue_size at 1"),
 )
 
 _ENGINE_SETTINGS = (
-    KnobMapping(
-        "sampler_dtype",
-        values={"bfloat16": NothingToSet("OpenRLHF always samples in bfloat16")},
-        write=Unsupported("openrlhf/trainer/ray/vllm_engine.py sets vLLM's dtype to bfloat16"),
-    ),
-    KnobMapping(
-        "learner_dtype",
-        "ds.param_dtype",
-        values={"bfloat16": "bf16", "float16": "fp16"},
-        write=Unsupported("--ds.param_dtype takes bf16 or fp16"),
-    ),
-    KnobMapping("float32_head", write=Unsupported("vLLM computes the head in bfloat16")),
+    always("sampler_dtype", "bfloat16", "OpenRLHF always samples in bfloat16",
+        "openrlhf/trainer/ray/vllm_engine.py sets vLLM's dtype to bfloat16"),
+    KnobMapping("learner_dtype", "ds.param_dtype", values={"bfloat16": "bf16", "float16": "fp16"},
+        write=Unsupported("--ds.param_dtype takes bf16 or fp16")),
+    unsupported("float32_head", "vLLM computes the head in bfloat16"),
     KnobMapping("sampler_tensor_parallel", "vllm.tensor_parallel_size"),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet(
-            "OpenRLHF does not quantize the sampler: give a checkpoint that is not quantized"
-        ),
-    ),
-    KnobMapping(
-        "unquantized_cache", write=NothingToSet("OpenRLHF never quantizes the key-value cache")
-    ),
+    nothing_to_set("unquantized_sampler",
+        "OpenRLHF does not quantize the sampler: give a checkpoint that is not quantized"),
+    nothing_to_set("unquantized_cache", "OpenRLHF never quantizes the key-value cache"),
     KnobMapping("whole_distribution", "rollout.top_p", write="1.0"),
-    KnobMapping(
-        "processed_logprobs",
-        f"{_IS}_enable",
-        write=True,
-        note="requests processed log-probabilities from vLLM and weights tokens with them",
-    ),
+    KnobMapping("processed_logprobs", f"{_IS}_enable", write=True,
+        note="requests processed log-probabilities from vLLM and weights tokens with them"),
     KnobMapping("no_prefix_cache", "vllm.enable_prefix_caching", write=False),
     KnobMapping("balanced_routers", "actor.aux_loss_coef"),
 )

@@ -14,6 +14,9 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
+    always,
+    nothing_to_set,
+    unsupported,
 )
 
 _RATIO_TO_SAMPLER = Unsupported(
@@ -30,119 +33,60 @@ def _no_clip(side: str) -> Unsupported:
 
 
 _MAPPINGS = (
-    KnobMapping("loss", write=Unsupported('write your own loss with trainer.loss.type = "custom"')),
+    unsupported("loss", 'write your own loss with trainer.loss.type = "custom"'),
     KnobMapping("clip_low", write=_no_clip("low")),
     KnobMapping("clip_high", write=_no_clip("high")),
-    KnobMapping(
-        "aggregation",
-        values={
-            "token-mean": NothingToSet("prime-rl always averages over all tokens of the batch")
-        },
-        write=Unsupported("the loss is always averaged over all tokens of the batch"),
-    ),
-    KnobMapping(
-        "advantage",
-        values={"centred": NothingToSet("prime-rl never divides by the standard deviation")},
-        write=Unsupported("advantages are always the reward minus the group's mean"),
-    ),
+    always("aggregation", "token-mean", "prime-rl always averages over all tokens of the batch",
+        "the loss is always averaged over all tokens of the batch"),
+    always("advantage", "centred", "prime-rl never divides by the standard deviation",
+        "advantages are always the reward minus the group's mean"),
     KnobMapping("correction", write=_RATIO_TO_SAMPLER),
     KnobMapping("correction_cap", write=_RATIO_TO_SAMPLER),
-    KnobMapping(
-        "old_logprobs",
+    KnobMapping("old_logprobs",
         values={"sampler": NothingToSet("prime-rl always uses the sampler's log-probabilities")},
-        write=_RATIO_TO_SAMPLER,
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        "orchestrator.train.filter_zero_advantages",
-        reads=False,
-        values={True: WithNote(True, "the default"), False: False},
-    ),
-    KnobMapping(
-        "overlong",
-        values={"none": NothingToSet("omit orchestrator.algo.length_penalty")},
-        write=Unsupported("orchestrator.algo.length_penalty is prime-rl's own penalty on length"),
-    ),
-    KnobMapping("overlong_buffer", write=Unsupported("see orchestrator.algo.length_penalty")),
-    KnobMapping(
-        "kl_coefficient",
-        values={0.0: NothingToSet("prime-rl has no KL penalty to a reference model")},
-        write=Unsupported("trainer.loss.kl_tau pulls toward the sampler, not a reference"),
-    ),
-    KnobMapping(
-        "entropy_coefficient",
-        write=Unsupported('add it in your own loss, trainer.loss.type="custom"'),
-    ),
+        write=_RATIO_TO_SAMPLER),
+    KnobMapping("dynamic_sampling", "orchestrator.train.filter_zero_advantages", reads=False,
+        values={True: WithNote(True, "the default"), False: False}),
+    always("overlong", "none", "omit orchestrator.algo.length_penalty",
+        "orchestrator.algo.length_penalty is prime-rl's own penalty on length"),
+    unsupported("overlong_buffer", "see orchestrator.algo.length_penalty"),
+    always("kl_coefficient", 0.0, "prime-rl has no KL penalty to a reference model",
+        "trainer.loss.kl_tau pulls toward the sampler, not a reference"),
+    unsupported("entropy_coefficient", 'add it in your own loss, trainer.loss.type="custom"'),
     KnobMapping("learning_rate", "trainer.optim.lr"),
     KnobMapping("temperature", "orchestrator.train.sampling.temperature"),
     KnobMapping("group_size", "orchestrator.group_size"),
-    KnobMapping(
-        "prompts_per_batch",
-        "orchestrator.batch_size",
-        reads=False,
-        write=Product("group_size", "counts responses"),
-    ),
-    KnobMapping(
-        "updates_per_batch",
-        values={1: NothingToSet("prime-rl always makes one update per batch")},
-        write=Unsupported("there is always one update per batch"),
-    ),
+    KnobMapping("prompts_per_batch", "orchestrator.batch_size", reads=False,
+        write=Product("group_size", "counts responses")),
+    always("updates_per_batch", 1, "prime-rl always makes one update per batch",
+        "there is always one update per batch"),
     KnobMapping("max_length", "orchestrator.train.sampling.max_completion_tokens"),
-    KnobMapping(
-        "routing_replay",
-        values={
-            "none": {"trainer.enable_router_replay": False},
-            "R3": {
-                "trainer.enable_router_replay": True,
-                "inference.vllm.enable_return_routed_experts": WithNote(
-                    True, "inference.enable_return_routed_experts up to 0.8.0"
-                ),
-            },
-        },
-        write=Unsupported("trainer.enable_router_replay replays the sampler's routing (R3)"),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=Unsupported(
-            "the weights are sent after every step; limit staleness with "
-            "orchestrator.max_off_policy_steps"
-        ),
-    ),
+    KnobMapping("routing_replay",
+        values={"none": {"trainer.enable_router_replay": False},
+                "R3": {"trainer.enable_router_replay": True,
+                       "inference.vllm.enable_return_routed_experts": WithNote(True,
+                           "inference.enable_return_routed_experts up to 0.8.0")}},
+        write=Unsupported("trainer.enable_router_replay replays the sampler's routing (R3)")),
+    unsupported("sampler_sync_every",
+        "the weights are sent after every step; limit staleness with "
+        "orchestrator.max_off_policy_steps"),
 )
 
 _ENGINE_SETTINGS = (
     KnobMapping("sampler_dtype", "inference.vllm.dtype", note="inference.model.dtype up to 0.8.0"),
-    KnobMapping(
-        "learner_dtype",
-        values={"bfloat16": NothingToSet("prime-rl's trainer always computes in bfloat16")},
-        write=Unsupported("the trainer always computes in bfloat16"),
-    ),
+    always("learner_dtype", "bfloat16", "prime-rl's trainer always computes in bfloat16",
+        "the trainer always computes in bfloat16"),
     KnobMapping("float32_head", "inference.enable_fp32_lm_head", write=True, note="the default"),
-    KnobMapping(
-        "sampler_tensor_parallel",
-        "inference.vllm.tensor_parallel_size",
-        note="inference.parallel.tp up to 0.8.0",
-    ),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet(
-            "omit inference.vllm.quantization and serve a checkpoint that is not quantized"
-        ),
-    ),
+    KnobMapping("sampler_tensor_parallel", "inference.vllm.tensor_parallel_size",
+        note="inference.parallel.tp up to 0.8.0"),
+    nothing_to_set("unquantized_sampler",
+        "omit inference.vllm.quantization and serve a checkpoint that is not quantized"),
     KnobMapping("unquantized_cache", "inference.vllm.kv_cache_dtype", write="auto"),
-    KnobMapping(
-        "whole_distribution",
-        write=NothingToSet(
-            "prime-rl sends top_p 1; check whether orchestrator.train.sampling.extra_body sets "
-            "top_k or min_p"
-        ),
-    ),
-    KnobMapping(
-        "processed_logprobs",
-        "inference.vllm.logprobs_mode",
-        write="processed_logprobs",
-        note="the default",
-    ),
+    nothing_to_set("whole_distribution",
+        "prime-rl sends top_p 1; check whether orchestrator.train.sampling.extra_body sets top_k "
+        "or min_p"),
+    KnobMapping("processed_logprobs", "inference.vllm.logprobs_mode", write="processed_logprobs",
+        note="the default"),
     KnobMapping("no_prefix_cache", "inference.vllm.enable_prefix_caching", write=False),
     KnobMapping("balanced_routers", "trainer.model.freeze_moe_router", write=True),
 )

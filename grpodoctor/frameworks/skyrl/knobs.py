@@ -7,13 +7,15 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
     Lines,
-    NothingToSet,
     Quotient,
     SettingLine,
     Settings,
     Unsupported,
     WithNote,
+    always,
     format_setting,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -22,6 +24,7 @@ _OFF_POLICY = f"{ALGORITHM}.off_policy_correction"
 _SHAPE_REWARD = Unsupported("use generator.apply_overlong_filtering=true, or shape your own reward")
 _ENGINE = "generator.inference_engine"
 _MEGATRON = "trainer.policy.megatron_config"
+_TRANSFORMER = f"{_MEGATRON}.transformer_config_kwargs"
 _SAMPLING = "generator.sampling_params"
 
 
@@ -49,149 +52,74 @@ def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        f"{ALGORITHM}.policy_loss_type",
+    KnobMapping("loss", f"{ALGORITHM}.policy_loss_type",
         values={"ppo_clip": "regular", "gspo": "gspo"},
-        read={
-            "dual_clip": "ppo_clip",
-            "dppo": "dppo_binary_tv",
-            **{kind: kind for kind in ("cispo", "sapo", "clip_cov", "kl_cov")},
-        },
+        read={"dual_clip": "ppo_clip", "dppo": "dppo_binary_tv",
+              **{kind: kind for kind in ("cispo", "sapo", "clip_cov", "kl_cov")}},
         write=Unsupported(f"see {ALGORITHM}.policy_loss_type for the available variants"),
-        default="regular",
-    ),
+        default="regular"),
     KnobMapping("clip_low", f"{ALGORITHM}.eps_clip_low"),
     KnobMapping("clip_high", f"{ALGORITHM}.eps_clip_high"),
-    KnobMapping(
-        "aggregation",
-        f"{ALGORITHM}.loss_reduction",
-        values={
-            "sequence-mean": "sequence_mean",
-            "token-mean": "token_mean",
-            "prompt-mean": WithNote("prompt_mean", "check that your version has it"),
-            "constant": WithNote("seq_mean_token_sum_norm", "divides by max_seq_len"),
-        },
-        write=Unsupported(f"see {ALGORITHM}.loss_reduction for the available denominators"),
-    ),
-    KnobMapping(
-        "advantage",
-        f"{ALGORITHM}.grpo_norm_by_std",
+    KnobMapping("aggregation", f"{ALGORITHM}.loss_reduction",
+        values={"sequence-mean": "sequence_mean", "token-mean": "token_mean",
+                "prompt-mean": WithNote("prompt_mean", "check that your version has it"),
+                "constant": WithNote("seq_mean_token_sum_norm", "divides by max_seq_len")},
+        write=Unsupported(f"see {ALGORITHM}.loss_reduction for the available denominators")),
+    KnobMapping("advantage", f"{ALGORITHM}.grpo_norm_by_std",
         values={"group": True, "centred": False},
-        write=Unsupported(f"see {ALGORITHM}.advantage_estimator for the available estimators"),
-    ),
-    KnobMapping(
-        "correction",
-        f"{_OFF_POLICY}.tis_ratio_type",
-        values={
-            "none": {f"{_OFF_POLICY}.tis_ratio_type": "null"},
-            "tis_token": "token",
-            "tis_sequence": "sequence",
-        },
-        write=Unsupported(f"see {_OFF_POLICY} for the available corrections"),
-    ),
+        write=Unsupported(f"see {ALGORITHM}.advantage_estimator for the available estimators")),
+    KnobMapping("correction", f"{_OFF_POLICY}.tis_ratio_type",
+        values={"none": {f"{_OFF_POLICY}.tis_ratio_type": "null"}, "tis_token": "token",
+                "tis_sequence": "sequence"},
+        write=Unsupported(f"see {_OFF_POLICY} for the available corrections")),
     KnobMapping("correction_cap", write=_cap),
-    KnobMapping(
-        "old_logprobs",
-        values={
-            "recompute": NothingToSet(
-                "the regular loss always recomputes old log-probabilities with the policy"
-            )
-        },
-        write=Unsupported(
-            "policy_loss_type=rollout_is is the loss on the sampler's log-probabilities"
-        ),
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        f"{ALGORITHM}.dynamic_sampling.type",
-        reads=False,
-        values={True: "filter", False: "null"},
-    ),
-    KnobMapping(
-        "overlong",
-        "generator.apply_overlong_filtering",
-        values={"none": False, "mask": True},
-        write=_SHAPE_REWARD,
-    ),
+    always("old_logprobs", "recompute",
+        "the regular loss always recomputes old log-probabilities with the policy",
+        "policy_loss_type=rollout_is is the loss on the sampler's log-probabilities"),
+    KnobMapping("dynamic_sampling", f"{ALGORITHM}.dynamic_sampling.type", reads=False,
+        values={True: "filter", False: "null"}),
+    KnobMapping("overlong", "generator.apply_overlong_filtering",
+        values={"none": False, "mask": True}, write=_SHAPE_REWARD),
     KnobMapping("overlong_buffer", write=_SHAPE_REWARD),
-    KnobMapping(
-        "kl_coefficient",
-        f"{ALGORITHM}.kl_loss_coef",
+    KnobMapping("kl_coefficient", f"{ALGORITHM}.kl_loss_coef",
         values={0.0: {f"{ALGORITHM}.use_kl_loss": False}},
-        enabled_by={f"{ALGORITHM}.use_kl_loss": True},
-        read=_read_kl,
-    ),
-    KnobMapping(
-        "entropy_coefficient",
-        f"{ALGORITHM}.entropy_loss_coef",
-        reads=False,
+        enabled_by={f"{ALGORITHM}.use_kl_loss": True}, read=_read_kl),
+    KnobMapping("entropy_coefficient", f"{ALGORITHM}.entropy_loss_coef", reads=False,
         values={0.0: {f"{ALGORITHM}.use_entropy_loss": False}},
-        enabled_by={f"{ALGORITHM}.use_entropy_loss": True},
-    ),
+        enabled_by={f"{ALGORITHM}.use_entropy_loss": True}),
     KnobMapping("learning_rate", "trainer.policy.optimizer_config.lr"),
     KnobMapping("temperature", f"{_SAMPLING}.temperature"),
     KnobMapping("group_size", "generator.n_samples_per_prompt"),
     KnobMapping("prompts_per_batch", "trainer.train_batch_size"),
-    KnobMapping(
-        "updates_per_batch",
-        "trainer.policy_mini_batch_size",
-        write=Quotient(("prompts_per_batch",), "counts prompts"),
-        read=_read_updates,
-    ),
+    KnobMapping("updates_per_batch", "trainer.policy_mini_batch_size",
+        write=Quotient(("prompts_per_batch",), "counts prompts"), read=_read_updates),
     KnobMapping("max_length", f"{_SAMPLING}.max_generate_length"),
-    KnobMapping(
-        "routing_replay",
+    KnobMapping("routing_replay",
         values={"none": _replay(enabled=False), "R3": _replay(enabled=True)},
-        write=Unsupported("moe_enable_routing_replay replays the sampler's routing (R3)"),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "SkyRL syncs the weights at every step; in fully asynchronous training limit "
-            "staleness with fully_async.max_staleness_steps"
-        ),
-    ),
+        write=Unsupported("moe_enable_routing_replay replays the sampler's routing (R3)")),
+    nothing_to_set("sampler_sync_every",
+        "SkyRL syncs the weights at every step; in fully asynchronous training limit staleness "
+        "with fully_async.max_staleness_steps"),
 )
 
 _ENGINE_SETTINGS = (
     KnobMapping("sampler_dtype", f"{_ENGINE}.model_dtype"),
-    KnobMapping(
-        "learner_dtype",
-        "trainer.policy.fsdp_config.mixed_precision.param_dtype",
-        values=SHORT_DTYPES,
-    ),
-    KnobMapping("float32_head", write=Unsupported("vLLM computes the head in the model's dtype")),
+    KnobMapping("learner_dtype", "trainer.policy.fsdp_config.mixed_precision.param_dtype",
+        values=SHORT_DTYPES),
+    unsupported("float32_head", "vLLM computes the head in the model's dtype"),
     KnobMapping("sampler_tensor_parallel", f"{_ENGINE}.tensor_parallel_size"),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet(
-            f"omit {_ENGINE}.engine_init_kwargs.quantization and serve a checkpoint that is "
-            "not quantized"
-        ),
-    ),
+    nothing_to_set("unquantized_sampler",
+        f"omit {_ENGINE}.engine_init_kwargs.quantization and serve a checkpoint that is not "
+        "quantized"),
     KnobMapping("unquantized_cache", f"{_ENGINE}.engine_init_kwargs.kv_cache_dtype", write="auto"),
-    KnobMapping(
-        "whole_distribution",
-        write={
-            f"{_SAMPLING}.top_p": "1.0",
-            f"{_SAMPLING}.top_k": "-1",
-            f"{_SAMPLING}.min_p": "0.0",
-        },
-    ),
-    KnobMapping(
-        "processed_logprobs",
-        f"{_ENGINE}.engine_init_kwargs.logprobs_mode",
-        write="processed_logprobs",
-    ),
+    KnobMapping("whole_distribution",
+        write={f"{_SAMPLING}.top_p": "1.0", f"{_SAMPLING}.top_k": "-1",
+               f"{_SAMPLING}.min_p": "0.0"}),
+    KnobMapping("processed_logprobs", f"{_ENGINE}.engine_init_kwargs.logprobs_mode",
+        write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"{_ENGINE}.enable_prefix_caching", write=False),
-    KnobMapping(
-        "balanced_routers",
-        f"{_MEGATRON}.transformer_config_kwargs.moe_aux_loss_coeff",
-        enabled_by={
-            f"{_MEGATRON}.transformer_config_kwargs.moe_router_load_balancing_type": "aux_loss"
-        },
-    ),
+    KnobMapping("balanced_routers", f"{_TRANSFORMER}.moe_aux_loss_coeff",
+        enabled_by={f"{_TRANSFORMER}.moe_router_load_balancing_type": "aux_loss"}),
 )
 
 KNOBS = KnobTable(title="SkyRL", mappings=_MAPPINGS, engine_settings=_ENGINE_SETTINGS)

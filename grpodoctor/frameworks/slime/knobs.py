@@ -12,6 +12,7 @@ from grpodoctor.frameworks.knob_mapping import (
     Unsupported,
     WithNote,
     format_setting,
+    nothing_to_set,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -39,70 +40,34 @@ def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "advantage_estimator",
-        values={"ppo_clip": "grpo", "gspo": "gspo"},
+    KnobMapping("loss", "advantage_estimator", values={"ppo_clip": "grpo", "gspo": "gspo"},
         read={"cispo": "cispo"},
-        write=Unsupported("see --advantage-estimator for the available variants"),
-        default="grpo",
-    ),
+        write=Unsupported("see --advantage-estimator for the available variants"), default="grpo"),
     KnobMapping("clip_low", "eps_clip"),
     KnobMapping("clip_high", "eps_clip_high", other_keys=("eps_clip",)),
-    KnobMapping(
-        "aggregation",
-        "calculate_per_token_loss",
-        reads=False,
+    KnobMapping("aggregation", "calculate_per_token_loss", reads=False,
         values={"sequence-mean": False, "token-mean": True},
-        write=Unsupported("write your own reducer and set --custom-pg-loss-reducer-function-path"),
-    ),
-    KnobMapping(
-        "advantage",
-        "advantage_estimator",
-        values={
-            "group": {"disable_grpo_std_normalization": False},
-            "centred": {"disable_grpo_std_normalization": True},
-        },
+        write=Unsupported("write your own reducer and set --custom-pg-loss-reducer-function-path")),
+    KnobMapping("advantage", "advantage_estimator",
+        values={"group": {"disable_grpo_std_normalization": False},
+                "centred": {"disable_grpo_std_normalization": True}},
         read=_read_advantage,
-        write=Unsupported("see --advantage-estimator for the available estimators"),
-    ),
-    KnobMapping(
-        "correction",
-        "use_tis",
-        values={"none": False, "tis_token": True},
-        write=Unsupported("write your own correction and set --custom-tis-function-path"),
-    ),
+        write=Unsupported("see --advantage-estimator for the available estimators")),
+    KnobMapping("correction", "use_tis", values={"none": False, "tis_token": True},
+        write=Unsupported("write your own correction and set --custom-tis-function-path")),
     KnobMapping("correction_cap", "tis_clip"),
-    KnobMapping(
-        "old_logprobs",
-        "use_rollout_logprobs",
-        reads=False,
-        values={"recompute": False, "sampler": True},
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        values={
-            True: {
-                "dynamic_sampling_filter_path": WithNote(
-                    _FILTER, "also raise --over-sampling-batch-size, to fill the batch"
-                )
-            },
-            False: {"dynamic_sampling_filter_path": False},
-        },
-    ),
-    KnobMapping(
-        "overlong",
+    KnobMapping("old_logprobs", "use_rollout_logprobs", reads=False,
+        values={"recompute": False, "sampler": True}),
+    KnobMapping("dynamic_sampling",
+        values={True: {"dynamic_sampling_filter_path": WithNote(_FILTER,
+                           "also raise --over-sampling-batch-size, to fill the batch")},
+                False: {"dynamic_sampling_filter_path": False}}),
+    KnobMapping("overlong",
         values={"none": NothingToSet("slime treats truncated responses like all others")},
-        write=_REWARD,
-    ),
+        write=_REWARD),
     KnobMapping("overlong_buffer", write=_REWARD),
-    KnobMapping(
-        "kl_coefficient",
-        "kl_loss_coef",
-        values={0.0: {"use_kl_loss": False}},
-        write=_kl,
-        read=_read_kl,
-    ),
+    KnobMapping("kl_coefficient", "kl_loss_coef", values={0.0: {"use_kl_loss": False}}, write=_kl,
+        read=_read_kl),
     KnobMapping("entropy_coefficient", "entropy_coef"),
     KnobMapping("learning_rate", "lr"),
     KnobMapping("temperature", "rollout_temperature"),
@@ -110,50 +75,29 @@ _MAPPINGS = (
     KnobMapping("prompts_per_batch", "rollout_batch_size"),
     KnobMapping("updates_per_batch", "num_steps_per_rollout"),
     KnobMapping("max_length", "rollout_max_response_len"),
-    KnobMapping(
-        "routing_replay",
-        values={
-            "none": NothingToSet("omit --use-routing-replay and --use-rollout-routing-replay"),
-            "R2": {"use_routing_replay": True},
-            "R3": {"use_rollout_routing_replay": True},
-        },
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        "update_weights_interval",
-        reads=False,
-        note="only with train_async.py; train.py syncs at every step",
-    ),
+    KnobMapping("routing_replay",
+        values={"none": NothingToSet("omit --use-routing-replay and --use-rollout-routing-replay"),
+                "R2": {"use_routing_replay": True}, "R3": {"use_rollout_routing_replay": True}}),
+    KnobMapping("sampler_sync_every", "update_weights_interval", reads=False,
+        note="only with train_async.py; train.py syncs at every step"),
 )
 
 _ENGINE_SETTINGS = (
-    KnobMapping(
-        "sampler_dtype", "sglang_dtype", note="--fp16 sets float16 for sampler and learner"
-    ),
-    KnobMapping(
-        "learner_dtype",
-        "fp16",
+    KnobMapping("sampler_dtype", "sglang_dtype",
+        note="--fp16 sets float16 for sampler and learner"),
+    KnobMapping("learner_dtype", "fp16",
         values={"bfloat16": False, "float16": WithNote(True, "for sampler and learner")},
-        write=Unsupported("Megatron computes in bfloat16, or in float16 with --fp16"),
-    ),
+        write=Unsupported("Megatron computes in bfloat16, or in float16 with --fp16")),
     KnobMapping("float32_head", "sglang_enable_fp32_lm_head", write=True),
     KnobMapping("sampler_tensor_parallel", "rollout_num_gpus_per_engine"),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet("set --hf-checkpoint to a checkpoint that is not quantized"),
-    ),
+    nothing_to_set("unquantized_sampler",
+        "set --hf-checkpoint to a checkpoint that is not quantized"),
     KnobMapping("unquantized_cache", "sglang_kv_cache_dtype", write="auto"),
     KnobMapping("whole_distribution", write={"rollout_top_p": "1.0", "rollout_top_k": "-1"}),
-    KnobMapping(
-        "processed_logprobs",
-        write=NothingToSet("SGLang returns processed log-probabilities by default"),
-    ),
+    nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
     KnobMapping("no_prefix_cache", "sglang_disable_radix_cache", write=True),
-    KnobMapping(
-        "balanced_routers",
-        "moe_aux_loss_coeff",
-        enabled_by={"moe_router_load_balancing_type": "aux_loss"},
-    ),
+    KnobMapping("balanced_routers", "moe_aux_loss_coeff",
+        enabled_by={"moe_router_load_balancing_type": "aux_loss"}),
 )
 
 KNOBS = KnobTable(

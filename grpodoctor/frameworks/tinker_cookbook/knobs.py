@@ -14,7 +14,10 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
+    always,
     format_setting,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -36,75 +39,37 @@ def _clip(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "loss_fn",
-        reads=False,
-        values={"ppo_clip": "ppo"},
-        write=Unsupported("see loss_fn for the variants that the server offers"),
-    ),
+    KnobMapping("loss", "loss_fn", reads=False, values={"ppo_clip": "ppo"},
+        write=Unsupported("see loss_fn for the variants that the server offers")),
     KnobMapping("clip_low", write=_clip),
     KnobMapping("clip_high", write=_clip),
-    KnobMapping(
-        "aggregation",
-        write=Unsupported("the server sums over tokens, and the client cannot change this"),
-    ),
-    KnobMapping(
-        "advantage",
-        values={"centred": NothingToSet("tinker-cookbook never divides by the standard deviation")},
-        write=Unsupported("advantages are always the reward minus the group's mean"),
-    ),
-    KnobMapping(
-        "correction",
-        write=Unsupported(
-            'loss_fn="importance_sampling" weights tokens by learner / sampler, without a cap'
-        ),
-    ),
-    KnobMapping(
-        "correction_cap",
-        write=Unsupported('loss_fn="cispo" caps its weight with clip_high_threshold'),
-    ),
-    KnobMapping(
-        "old_logprobs",
-        values={
-            "sampler": NothingToSet("tinker-cookbook always uses the sampler's log-probabilities")
-        },
-        write=Unsupported("the ratio always uses the sampler's log-probabilities"),
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        "remove_constant_reward_groups",
-        reads=False,
-        values={True: WithNote(True, "drops groups and does not replace them"), False: False},
-    ),
-    KnobMapping(
-        "overlong",
+    unsupported("aggregation", "the server sums over tokens, and the client cannot change this"),
+    always("advantage", "centred", "tinker-cookbook never divides by the standard deviation",
+        "advantages are always the reward minus the group's mean"),
+    unsupported("correction",
+        'loss_fn="importance_sampling" weights tokens by learner / sampler, without a cap'),
+    unsupported("correction_cap", 'loss_fn="cispo" caps its weight with clip_high_threshold'),
+    always("old_logprobs", "sampler", "tinker-cookbook always uses the sampler's log-probabilities",
+        "the ratio always uses the sampler's log-probabilities"),
+    KnobMapping("dynamic_sampling", "remove_constant_reward_groups", reads=False,
+        values={True: WithNote(True, "drops groups and does not replace them"), False: False}),
+    KnobMapping("overlong",
         values={"none": NothingToSet("tinker-cookbook treats truncated responses like all others")},
-        write=_SHAPE_REWARD,
-    ),
+        write=_SHAPE_REWARD),
     KnobMapping("overlong_buffer", write=_SHAPE_REWARD),
     KnobMapping("kl_coefficient", "kl_penalty_coef", default=0.0, note="in the reward"),
-    KnobMapping(
-        "entropy_coefficient", write=Unsupported("raise clip_high_threshold or temperature instead")
-    ),
+    unsupported("entropy_coefficient", "raise clip_high_threshold or temperature instead"),
     KnobMapping("learning_rate", "learning_rate"),
     KnobMapping("temperature", "temperature", default=1.0),
     KnobMapping("group_size", "group_size"),
     KnobMapping("prompts_per_batch", "groups_per_batch"),
     KnobMapping("updates_per_batch", "num_substeps", default=1),
     KnobMapping("max_length", "max_tokens"),
-    KnobMapping(
-        "routing_replay",
-        values={"none": NothingToSet("tinker-cookbook never replays routing")},
-        write=Unsupported("the server decides; the client cannot replay routing"),
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "tinker-cookbook creates a new sampler at every step; with async_config, limit "
-            "staleness with async_config.max_steps_off_policy"
-        ),
-    ),
+    always("routing_replay", "none", "tinker-cookbook never replays routing",
+        "the server decides; the client cannot replay routing"),
+    nothing_to_set("sampler_sync_every",
+        "tinker-cookbook creates a new sampler at every step; with async_config, limit staleness "
+        "with async_config.max_steps_off_policy"),
 )
 
 _ENGINE_SETTINGS = (
@@ -114,13 +79,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("sampler_tensor_parallel", write=_SERVER),
     KnobMapping("unquantized_sampler", write=_SERVER),
     KnobMapping("unquantized_cache", write=_SERVER),
-    KnobMapping(
-        "whole_distribution", write=NothingToSet("its recipes sample with neither top-p nor top-k")
-    ),
-    KnobMapping(
-        "processed_logprobs",
-        write=Unsupported("sample at temperature=1.0, where both are the same"),
-    ),
+    nothing_to_set("whole_distribution", "its recipes sample with neither top-p nor top-k"),
+    unsupported("processed_logprobs", "sample at temperature=1.0, where both are the same"),
     KnobMapping("no_prefix_cache", write=_SERVER),
     KnobMapping("balanced_routers", write=_SERVER),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning
+from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
 from grpodoctor.frameworks.tinker_cookbook.knobs import KNOBS
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -37,128 +37,43 @@ FRAMEWORK = Framework(
         "progress/done_frac",
     ),
     meanings=(
-        KeyMeaning(
-            key="optim/entropy",
-            metric="entropy/sampled",
-            caveat=_ENTROPY_CAVEAT,
-            over="tokens",
-            policies="sampler",
-        ),
-        KeyMeaning(
-            key="optim/kl_sample_train_v1",
-            metric="mismatch/kl_k1",
-            estimator="k1",
-            over="tokens",
-            policies="sampler | old",
-        ),
-        KeyMeaning(
-            key="optim/kl_sample_train_v2",
-            estimator="k2",
-            caveat="half the mean squared log-ratio; no metric corresponds to it",
-        ),
-        KeyMeaning(
-            key="env/all/reward/total", metric="reward/mean", over=_EPISODES, when=_REWARDED
-        ),
-        *(
-            KeyMeaning(key=key, when={_DISTILLED: (True,)}, caveat=_NO_REWARD)
-            for key in (
-                "env/all/reward/total",
-                "env/all/by_group/frac_mixed",
-                "env/all/by_group/frac_all_good",
-                "env/all/by_group/frac_all_bad",
-            )
-        ),
-        KeyMeaning(
-            key=("env/all/ac_tokens_per_turn", "env/all/turns_per_episode"),
-            metric="length/mean",
-            formula="product",
-            over=_EPISODES,
-        ),
-        KeyMeaning(
-            key="env/all/by_group/frac_mixed",
-            metric="groups/effective_rate",
-            over="groups",
-            when=_REWARDED,
-        ),
-        KeyMeaning(
-            key=("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),
-            metric="groups/zero_variance_rate",
-            when=_REWARDED,
-            formula="sum",
-            over="groups",
-        ),
-        KeyMeaning(
-            key="env/all/by_group/frac_all_good",
-            metric="groups/all_correct_rate",
-            when=_REWARDED,
-            over="groups",
-            caveat="groups that share a reward of at least 0.5, correct or not",
-        ),
-        KeyMeaning(
-            key="env/all/by_group/frac_all_bad",
-            metric="groups/all_incorrect_rate",
-            when=_REWARDED,
-            over="groups",
-            caveat="groups that share a reward below 0.5, incorrect or not",
-        ),
-        KeyMeaning(key="optim/lr", metric="optimizer/learning_rate"),
-        KeyMeaning(
-            key="skyrl.ai/grad_norm",
-            metric="optimizer/grad_norm",
-            over="updates of a SkyRL server used in place of Tinker's",
-        ),
-        KeyMeaning(key="skyrl.ai/<path>"),
-        KeyMeaning(key="teacher_kl"),
-        KeyMeaning(key="teacher_kl/<path>"),
-        KeyMeaning(
-            key="test/env/all/reward/total",
-            metric="reward/heldout",
-            over="test episodes",
-            how_to_log="give a test set, which is evaluated every eval_every steps",
-        ),
-        KeyMeaning(key="time/total", metric="time/step", unit="s"),
-        KeyMeaning(
-            key="kl_policy_base",
-            metric="kl/reference/k1",
-            estimator="k1",
-            over="tokens",
-            policies="learner | reference",
-            how_to_log="set kl_penalty_coef above 0",
-        ),
-        KeyMeaning(
-            key="kl_pre_post_v1",
-            metric="kl/old_policy/k1",
-            estimator="k1",
-            over="tokens",
-            policies="old | learner",
-            how_to_log="set compute_post_kl=True",
-        ),
-        KeyMeaning(
-            key="kl_pre_post_v2",
-            metric="kl/old_policy/k2",
-            estimator="k2",
-            over="tokens",
-            policies="old | learner",
-            how_to_log="set compute_post_kl=True",
-        ),
-        KeyMeaning(
-            key=("training_client/step", "sampling_client/step_mean"),
-            metric="staleness/mean",
-            formula="difference",
-            unit="training steps",
-        ),
-        *(
-            KeyMeaning(key=f"{family}/<path>")
-            for family in (
-                "env",
-                "test",
-                "time",
-                "progress",
-                "sampling_client",
-                "training_client",
-                "rollout_errors",
-            )
-        ),
+        KeyMeaning("optim/entropy", "entropy/sampled", caveat=_ENTROPY_CAVEAT, over="tokens",
+            policies="sampler"),
+        KeyMeaning("optim/kl_sample_train_v1", "mismatch/kl_k1", estimator="k1", over="tokens",
+            policies="sampler | old"),
+        KeyMeaning("optim/kl_sample_train_v2", estimator="k2",
+            caveat="half the mean squared log-ratio; no metric corresponds to it"),
+        KeyMeaning("env/all/reward/total", "reward/mean", over=_EPISODES, when=_REWARDED),
+        *(KeyMeaning(key, when={_DISTILLED: (True,)}, caveat=_NO_REWARD)
+          for key in ("env/all/reward/total", "env/all/by_group/frac_mixed",
+                      "env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad")),
+        KeyMeaning(("env/all/ac_tokens_per_turn", "env/all/turns_per_episode"), "length/mean",
+            formula="product", over=_EPISODES),
+        KeyMeaning("env/all/by_group/frac_mixed", "groups/effective_rate", over="groups",
+            when=_REWARDED),
+        KeyMeaning(("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),
+            "groups/zero_variance_rate", when=_REWARDED, formula="sum", over="groups"),
+        KeyMeaning("env/all/by_group/frac_all_good", "groups/all_correct_rate", when=_REWARDED,
+            over="groups", caveat="groups that share a reward of at least 0.5, correct or not"),
+        KeyMeaning("env/all/by_group/frac_all_bad", "groups/all_incorrect_rate", when=_REWARDED,
+            over="groups", caveat="groups that share a reward below 0.5, incorrect or not"),
+        KeyMeaning("optim/lr", "optimizer/learning_rate"),
+        KeyMeaning("skyrl.ai/grad_norm", "optimizer/grad_norm",
+            over="updates of a SkyRL server used in place of Tinker's"),
+        *without_metric("skyrl.ai/<path>", "teacher_kl", "teacher_kl/<path>"),
+        KeyMeaning("test/env/all/reward/total", "reward/heldout", over="test episodes",
+            how_to_log="give a test set, which is evaluated every eval_every steps"),
+        KeyMeaning("time/total", "time/step", unit="s"),
+        KeyMeaning("kl_policy_base", "kl/reference/k1", estimator="k1", over="tokens",
+            policies="learner | reference", how_to_log="set kl_penalty_coef above 0"),
+        KeyMeaning("kl_pre_post_v1", "kl/old_policy/k1", estimator="k1", over="tokens",
+            policies="old | learner", how_to_log="set compute_post_kl=True"),
+        KeyMeaning("kl_pre_post_v2", "kl/old_policy/k2", estimator="k2", over="tokens",
+            policies="old | learner", how_to_log="set compute_post_kl=True"),
+        KeyMeaning(("training_client/step", "sampling_client/step_mean"), "staleness/mean",
+            formula="difference", unit="training steps"),
+        *without_metric("env/<path>", "test/<path>", "time/<path>", "progress/<path>",
+            "sampling_client/<path>", "training_client/<path>", "rollout_errors/<path>"),
     ),
     knobs=KNOBS,
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
-    NothingToSet,
     Product,
     Raw,
     SettingLine,
@@ -13,12 +14,18 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
+    always,
     known_or,
+    nothing_to_set,
+    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
 _VLLM = "takes effect only with use_vllm=True"
 _SERVER = "trl vllm-serve"
+_LEVEL = "importance_sampling_level"
+_CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo")
+_BY_LEVEL: Mapping[Setting, str] = {"sequence": "gspo", "sequence_token": "gspo_token"}
 
 
 def _truncation(mode: str) -> dict[str, Setting | WithNote]:
@@ -28,11 +35,24 @@ def _truncation(mode: str) -> dict[str, Setting | WithNote]:
     }
 
 
+def _server_dtype(setting: Setting, _: Settings) -> tuple[SettingLine, ...]:
+    note = 'vllm_mode="colocate" uses the dtype of the checkpoint'
+    return (SettingLine(f"{_SERVER} --dtype", str(setting), note),)
+
+
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     limit = known_or(knobs, "max_length", "<max_completion_length>")
     buffer = known_or(knobs, "overlong_buffer", "<max_completion_length / 5>")
     call = f"get_soft_overlong_punishment(max_completion_len={limit}, soft_punish_cache={buffer})"
     return (SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards"),)
+
+
+def read_loss(_: Setting, settings: Settings) -> Setting | None:
+    """The loss and the level of its ratios: a clipped loss with sequence ratios is GSPO."""
+    kind = settings.get("loss_type", "grpo")
+    if kind in _CLIPPED:
+        return _BY_LEVEL.get(settings.get(_LEVEL, "token"), "ppo_clip")
+    return kind if kind in ("cispo", "sapo", "vespo") else None
 
 
 def read_clip_high(setting: Setting, settings: Settings) -> Setting | None:
@@ -55,178 +75,79 @@ def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
     return setting * max(1, steps // accumulation)
 
 
-_MAPPINGS = (
-    KnobMapping(
-        "loss",
-        "loss_type",
-        read={
-            **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo"), "ppo_clip"),
-            **{kind: kind for kind in ("cispo", "sapo", "vespo")},
-        },
-        values={
-            "ppo_clip": {"importance_sampling_level": "token"},
-            "gspo": {
-                "importance_sampling_level": WithNote("sequence", 'also requires loss_type="grpo"')
-            },
-        },
-        write=Unsupported("see loss_type for the available variants"),
-    ),
+MAPPINGS = (
+    KnobMapping("loss", "loss_type", other_keys=(_LEVEL,), read=read_loss,
+        values={"ppo_clip": {_LEVEL: "token"},
+                "gspo": {_LEVEL: WithNote("sequence", 'also requires loss_type="grpo"')}},
+        write=Unsupported("see loss_type for the available variants")),
     KnobMapping("clip_low", "epsilon"),
     KnobMapping("clip_high", "epsilon_high", read=read_clip_high),
-    KnobMapping(
-        "aggregation",
-        "loss_type",
+    KnobMapping("aggregation", "loss_type",
         read={"sapo": "sequence-mean", **dict.fromkeys(("bnpo", "cispo", "vespo"), "token-mean")},
-        values={
-            "sequence-mean": "grpo",
-            "token-mean": "dapo",
-            "constant": WithNote(
-                "dr_grpo",
-                'changes only the denominator; Dr. GRPO also requires scale_rewards="none"',
-            ),
-        },
-        write=Unsupported('use loss_type="dapo", the mean over all tokens of the batch'),
-    ),
-    KnobMapping(
-        "advantage",
-        "scale_rewards",
-        values={"group": "group", "centred": "none"},
+        values={"sequence-mean": "grpo", "token-mean": "dapo",
+                "constant": WithNote("dr_grpo",
+                    'changes only the denominator; Dr. GRPO also requires scale_rewards="none"')},
+        write=Unsupported('use loss_type="dapo", the mean over all tokens of the batch')),
+    KnobMapping("advantage", "scale_rewards", values={"group": "group", "centred": "none"},
         read={True: "group", "batch": "batch_std", False: "centred"},
-        write=Unsupported('use scale_rewards="group", "batch" or "none"'),
-    ),
-    KnobMapping(
-        "correction",
-        "vllm_importance_sampling_mode",
-        read={
-            "token_truncate": "tis_token",
-            "sequence_truncate": "tis_sequence",
-            "token_mask": "mis_token",
-            "sequence_mask": "mis_sequence",
-        },
-        values={
-            "none": {"vllm_importance_sampling_correction": False},
-            "tis_token": _truncation("token_truncate"),
-            "tis_sequence": _truncation("sequence_truncate"),
-        },
-        write=Unsupported('use vllm_importance_sampling_mode="token_truncate"'),
-    ),
-    KnobMapping(
-        "correction_cap",
-        "vllm_importance_sampling_clip_max",
+        write=Unsupported('use scale_rewards="group", "batch" or "none"')),
+    KnobMapping("correction", "vllm_importance_sampling_mode",
+        read={"token_truncate": "tis_token", "sequence_truncate": "tis_sequence",
+              "token_mask": "mis_token", "sequence_mask": "mis_sequence"},
+        values={"none": {"vllm_importance_sampling_correction": False},
+                "tis_token": _truncation("token_truncate"),
+                "tis_sequence": _truncation("sequence_truncate")},
+        write=Unsupported('use vllm_importance_sampling_mode="token_truncate"')),
+    KnobMapping("correction_cap", "vllm_importance_sampling_clip_max",
         other_keys=("vllm_importance_sampling_cap",),
-        note="vllm_importance_sampling_cap in TRL 0.23 to 0.25",
-    ),
-    KnobMapping(
-        "old_logprobs",
-        values={
-            "recompute": NothingToSet(
-                "TRL always computes old log-probabilities with its own model"
-            )
-        },
-        write=Unsupported("old log-probabilities always come from its own model"),
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        values={False: NothingToSet("TRL never resamples groups")},
-        write=Unsupported(
-            "drop prompts that are always or never solved from the dataset, or use the "
-            "experimental GRPOWithReplayBufferTrainer"
-        ),
-    ),
-    KnobMapping(
-        "overlong",
-        "mask_truncated_completions",
+        note="vllm_importance_sampling_cap in TRL 0.23 to 0.25"),
+    always("old_logprobs", "recompute",
+        "TRL always computes old log-probabilities with its own model",
+        "old log-probabilities always come from its own model"),
+    always("dynamic_sampling", False, "TRL never resamples groups",
+        "drop prompts that are always or never solved from the dataset, or use the experimental "
+        "GRPOWithReplayBufferTrainer"),
+    KnobMapping("overlong", "mask_truncated_completions",
         values={"none": False, "mask": True, "soft-punishment": _soft_overlong},
-        write=Unsupported("use mask_truncated_completions=True"),
-    ),
-    KnobMapping(
-        "overlong_buffer",
-        "soft_punish_cache",
-        reads=False,
-        note="an argument of get_soft_overlong_punishment",
-    ),
-    KnobMapping(
-        "kl_coefficient",
-        "beta",
-        note="a change from 0 requires a restart: the reference model is loaded at the start",
-    ),
+        write=Unsupported("use mask_truncated_completions=True")),
+    KnobMapping("overlong_buffer", "soft_punish_cache", reads=False,
+        note="an argument of get_soft_overlong_punishment"),
+    KnobMapping("kl_coefficient", "beta",
+        note="a change from 0 requires a restart: the reference model is loaded at the start"),
     KnobMapping("entropy_coefficient", "entropy_coef", note="only in recent versions"),
     KnobMapping("learning_rate", "learning_rate"),
     KnobMapping("temperature", "temperature"),
     KnobMapping("group_size", "num_generations"),
-    KnobMapping(
-        "prompts_per_batch",
-        "generation_batch_size",
-        reads=False,
-        write=Product("group_size", "counts completions"),
-    ),
-    KnobMapping(
-        "updates_per_batch",
-        "num_iterations",
-        read=_read_updates,
-        note="as long as steps_per_generation equals gradient_accumulation_steps",
-    ),
+    KnobMapping("prompts_per_batch", "generation_batch_size", reads=False,
+        write=Product("group_size", "counts completions")),
+    KnobMapping("updates_per_batch", "num_iterations", read=_read_updates,
+        note="as long as steps_per_generation equals gradient_accumulation_steps"),
     KnobMapping("max_length", "max_completion_length"),
-    KnobMapping(
-        "routing_replay",
-        values={"none": NothingToSet("TRL never replays routing")},
-        write=Unsupported(
-            'sequence-level importance ratios need none: importance_sampling_level="sequence"'
-        ),
-    ),
-    KnobMapping(
-        "sampler_sync_every", write=NothingToSet("TRL syncs the weights before every generation")
-    ),
+    always("routing_replay", "none", "TRL never replays routing",
+        'sequence-level importance ratios need none: importance_sampling_level="sequence"'),
+    nothing_to_set("sampler_sync_every", "TRL syncs the weights before every generation"),
 )
 
 _ENGINE_SETTINGS = (
-    KnobMapping(
-        "sampler_dtype",
-        write=lambda setting, _: (
-            SettingLine(
-                f"{_SERVER} --dtype",
-                str(setting),
-                'vllm_mode="colocate" uses the dtype of the checkpoint',
-            ),
-        ),
-    ),
-    KnobMapping(
-        "learner_dtype",
-        values={
-            "float32": {"bf16": False, "fp16": False},
-            "bfloat16": {"bf16": True},
-            "float16": {"fp16": True, "bf16": False},
-        },
-        write=Unsupported("use bf16=True or fp16=True"),
-    ),
-    KnobMapping("float32_head", write=Unsupported("vLLM computes the head in the model's dtype")),
-    KnobMapping(
-        "sampler_tensor_parallel",
-        "vllm_tensor_parallel_size",
-        note=f"with a server: {_SERVER} --tensor_parallel_size",
-    ),
-    KnobMapping(
-        "unquantized_sampler",
-        write=NothingToSet(
-            "TRL quantizes the sampler if the model is quantized: load the model without "
-            "quantization_config"
-        ),
-    ),
-    KnobMapping(
-        "unquantized_cache",
-        write={
-            f"{_SERVER} --kv_cache_dtype": WithNote(
-                Raw("auto"), 'vllm_mode="colocate" never quantizes the cache'
-            )
-        },
-    ),
-    KnobMapping(
-        "whole_distribution", write={"top_p": Raw("1.0"), "top_k": 0, "min_p": Raw("None")}
-    ),
-    KnobMapping(
-        "processed_logprobs",
-        write=NothingToSet("TRL always requests processed log-probabilities from vLLM"),
-    ),
+    KnobMapping("sampler_dtype",
+        write=_server_dtype),
+    KnobMapping("learner_dtype",
+        values={"float32": {"bf16": False, "fp16": False}, "bfloat16": {"bf16": True},
+                "float16": {"fp16": True, "bf16": False}},
+        write=Unsupported("use bf16=True or fp16=True")),
+    unsupported("float32_head", "vLLM computes the head in the model's dtype"),
+    KnobMapping("sampler_tensor_parallel", "vllm_tensor_parallel_size",
+        note=f"with a server: {_SERVER} --tensor_parallel_size"),
+    nothing_to_set("unquantized_sampler",
+        "TRL quantizes the sampler if the model is quantized: load the model without "
+        "quantization_config"),
+    KnobMapping("unquantized_cache",
+        write={f"{_SERVER} --kv_cache_dtype": WithNote(Raw("auto"),
+                   'vllm_mode="colocate" never quantizes the cache')}),
+    KnobMapping("whole_distribution",
+        write={"top_p": Raw("1.0"), "top_k": 0, "min_p": Raw("None")}),
+    nothing_to_set("processed_logprobs",
+        "TRL always requests processed log-probabilities from vLLM"),
     KnobMapping("no_prefix_cache", write={f"{_SERVER} --enable_prefix_caching": False}),
     KnobMapping("balanced_routers", "router_aux_loss_coef"),
 )
@@ -234,6 +155,6 @@ _ENGINE_SETTINGS = (
 KNOBS = KnobTable(
     title="TRL",
     syntax=Syntax(capital_booleans=True, quotes=True),
-    mappings=_MAPPINGS,
+    mappings=MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning, without_metric
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.trl.knobs import KNOBS
 
@@ -14,110 +14,96 @@ _VLLM = "set use_vllm=True and vllm_importance_sampling_correction=True"
 
 
 def _clip(key: str, metric: str) -> KeyMeaning:
-    return KeyMeaning(key=key, metric=metric, over=_CLIPPED, mask=_SIGN_AWARE,
+    return KeyMeaning(key, metric, over=_CLIPPED, mask=_SIGN_AWARE,
                    policies="learner / old", since="0.17", structural_zero=RATIO_IS_ONE)
 
 
 _ENTROPY = (
-    KeyMeaning(key="entropy", metric="entropy/mean", over="tokens of a micro-batch, all ranks",
-            mask="without tool tokens; without truncated responses with "
-                 "mask_truncated_completions", policies="learner", since="0.20",
-            how_to_log="set use_liger_kernel=False"),
+    KeyMeaning("entropy", "entropy/mean", over="tokens of a micro-batch, all ranks",
+        mask="without tool tokens; without truncated responses with mask_truncated_completions",
+        policies="learner", since="0.20", how_to_log="set use_liger_kernel=False"),
 )
 _LENGTH = (
-    KeyMeaning(key="completions/mean_length", metric="length/mean", over=_BATCH, since="0.17"),
-    KeyMeaning(key="completion_length", metric="length/mean", over=_BATCH),
-    KeyMeaning(key="completions/max_length", metric="length/max", over=_BATCH, since="0.17"),
-    KeyMeaning(key="completions/min_length", over=_BATCH, since="0.17"),
-    KeyMeaning(key="completions/clipped_ratio", metric="length/truncated_rate", over=_BATCH,
-            since="0.17",
-            caveat="the share of responses without an end-of-sequence token, not a clip fraction"),
-    KeyMeaning(key="completions/mean_terminated_length", metric="length/terminated_mean", over=_BATCH,
-            since="0.17", caveat="0 if every response was truncated"),
-    KeyMeaning(key="completions/min_terminated_length", over=_BATCH, since="0.17"),
-    KeyMeaning(key="completions/max_terminated_length", over=_BATCH, since="0.17"),
+    KeyMeaning("completions/mean_length", "length/mean", over=_BATCH, since="0.17"),
+    KeyMeaning("completion_length", "length/mean", over=_BATCH),
+    KeyMeaning("completions/max_length", "length/max", over=_BATCH, since="0.17"),
+    KeyMeaning("completions/min_length", over=_BATCH, since="0.17"),
+    KeyMeaning("completions/clipped_ratio", "length/truncated_rate", over=_BATCH, since="0.17",
+        caveat="the share of responses without an end-of-sequence token, not a clip fraction"),
+    KeyMeaning("completions/mean_terminated_length", "length/terminated_mean", over=_BATCH,
+        since="0.17", caveat="0 if every response was truncated"),
+    KeyMeaning("completions/min_terminated_length", over=_BATCH, since="0.17"),
+    KeyMeaning("completions/max_terminated_length", over=_BATCH, since="0.17"),
 )
 _REWARD = (
-    KeyMeaning(key="reward", metric="reward/mean", over=_BATCH),
-    KeyMeaning(key="reward_std", metric="reward/std", over=_BATCH, since="0.27",
-            estimator="standard deviation over the batch"),
-    KeyMeaning(key="reward_std", metric="groups/reward_std", over="groups", until="0.27",
-            estimator="mean of the groups' unbiased standard deviations"),
-    KeyMeaning(key="rewards/<func>/mean", metric="reward/component/<func>/mean", over=_BATCH,
-            mask="without responses for which the function returned NaN"),
-    KeyMeaning(key="rewards/<func>/std", metric="reward/component/<func>/std", over=_BATCH,
-            mask="without responses for which the function returned NaN"),
-    KeyMeaning(key="rewards/<func>", metric="reward/component/<func>/mean", over=_BATCH,
-            until="0.17"),
-    KeyMeaning(key="frac_reward_zero_std", metric="groups/zero_variance_rate", over="responses",
-            since="0.18", when={"scale_rewards": ("group", "none", True, False)}),
-    KeyMeaning(key="frac_reward_zero_std", over="responses", since="0.18",
-            when={"scale_rewards": ("batch",)},
-            caveat="with scale_rewards=batch it is 0 or 1 for the whole batch and does not describe "
-                "groups"),
+    KeyMeaning("reward", "reward/mean", over=_BATCH),
+    KeyMeaning("reward_std", "reward/std", over=_BATCH, since="0.27",
+        estimator="standard deviation over the batch"),
+    KeyMeaning("reward_std", "groups/reward_std", over="groups", until="0.27",
+        estimator="mean of the groups' unbiased standard deviations"),
+    KeyMeaning("rewards/<func>/mean", "reward/component/<func>/mean", over=_BATCH,
+        mask="without responses for which the function returned NaN"),
+    KeyMeaning("rewards/<func>/std", "reward/component/<func>/std", over=_BATCH,
+        mask="without responses for which the function returned NaN"),
+    KeyMeaning("rewards/<func>", "reward/component/<func>/mean", over=_BATCH, until="0.17"),
+    KeyMeaning("frac_reward_zero_std", "groups/zero_variance_rate", over="responses", since="0.18",
+        when={"scale_rewards": ("group", "none", True, False)}),
+    KeyMeaning("frac_reward_zero_std", over="responses", since="0.18",
+        when={"scale_rewards": ("batch",)},
+        caveat="with scale_rewards=batch it is 0 or 1 for the whole batch and does not describe "
+        "groups"),
 )
 _CLIP = (
     _clip("clip_ratio/low_mean", "clip/low_rate"),
     _clip("clip_ratio/high_mean", "clip/high_rate"),
     _clip("clip_ratio/region_mean", "clip/any_rate"),
-    KeyMeaning(key="clip_ratio/low_min", over="minimum over ranks; over sequences since 1.9",
-            since="0.17"),
-    KeyMeaning(key="clip_ratio/high_max", over="maximum over ranks; over sequences since 1.9",
-            since="0.17"),
-    KeyMeaning(key="clip_ratio", metric="clip/any_rate", over="tokens", policies="learner / old",
-            structural_zero=RATIO_IS_ONE),
-    KeyMeaning(key="cispo_clip_ratio", metric="clip/high_rate", over="tokens", mask="A > 0 only",
-            policies="learner / old", structural_zero=RATIO_IS_ONE,
-            caveat="tokens whose weight is capped; they still have a gradient"),
-    KeyMeaning(key="vespo/phi_seq_mean", metric="clip/gate_mean", over="sequences"),
+    KeyMeaning("clip_ratio/low_min", over="minimum over ranks; over sequences since 1.9",
+        since="0.17"),
+    KeyMeaning("clip_ratio/high_max", over="maximum over ranks; over sequences since 1.9",
+        since="0.17"),
+    KeyMeaning("clip_ratio", "clip/any_rate", over="tokens", policies="learner / old",
+        structural_zero=RATIO_IS_ONE),
+    KeyMeaning("cispo_clip_ratio", "clip/high_rate", over="tokens", mask="A > 0 only",
+        policies="learner / old", structural_zero=RATIO_IS_ONE,
+        caveat="tokens whose weight is capped; they still have a gradient"),
+    KeyMeaning("vespo/phi_seq_mean", "clip/gate_mean", over="sequences"),
 )
 _DRIFT = (
-    KeyMeaning(key="kl", metric="kl/reference/k3", over="tokens", estimator="k3",
-            policies="learner | reference", how_to_log="set beta above 0"),
+    KeyMeaning("kl", "kl/reference/k3", over="tokens", estimator="k3",
+        policies="learner | reference", how_to_log="set beta above 0"),
 )
 _MISMATCH = (
-    KeyMeaning(key="sampling/sampling_logp_difference/mean", metric="mismatch/logprob_diff_mean",
-            over="tokens of a rank, then ranks", policies="old - sampler", since="0.23",
-            how_to_log=_VLLM),
-    KeyMeaning(key="sampling/sampling_logp_difference/max",
-            metric="mismatch/logprob_diff_max/worst_sequence", over="tokens, all ranks",
-            policies="old - sampler", since="0.23", how_to_log=_VLLM),
-    KeyMeaning(key="sampling/importance_sampling_ratio/mean", metric="correction/weight_mean",
-            policies="old / sampler", since="0.23", how_to_log=_VLLM,
-            over="tokens; sequences in the sequence modes",
-            caveat="measured after the cap or mask, not the raw ratio"),
-    KeyMeaning(key="sampling/importance_sampling_ratio/max", policies="old / sampler", since="0.23",
-            caveat="measured after the cap, so it hides how large the raw ratio was"),
-    KeyMeaning(key="sampling/importance_sampling_ratio/min", policies="old / sampler", since="0.23",
-            caveat="measured after the mask, where masked tokens count as 0"),
+    KeyMeaning("sampling/sampling_logp_difference/mean", "mismatch/logprob_diff_mean",
+        over="tokens of a rank, then ranks", policies="old - sampler", since="0.23",
+        how_to_log=_VLLM),
+    KeyMeaning("sampling/sampling_logp_difference/max", "mismatch/logprob_diff_max/worst_sequence",
+        over="tokens, all ranks", policies="old - sampler", since="0.23", how_to_log=_VLLM),
+    KeyMeaning("sampling/importance_sampling_ratio/mean", "correction/weight_mean",
+        policies="old / sampler", since="0.23", how_to_log=_VLLM,
+        over="tokens; sequences in the sequence modes",
+        caveat="measured after the cap or mask, not the raw ratio"),
+    KeyMeaning("sampling/importance_sampling_ratio/max", policies="old / sampler", since="0.23",
+        caveat="measured after the cap, so it hides how large the raw ratio was"),
+    KeyMeaning("sampling/importance_sampling_ratio/min", policies="old / sampler", since="0.23",
+        caveat="measured after the mask, where masked tokens count as 0"),
 )
 _OPTIMIZER = (
-    KeyMeaning(key="loss", metric="optimizer/loss", over="micro-batches since the last log",
-            caveat="near 0 by construction; only its gradient carries information"),
-    KeyMeaning(key="grad_norm", metric="optimizer/grad_norm", over="the last step before the log"),
-    KeyMeaning(key="learning_rate", metric="optimizer/learning_rate"),
-    KeyMeaning(key="entropy_coef"),
-    KeyMeaning(key="step_time", metric="time/step", unit="s", since="0.26", always=True),
-    KeyMeaning(key="policy_loss"),
-    KeyMeaning(key="aux_loss"),
-    KeyMeaning(key="num_tokens"),
-    KeyMeaning(key="epoch"),
-    KeyMeaning(key="tools/call_frequency"),
-    KeyMeaning(key="tools/failure_frequency"),
-    KeyMeaning(key="total_flos"),
-    KeyMeaning(key="train_loss"),
-    KeyMeaning(key="train_runtime"),
-    KeyMeaning(key="train_samples_per_second"),
-    KeyMeaning(key="train_steps_per_second"),
-    KeyMeaning(key="profiling/Time taken: GRPOTrainer.<path>"),
-    KeyMeaning(key="profiling/<path>"),
+    KeyMeaning("loss", "optimizer/loss", over="micro-batches since the last log",
+        caveat="near 0 by construction; only its gradient carries information"),
+    KeyMeaning("grad_norm", "optimizer/grad_norm", over="the last step before the log"),
+    KeyMeaning("learning_rate", "optimizer/learning_rate"),
+    *without_metric("entropy_coef"),
+    KeyMeaning("step_time", "time/step", unit="s", since="0.26", always=True),
+    *without_metric("policy_loss", "aux_loss", "num_tokens", "epoch", "tools/call_frequency",
+        "tools/failure_frequency", "total_flos", "train_loss", "train_runtime",
+        "train_samples_per_second", "train_steps_per_second",
+        "profiling/Time taken: GRPOTrainer.<path>", "profiling/<path>"),
 )
 _EVALUATION = (
-    KeyMeaning(key="eval_reward", metric="reward/heldout", over="held-out responses",
-            how_to_log="give an eval_dataset and set eval_strategy=steps"),
-    KeyMeaning(key="eval/reward", metric="reward/heldout", over="held-out responses"),
-    KeyMeaning(key="eval_<path>"),
-    KeyMeaning(key="eval/<path>"),
+    KeyMeaning("eval_reward", "reward/heldout", over="held-out responses",
+        how_to_log="give an eval_dataset and set eval_strategy=steps"),
+    KeyMeaning("eval/reward", "reward/heldout", over="held-out responses"),
+    *without_metric("eval_<path>", "eval/<path>"),
 )
 
 

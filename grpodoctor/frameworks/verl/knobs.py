@@ -7,7 +7,6 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
     Lines,
-    NothingToSet,
     Quotient,
     SettingLine,
     Settings,
@@ -16,6 +15,7 @@ from grpodoctor.frameworks.knob_mapping import (
     WithNote,
     as_is,
     known_or,
+    nothing_to_set,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -84,164 +84,84 @@ def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _MAPPINGS = (
-    KnobMapping(
-        "loss",
-        f"{ACTOR}.policy_loss.loss_mode",
+    KnobMapping("loss", f"{ACTOR}.policy_loss.loss_mode",
         values={"ppo_clip": "vanilla", "gspo": _GSPO, "gspo_token": _GSPO},
-        read={
-            "gspo": "gspo",
-            "geo_mean": "gmpo",
-            "dppo_tv": "dppo_binary_tv",
-            "dppo_kl": "dppo_binary_kl",
-            **{mode: mode for mode in ("cispo", "sapo", "clip_cov", "kl_cov")},
-        },
+        read={"gspo": "gspo", "geo_mean": "gmpo", "dppo_tv": "dppo_binary_tv",
+              "dppo_kl": "dppo_binary_kl",
+              **{mode: mode for mode in ("cispo", "sapo", "clip_cov", "kl_cov")}},
         write=Unsupported(f"see {ACTOR}.policy_loss.loss_mode for the available variants"),
-        default="vanilla",
-    ),
+        default="vanilla"),
     KnobMapping("clip_low", f"{ACTOR}.clip_ratio_low", other_keys=(f"{ACTOR}.clip_ratio",)),
     KnobMapping("clip_high", f"{ACTOR}.clip_ratio_high", other_keys=(f"{ACTOR}.clip_ratio",)),
-    KnobMapping(
-        "aggregation",
-        f"{ACTOR}.loss_agg_mode",
-        values={
-            "sequence-mean": "seq-mean-token-mean",
-            "token-mean": "token-mean",
-            "constant": _constant,
-        },
-        read={
-            "seq-mean-token-sum": "sequence-mean-token-sum",
-            "seq-mean-token-sum-norm": "constant",
-        },
+    KnobMapping("aggregation", f"{ACTOR}.loss_agg_mode",
+        values={"sequence-mean": "seq-mean-token-mean", "token-mean": "token-mean",
+                "constant": _constant},
+        read={"seq-mean-token-sum": "sequence-mean-token-sum",
+              "seq-mean-token-sum-norm": "constant"},
         write=Unsupported("use loss_agg_mode=token-mean, the mean over all tokens"),
-        default="token-mean",
-    ),
-    KnobMapping(
-        "advantage",
-        "algorithm.adv_estimator",
-        values={
-            "group": {"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": True},
-            "centred": {
-                "algorithm.adv_estimator": "grpo",
-                "algorithm.norm_adv_by_std_in_grpo": False,
-            },
-        },
+        default="token-mean"),
+    KnobMapping("advantage", "algorithm.adv_estimator",
+        values={"group": {"algorithm.adv_estimator": "grpo",
+                          "algorithm.norm_adv_by_std_in_grpo": True},
+                "centred": {"algorithm.adv_estimator": "grpo",
+                            "algorithm.norm_adv_by_std_in_grpo": False}},
         read=_read_advantage,
-        write=Unsupported("see algorithm.adv_estimator for the available estimators"),
-    ),
-    KnobMapping(
-        "correction",
-        f"{CORRECTION}.rollout_is",
-        values={
-            "none": {f"{CORRECTION}.rollout_is": "null"},
-            "tis_token": _truncation("token"),
-            "tis_sequence": _truncation("sequence"),
-        },
+        write=Unsupported("see algorithm.adv_estimator for the available estimators")),
+    KnobMapping("correction", f"{CORRECTION}.rollout_is",
+        values={"none": {f"{CORRECTION}.rollout_is": "null"}, "tis_token": _truncation("token"),
+                "tis_sequence": _truncation("sequence")},
         read={"token": "tis_token", "sequence": "tis_sequence"},
-        write=Unsupported(f"see {CORRECTION} for the available corrections"),
-    ),
+        write=Unsupported(f"see {CORRECTION} for the available corrections")),
     KnobMapping("correction_cap", f"{CORRECTION}.rollout_is_threshold"),
-    KnobMapping(
-        "old_logprobs",
-        f"{CORRECTION}.bypass_mode",
-        reads=False,
-        values={"recompute": False, "sampler": True},
-    ),
-    KnobMapping(
-        "dynamic_sampling",
-        "algorithm.filter_groups.enable",
-        values={
-            True: {
-                "algorithm.filter_groups.enable": WithNote(
-                    True, "check that your trainer reads it: the DAPO recipe of verl-recipe does"
-                ),
-                "algorithm.filter_groups.metric": "acc",
-            },
-            False: False,
-        },
-        read=as_is,
-    ),
-    KnobMapping(
-        "overlong",
-        f"{_BUFFER}.enable",
-        reads=False,
-        values={
-            "none": False,
-            "mask": Unsupported(
-                "truncated responses cannot be masked in the loss; use the soft punishment"
-            ),
-            "soft-punishment": _soft_overlong,
-        },
-    ),
+    KnobMapping("old_logprobs", f"{CORRECTION}.bypass_mode", reads=False,
+        values={"recompute": False, "sampler": True}),
+    KnobMapping("dynamic_sampling", "algorithm.filter_groups.enable",
+        values={True: {"algorithm.filter_groups.enable": WithNote(True,
+                           "check that your trainer reads it: the DAPO recipe of verl-recipe does"),
+                       "algorithm.filter_groups.metric": "acc"}, False: False},
+        read=as_is),
+    KnobMapping("overlong", f"{_BUFFER}.enable", reads=False,
+        values={"none": False,
+                "mask": Unsupported(
+                    "truncated responses cannot be masked in the loss; use the soft punishment"),
+                "soft-punishment": _soft_overlong}),
     KnobMapping("overlong_buffer", f"{_BUFFER}.len", reads=False),
-    KnobMapping(
-        "kl_coefficient",
-        f"{ACTOR}.kl_loss_coef",
+    KnobMapping("kl_coefficient", f"{ACTOR}.kl_loss_coef",
         values={0.0: {f"{ACTOR}.use_kl_loss": False}},
         enabled_by={f"{ACTOR}.use_kl_loss": WithNote(True, "loads the reference model")},
-        read=_read_kl,
-    ),
+        read=_read_kl),
     KnobMapping("entropy_coefficient", f"{ACTOR}.entropy_coeff"),
     KnobMapping("learning_rate", f"{ACTOR}.optim.lr"),
     KnobMapping("temperature", f"{ROLLOUT}.temperature"),
     KnobMapping("group_size", f"{ROLLOUT}.n"),
     KnobMapping("prompts_per_batch", "data.train_batch_size"),
-    KnobMapping(
-        "updates_per_batch",
-        f"{ACTOR}.ppo_mini_batch_size",
-        write=Quotient(("prompts_per_batch",), "counts prompts"),
-        read=_read_updates,
-    ),
+    KnobMapping("updates_per_batch", f"{ACTOR}.ppo_mini_batch_size",
+        write=Quotient(("prompts_per_batch",), "counts prompts"), read=_read_updates),
     KnobMapping("max_length", "data.max_response_length"),
-    KnobMapping(
-        "routing_replay",
-        values={
-            "none": _replay("disabled", of_rollout=False),
-            "R2": _replay("R2", of_rollout=False),
-            "R3": _replay("R3", of_rollout=True),
-        },
-    ),
-    KnobMapping(
-        "sampler_sync_every",
-        write=NothingToSet(
-            "the synchronous trainer syncs before every rollout; for the asynchronous trainer, "
-            "limit staleness with trainer.v1.sampler.max_off_policy_threshold"
-        ),
-    ),
+    KnobMapping("routing_replay",
+        values={"none": _replay("disabled", of_rollout=False),
+                "R2": _replay("R2", of_rollout=False), "R3": _replay("R3", of_rollout=True)}),
+    nothing_to_set("sampler_sync_every",
+        "the synchronous trainer syncs before every rollout; for the asynchronous trainer, limit "
+        "staleness with trainer.v1.sampler.max_off_policy_threshold"),
 )
 
 _ENGINE_SETTINGS = (
     KnobMapping("sampler_dtype", f"{ROLLOUT}.dtype"),
-    KnobMapping(
-        "learner_dtype",
-        f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype",
-        values=SHORT_DTYPES,
-        note="with Megatron: actor.megatron.dtype, which has no float32",
-    ),
-    KnobMapping(
-        "float32_head",
-        f"+{ROLLOUT}.engine_kwargs.sglang.enable_fp32_lm_head",
-        note="only with SGLang",
-    ),
+    KnobMapping("learner_dtype", f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype",
+        values=SHORT_DTYPES, note="with Megatron: actor.megatron.dtype, which has no float32"),
+    KnobMapping("float32_head", f"+{ROLLOUT}.engine_kwargs.sglang.enable_fp32_lm_head",
+        note="only with SGLang"),
     KnobMapping("sampler_tensor_parallel", f"{ROLLOUT}.tensor_model_parallel_size"),
     KnobMapping("unquantized_sampler", f"{ROLLOUT}.quantization", write="null"),
-    KnobMapping(
-        "unquantized_cache",
-        f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype",
-        write="auto",
-        note="or .sglang",
-    ),
+    KnobMapping("unquantized_cache", f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype", write="auto",
+        note="or .sglang"),
     KnobMapping("whole_distribution", write={f"{ROLLOUT}.top_p": "1.0", f"{ROLLOUT}.top_k": "-1"}),
     KnobMapping("processed_logprobs", f"{ROLLOUT}.logprobs_mode", write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"{ROLLOUT}.enable_prefix_caching", write=False),
-    KnobMapping(
-        "balanced_routers",
-        f"{_MEGATRON}.moe_aux_loss_coeff",
-        enabled_by={
-            f"{_MEGATRON}.moe_router_load_balancing_type": WithNote(
-                "aux_loss", "only with Megatron"
-            )
-        },
-    ),
+    KnobMapping("balanced_routers", f"{_MEGATRON}.moe_aux_loss_coeff",
+        enabled_by={f"{_MEGATRON}.moe_router_load_balancing_type": WithNote("aux_loss",
+                        "only with Megatron")}),
 )
 
 KNOBS = KnobTable(
