@@ -1,10 +1,10 @@
-"""Checks of reward functions: planted holes are found, sound functions have no findings."""
+"""Checks of reward functions: planted faults are found, sound functions have no findings."""
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.trainer.rewards.reward_sources import BOXED, SOUND_REWARDS
 Make = Callable[..., PreflightContext]
 Findings = Callable[[str, PreflightContext], list[CheckFinding]]
 Rewards = Callable[..., UserReward]
+ContextFor = Callable[..., PreflightContext]
 
 SOUND = (
     BOXED
@@ -32,11 +33,17 @@ def reward(completions, answer, **kwargs):
 
 
 @pytest.fixture
-def rows() -> list[PromptRow]:
-    return [
+def context_for(dense_model: Path, context_of: Make, reward_of: Rewards) -> ContextFor:
+    """Builds the context of a reward function from its source, on rows with answers."""
+    rows = [
         PromptRow(row.location, row.prompt, answer=row.answer, columns={"answer": row.answer})
         for row in ROWS
     ]
+
+    def build(source: str, rows: list[PromptRow] = rows, **more: Any) -> PreflightContext:
+        return context_of(dense_model, rows, reward=reward_of(source), **more)
+
+    return build
 
 
 FIRST = SOUND.replace("found[-1] if len(found) == 1", "found[0] if found")
@@ -46,14 +53,9 @@ LOUD = SOUND.replace("    return [", "    print('{', completions)\n    return ["
 
 @pytest.mark.parametrize("source", [*SOUND_REWARDS.values(), FIRST, LAST, LOUD])
 def test_sound_functions_have_no_findings(
-    source: str,
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+    source: str, context_for: ContextFor, findings_of: Findings
 ) -> None:
-    context = context_of(dense_model, rows, reward=reward_of(source))
+    context = context_for(source)
     assert context.reference_answers
     assert "boxed" in context.reference_answers.format_name
     for code in ("REW101", "REW102", "REW103"):
@@ -61,44 +63,28 @@ def test_sound_functions_have_no_findings(
 
 
 def test_a_parser_that_misses_every_answer_is_critical(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
-    reward = reward_of(
-        "def reward(completions, **kwargs):\n    return [0.0 for _ in completions]\n"
-    )
-    (finding,) = findings_of("REW101", context_of(dense_model, rows, reward=reward))
+    source = "def reward(completions, **kwargs):\n    return [0.0 for _ in completions]\n"
+    (finding,) = findings_of("REW101", context_for(source))
     assert finding.severity == "critical"
     assert "None of 40 correct answers" in finding.summary
 
 
 def test_answers_that_the_parser_misses_are_named(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
-    missing = SOUND.replace("[^{}]+", "[1-3][0-9]")  # reads 10 to 39 and no more
-    (finding,) = findings_of("REW101", context_of(dense_model, rows, reward=reward_of(missing)))
+    missing = SOUND.replace("[^{}]+", "[1-3][0-9]")  # reads only 10 to 39
+    (finding,) = findings_of("REW101", context_for(missing))
     assert finding.figures["share"] == pytest.approx(11 / 40)
     assert "line 39: 40" in finding.details
 
 
-def test_the_users_own_form_is_tried_alone(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+def test_only_the_users_own_format_is_tested(
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
     settings = RunSettings(gold_format="so it is {answer}")
-    (finding,) = findings_of(
-        "REW101", context_of(dense_model, rows, reward=reward_of(SOUND), settings=settings)
-    )
+    (finding,) = findings_of("REW101", context_for(SOUND, settings=settings))
     assert "in any of 1 formats" in finding.summary
 
 
@@ -116,65 +102,43 @@ HOLES = {
 
 
 @pytest.mark.parametrize("kind", HOLES)
-def test_each_hole_is_found(
-    kind: str,
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+def test_each_hackable_reward_is_found(
+    kind: str, context_for: ContextFor, findings_of: Findings
 ) -> None:
     source = f"{BOXED}\ndef reward(completions, answer, **kwargs):\n    return {HOLES[kind]}\n"
-    reward = reward_of(source)
-    context = context_of(
-        dense_model, rows, reward=reward, settings=RunSettings(gold_format="\\boxed{{answer}}")
-    )
-    if (
-        kind == "empty response"
-    ):  # paid as much as the correct answer, so that the answer looks unpaid
+    context = context_for(source, settings=RunSettings(gold_format="\\boxed{{answer}}"))
+    if kind == "empty response":  # rewarded like a correct answer, which then looks unrewarded
         assert "(worth 1 in 40 rows)" in findings_of("REW101", context)[0].summary
-    told = [each.summary.partition(":")[0] for each in findings_of("REW102", context)]
-    assert kind in told
+    assert kind in [each.summary.partition(":")[0] for each in findings_of("REW102", context)]
 
 
-def test_a_form_that_is_worth_more_than_being_right_is_told(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+def test_a_format_worth_more_than_the_answer_is_found(
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
     bonus = SOUND.replace("float(read(text) == right)", "('boxed' in text) + (read(text) == right)")
-    assert findings_of("REW102", context_of(dense_model, rows, reward=reward_of(bonus))) == []
-    dear = bonus.replace("('boxed' in text)", "3 * ('boxed' in text)")
-    told = findings_of("REW102", context_of(dense_model, rows, reward=reward_of(dear)))
-    assert "format without an answer: earns 75% of the correct answer's reward." in [
-        each.summary for each in told
-    ]
+    assert findings_of("REW102", context_for(bonus)) == []
+    large = bonus.replace("('boxed' in text)", "3 * ('boxed' in text)")
+    summaries = [each.summary for each in findings_of("REW102", context_for(large))]
+    assert "format without an answer: earns 75% of the correct answer's reward." in summaries
 
 
-def test_answers_that_earn_the_forms_bonus_alone_are_not_paid(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+def test_the_format_bonus_alone_is_not_the_reward_of_an_answer(
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
     bonus = SOUND.replace("float(", "0.1 * ('boxed' in text) + float(")
-    context = context_of(dense_model, rows, reward=reward_of(bonus))
+    context = context_for(bonus)
     assert findings_of("REW101", context) == []
-    missing = bonus.replace("[^{}]+", "[1-3][0-9]")  # reads 10 to 39 and no more
-    context = context_of(dense_model, rows, reward=reward_of(missing))
+    missing = bonus.replace("[^{}]+", "[1-3][0-9]")  # reads only 10 to 39
+    context = context_for(missing)
     (finding,) = findings_of("REW101", context)
     assert finding.figures["share"] == pytest.approx(11 / 40)
     assert context.reference_answers
-    assert context.reference_answers.threshold == pytest.approx(
-        0.6
-    )  # the bonus alone is not a correct answer
+    # The bonus alone is not a correct answer.
+    assert context.reference_answers.threshold == pytest.approx(0.6)
 
 
-def test_solutions_are_tried_by_what_they_come_to(
-    dense_model: Path, context_of: Make, findings_of: Findings, reward_of: Rewards
+def test_the_final_answer_of_a_solution_is_tested(
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
     whole = [f"{index} and one are\n#### {index + 1}" for index in range(10, 50)]
     rows = [
@@ -182,53 +146,50 @@ def test_solutions_are_tried_by_what_they_come_to(
         for at, text in enumerate(whole)
     ]
     source = SOUND.replace("== right", "== right.split('#### ')[1]")
-    context = context_of(dense_model, rows, reward=reward_of(source))
+    context = context_for(source, rows)
     for code in ("REW101", "REW102", "REW103"):
         assert findings_of(code, context) == [], code
 
 
-def test_a_function_that_hangs_is_not_waited_for_again_and_again(
-    dense_model: Path, context_of: Make, reward_of: Rewards
+def test_a_function_that_hangs_is_not_called_again(
+    dense_model: Path, context_of: Make, reward_of: Rewards, tmp_path: Path
 ) -> None:
-    reward = reward_of("import time\ndef reward(completions, **kwargs):\n    time.sleep(60)\n")
-    reward._seconds = 1.0
-    context = context_of(dense_model, reward=reward)
-    began = time.monotonic()
+    calls = tmp_path / "calls"
+    source = f"""
+import time
+def reward(completions, **kwargs):
+    with open({str(calls)!r}, "a") as file:
+        file.write("1")
+    time.sleep(60)
+"""
+    context = context_of(dense_model, reward=reward_of(source, seconds=1.0))
     for code in ("REW101", "REW102", "REW103"):
         (check,) = (each for each in all_checks() if each.code == code)
         with suppress(DataError):
             (finding,) = check.examine(context)
             assert finding.severity == "critical"
             assert "is not called again" in finding.details[-1]
-    assert time.monotonic() - began < 30  # and not a minute for each of what it is asked
+    assert len(calls.read_text()) == 2
 
 
 def test_a_function_that_fails_on_odd_responses_is_critical(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
     raising = "def reward(completions, **kwargs):\n    return [1 / len(t) for t in completions]\n"
-    findings = findings_of("REW103", context_of(dense_model, [ROWS[0]], reward=reward_of(raising)))
+    findings = findings_of("REW103", context_for(raising, [ROWS[0]]))
     assert findings[0].severity == "critical"
     assert any("ZeroDivisionError" in line for line in findings[0].details)
 
 
-def test_a_reward_that_is_not_the_same_twice_is_told(
-    dense_model: Path,
-    rows: list[PromptRow],
-    context_of: Make,
-    findings_of: Findings,
-    reward_of: Rewards,
+def test_a_reward_that_depends_on_the_order_is_found(
+    context_for: ContextFor, findings_of: Findings
 ) -> None:
     noisy = (
         "import random\n"
         "def reward(completions, **kwargs):\n"
         "    return [random.random() if t else 0.0 for t in completions]\n"
     )
-    findings = findings_of("REW103", context_of(dense_model, rows, reward=reward_of(noisy)))
+    findings = findings_of("REW103", context_for(noisy))
     assert any("in the opposite order" in each.summary for each in findings)
 
 
