@@ -16,7 +16,7 @@ demo: venv  ## train a run with a planted fault, watch and treat it, write a rep
 	$(BIN)/grpodoctor demo --dir demo --again
 
 test: venv venv-vllm  ## all tests except the slow ones
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: venv venv-vllm  ## tests that run real engines for a minute or more
 	$(BIN)/python -m pytest -m slow -n 0
