@@ -1,4 +1,4 @@
-"""The book of a probe: its pairs, what became of them, and what is on disk of it."""
+"""The state of a running probe: its pairs, their results so far, and the result on disk."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from grpodoctor.probe.inputs.plan import ProbePlan
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.results.results_json import read_result, write_result
 
-_NOT_REACHED = "the probe ended before it came to this pair"
+_NOT_REACHED = "the probe ended before this pair"
 
 
 @dataclass(slots=True)
 class Measured:
-    """What the measurement of a pair has left for what comes after it."""
+    """The measurement of a pair, for its controls and attribution."""
 
     rollouts: SampledRollouts
     scored: Path
@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass(slots=True)
 class Pair:
-    """One cell while it is made."""
+    """One sampler and one learner at one length, with the cell of its result."""
 
     sampler: EngineSpec
     learner: EngineSpec
@@ -45,21 +45,21 @@ class Pair:
 
     @property
     def processing(self) -> Processing:
-        """Under which the learner scores: at the sampling temperature and whole, as trainers do."""
+        """As in trainers, the learner scores at the sampling temperature over all tokens."""
         return Processing(temperature=self.sampling.temperature)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it was sampled, and nothing has failed."""
+        """Whether it was sampled and has not failed."""
         return self.rollouts is not None and self.cell.status != "failed"
 
     @property
     def is_open(self) -> bool:
-        """Whether it was measured by this probe and has not failed since."""
+        """Whether this probe measured it and it has not failed since."""
         return self.measured is not None and self.cell.status == "done"
 
     def update(self, **changes: Any) -> None:
-        """Change what the cell says."""
+        """Change fields of the cell."""
         self.cell = replace(self.cell, **changes)
 
 
@@ -68,18 +68,18 @@ class ProbeState:
     """All pairs of a probe.
 
     Args:
-        plan: what is to be done.
-        folder: where the result stands.
+        plan: engines, sampling settings and prompts.
+        folder: the probe's folder, which receives the result.
     """
 
     plan: ProbePlan
     folder: Path
     notes: list[str] = field(default_factory=list)
-    """For the reader of the result."""
+    """Remarks in the result."""
     prompts: int = 0
-    """How many are used."""
+    """Number of prompts in use."""
     facts: dict[str, EngineFacts] = field(default_factory=dict)
-    """Of the engines that were started, by label."""
+    """Facts of the engines that ran, by label."""
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -101,31 +101,31 @@ class ProbeState:
         )
 
     def label(self, spec: EngineSpec) -> str:
-        """What an engine is called in this probe."""
+        """The engine's name in this probe."""
         return self.labels[spec.key]
 
     @property
     def finished(self) -> int:
-        """Pairs of which nothing more is to come, or that are measured at least."""
+        """Number of pairs that are measured or failed."""
         return sum(pair.cell.status != "not_run" for pair in self.pairs)
 
     def note(self, *notes: str) -> None:
-        """Tell the reader something once."""
+        """Add notes to the result, each once."""
         self.notes += [each for each in dict.fromkeys(notes) if each not in self.notes]
 
     def fail(self, pair: Pair, error: GrpodoctorError) -> None:
-        """A pair has failed, and others have not."""
+        """Mark a pair as failed."""
         pair.update(status="failed", reason=str(error))
         self.write()
 
     def end_early(self, why: str) -> None:
-        """Say of what was not reached why that is."""
+        """Store the reason in all pairs that were not run."""
         for pair in self.pairs:
             if pair.cell.status == "not_run":
                 pair.update(reason=why)
 
     def result(self) -> ProbeResult:
-        """All that there is to say until now."""
+        """The result so far."""
         return ProbeResult(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=self._settings(),
@@ -136,7 +136,7 @@ class ProbeState:
         )
 
     def _settings(self) -> dict[str, Any]:
-        """What was asked for; of a record it is no more than the temperature."""
+        """The settings in the result; a record has only a temperature."""
         sampling = self.plan.sampling
         stale = str(self.plan.stale) if self.plan.stale else None
         common = {"temperature": sampling.temperature, "seed": sampling.seed, "stale": stale}
@@ -158,16 +158,16 @@ class ProbeState:
         return result
 
     def keep(self, pair: Pair, path: Path) -> None:
-        """Write a finished pair where the next probe into the folder finds it."""
+        """Store a finished pair for the next probe in this folder."""
         path.parent.mkdir(exist_ok=True)
         write_result(replace(self.result(), cells=(pair.cell,), notes=()), path)
 
     def take_kept(self, pair: Pair, path: Path) -> bool:
-        """Take over what an earlier probe has finished; whether there is such a thing."""
+        """Use the result of an earlier probe in this folder; whether there is one."""
         try:
             kept = read_result(path) if path.exists() else None
         except RunError:
-            return False  # damaged: it is made again
+            return False  # damaged: measure again
         if kept is None or len(kept.cells) != 1:
             return False
         pair.cell = replace(kept.cells[0], sampler=pair.cell.sampler, learner=pair.cell.learner)
@@ -175,13 +175,13 @@ class ProbeState:
 
 
 def labels_of(specs: Sequence[EngineSpec]) -> dict[str, str]:
-    """A label for each spec by its key, no two the same: longer where short ones are."""
+    """A unique label for each spec, by its key; longer where short ones are equal."""
     distinct = list({spec.key: spec for spec in specs}.values())
     labels = {spec.key: spec.label for spec in distinct}
     for longer in (_with_model, _with_python, _with_key):
-        often = Counter(labels.values())
+        counts = Counter(labels.values())
         for spec in distinct:
-            if often[labels[spec.key]] > 1:
+            if counts[labels[spec.key]] > 1:
                 labels[spec.key] = longer(spec)
     return labels
 

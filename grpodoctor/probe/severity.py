@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.results.results import Cell, Comparison
 from grpodoctor.rules.mismatch.engine_mismatch import EngineMismatch
-from grpodoctor.vocabulary.values import Mean, Rate, scalar
+from grpodoctor.vocabulary.values import Mean, Rate
 
 Severity = Literal["none", "info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
@@ -58,9 +59,8 @@ def _is_harmful(comparison: Comparison) -> bool:
 
 def figure(comparison: Comparison, metric: str) -> float:
     """A reading as a number; 0 if it is absent, not applicable or not a number."""
-    reading = comparison.readings.get(metric)
-    value = None if reading is None else scalar(reading)
-    return value if value is not None and value == value else 0.0
+    value = comparison.value(metric)
+    return 0.0 if math.isnan(value) else value
 
 
 def measured_verdict(comparison: Comparison) -> str:

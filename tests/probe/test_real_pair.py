@@ -1,4 +1,4 @@
-"""A real pair on the command line: vLLM in its own environment against transformers in ours."""
+"""A real pair on the command line: vLLM in its own environment, transformers in this one."""
 
 import os
 import subprocess
@@ -14,9 +14,10 @@ from tests.probes.models import dense
 VLLM = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not VLLM.exists(), reason="vLLM has no environment here: make venv-vllm")
 def test_vllm_against_transformers(tmp_path: Path) -> None:
-    """One sampler, one learner, controls and all, but for the search for causes."""
+    """One sampler and one learner with all controls, without attribution."""
     model, out = dense(tmp_path / "model"), tmp_path / "out"
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("".join(f"{number}+{number % 7}=\n" for number in range(10, 34)))

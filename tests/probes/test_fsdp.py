@@ -1,4 +1,4 @@
-"""Two real gloo ranks score what one process scores, each holding a half of the weights."""
+"""Two gloo ranks with half of the weights each give the scores of one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.probes.models import ROWS, prompts_file, texts
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 OPTIONS = {"dtype": "bfloat16", "batch_tokens": 400}
-"""Some batches of several responses, and not as many for each rank."""
+"""Several batches, with different numbers of responses per rank."""
 WANT = ["entropy", "experts"]
 EXPERTS = 8
 """Experts per layer of `moe_model`."""
@@ -30,7 +30,7 @@ EXPERTS = 8
 def launch(
     folder: Path, model: Path, processes: int, options: dict[str, Any], tasks: list[dict[str, Any]]
 ) -> tuple[int, dict[str, Any], str]:
-    """Exit code, answer and log of the program under torchrun, of which nothing is left."""
+    """Exit code, answer and log of the program under torchrun; all its processes are ended."""
     request, answer = folder / "request.json", folder / "answer.json"
     told = {"contract": 1, "model": str(model), "options": OPTIONS | options, "tasks": tasks}
     request.write_text(json.dumps(told | {"answer": str(answer)}), encoding="utf-8")
@@ -55,7 +55,7 @@ def task(kind: str, folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def draw(model: Path, folder: Path, want: Sequence[str] = ()) -> list[list[Any]]:
-    """Two shards of unlike size, with an empty response among them."""
+    """Two shards of different sizes, with an empty response."""
     from contract import Response, Sampling, write_shard
     from engine_transformers import load
 
@@ -71,7 +71,7 @@ def draw(model: Path, folder: Path, want: Sequence[str] = ()) -> list[list[Any]]
 
 
 def alone(model: Path, shards: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
-    """What one process says of the same shards."""
+    """The scores of one process for the same shards."""
     from contract import Processing
     from engine_transformers import load
 
@@ -83,7 +83,7 @@ def alone(model: Path, shards: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]
 
 
 def told_by(folder: Path) -> dict[str, np.ndarray]:
-    """All shards of a folder, by the names of readings without their shapes."""
+    """All shards of a folder, by column name without the shape."""
     shards: list[dict[str, np.ndarray]] = []
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as arrays:
@@ -91,7 +91,7 @@ def told_by(folder: Path) -> dict[str, np.ndarray]:
     return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
 
 
-def test_fsdp_scores_to_the_bit_what_one_process_does(dense_model: Path, tmp_path: Path) -> None:
+def test_fsdp_scores_equal_one_process_to_the_bit(dense_model: Path, tmp_path: Path) -> None:
     inputs, scored = tmp_path / "inputs", tmp_path / "scored"
     drawn, own = tmp_path / "drawn", tmp_path / "own"
     shards = draw(dense_model, inputs)
@@ -126,7 +126,7 @@ def _with_next_experts(response: Any) -> Any:
     return replace(response, extras={**response.extras, "experts": shifted})
 
 
-def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Path) -> None:
+def test_tensor_parallel_differs_only_by_rounding(moe_model: Path, tmp_path: Path) -> None:
     from contract import Response, write_shard
 
     inputs, scored, strange = tmp_path / "inputs", tmp_path / "scored", tmp_path / "strange"
@@ -153,15 +153,15 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
     assert answer["engine"]["layout"] == {"fsdp": 1, "tensor_parallel": 2}
     wanted, told = alone(moe_model, shards), told_by(scored)
     gap = np.abs(np.exp(told["logprobs"]) - np.exp(wanted["logprobs"]))
-    assert 0 < gap.mean() < 3e-3, "another layout rounds otherwise, and does no more than that"
+    assert 0 < gap.mean() < 3e-3, "another layout changes the rounding and nothing else"
     assert gap.max() < 0.3
     same = np.sort(told["experts"], axis=2) == np.sort(wanted["experts"], axis=2)
     assert same.all(axis=2).mean() > 0.95
     replayed = np.concatenate([each.extras["experts"] for shard in forced for each in shard])
     assert (np.sort(told_by(held)["experts"], axis=2) == np.sort(replayed, axis=2)).all()
     followed = np.sort(told["experts"], axis=2) == np.sort(replayed, axis=2)
-    assert followed.all(axis=2).mean() < 0.5, "without replay the routers choose for themselves"
-    # What every rank refuses is in the answer; what was done before it stands.
+    assert followed.all(axis=2).mean() < 0.5, "without replay the routers make their own choice"
+    # The refusal of all ranks is in the answer; finished tasks are kept.
     assert code != 0
     assert f"has the token id {ROWS + 3}" in answer["error"]["what"]
     assert set(answer["tasks"]) == {"scored", "held"}
@@ -169,7 +169,7 @@ def test_tensor_parallel_differs_by_rounding_alone(moe_model: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_both_at_once_are_four_ranks(dense_model: Path, tmp_path: Path) -> None:
+def test_fsdp_and_tensor_parallel_on_four_ranks(dense_model: Path, tmp_path: Path) -> None:
     inputs, scored = tmp_path / "inputs", tmp_path / "scored"
     shards = draw(dense_model, inputs)
     options = {"tensor_parallel": 2, "dtype": "float32"}  # fsdp follows from the processes
@@ -188,10 +188,10 @@ def test_both_at_once_are_four_ranks(dense_model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["fsdp", "tensor_parallel"])
-def test_noise_on_purpose_is_on_the_parts_of_every_rank(
+def test_perturb_affects_the_shards_of_all_ranks(
     moe_model: Path, tmp_path: Path, layout: str
 ) -> None:
-    """As much as one process makes of it, in the mean over all tokens."""
+    """As much as in one process, in the mean over all tokens."""
     from contract import Processing
     from engine_transformers import load
 
@@ -216,8 +216,8 @@ def test_noise_on_purpose_is_on_the_parts_of_every_rank(
     assert wanted / 2 < np.abs(told_by(scored)["logprobs"] - sound).mean() < 2 * wanted
 
 
-def test_noise_is_the_same_on_what_all_ranks_hold_whole() -> None:
-    """Whatever the shapes of their parts of the other matrices are."""
+def test_perturb_is_equal_on_tensors_that_all_ranks_hold_whole() -> None:
+    """Independent of the shapes of the sharded matrices."""
     import torch
     from hf.loading import _perturb
 
@@ -235,7 +235,7 @@ def test_noise_is_the_same_on_what_all_ranks_hold_whole() -> None:
 
 
 @pytest.mark.parametrize("lots", [0, 1, 5, 8])
-def test_every_group_makes_as_many_passes_and_each_lot_counts_once(
+def test_ranks_make_equally_many_passes_and_count_each_batch_once(
     lots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine_fsdp import ShardedRanks
@@ -251,7 +251,7 @@ def test_every_group_makes_as_many_passes_and_each_lot_counts_once(
     assert sorted(counted) == work
 
 
-def test_degrees_must_make_up_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_degrees_must_multiply_to_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     from contract import RefusalError
     from engine_fsdp import _degrees, load
 
@@ -266,7 +266,7 @@ def test_degrees_must_make_up_the_processes(monkeypatch: pytest.MonkeyPatch) -> 
         load("nowhere", {"quantise": "int8"})
 
 
-def test_a_head_is_not_cut_through() -> None:
+def test_attention_heads_are_not_split() -> None:
     from contract import RefusalError
     from engine_fsdp import _check_heads
     from transformers import Qwen2Config

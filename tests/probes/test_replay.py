@@ -1,4 +1,4 @@
-"""A learner that is forced to the experts of the sampler, on real mixtures."""
+"""Expert replay in the learner, on real mixtures of experts."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def with_experts(responses: Sequence[Any], experts: Sequence[np.ndarray]) -> lis
 
 @pytest.fixture(scope="module")
 def rough(moe_model: Path) -> list:
-    """What the mixture with noise on its routers draws."""
+    """Responses of the mixture with noise on its routers."""
     mixed = str(variant(moe_model.parent / "mixed", moe_model, perturb=1.0, only=GATES))
     return drawn(moe_model, weights=mixed, weights_only=GATES)
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_own_experts_change_nothing_to_the_bit(moe_model: Path, order: int) -> None:
-    """Nor does it matter in which order they are named."""
+def test_replaying_its_own_experts_changes_no_bit(moe_model: Path, order: int) -> None:
+    """In any order of the experts."""
     from contract import Processing
 
     source = engine(moe_model)
@@ -204,7 +204,7 @@ def test_a_model_without_experts_or_with_other_routers_is_refused(
 
 
 def served(folder: Path, load: Any, tasks: Sequence[dict[str, Any]]) -> Ran:
-    """What a program does with a request, in this process."""
+    """Run an engine program in this process."""
     import contract
 
     answer, request = folder / "answer.json", folder / "request.json"
@@ -232,7 +232,7 @@ def shards(folder: Path, responses: Sequence[Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(moe_model: Path, rough: list, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Scores what the noisy routers have drawn freely, forced, and forced backwards."""
+    """Scores of the noisy mixture's responses: free, replayed, and replayed in reverse order."""
     folder = tmp_path_factory.mktemp("replay")
     inputs = shards(folder / "sample", rough)
     tasks = [
@@ -243,7 +243,7 @@ def ran(moe_model: Path, rough: list, tmp_path_factory: pytest.TempPathFactory) 
     return served(folder, lambda *_: engine(moe_model), tasks)
 
 
-def test_the_program_replays_what_its_inputs_tell_of(ran: Ran) -> None:
+def test_the_program_replays_the_experts_of_its_inputs(ran: Ran) -> None:
     drawn, free, held, back = map(ran.arrays, ("sample", "free", "held", "back"))
     assert ran.answer["tasks"]["held"]["tokens"] == len(drawn["logprobs_N"])
     gaps = [np.abs(each["logprobs_N"] - drawn["logprobs_N"]).mean() for each in (free, held)]
@@ -251,7 +251,7 @@ def test_the_program_replays_what_its_inputs_tell_of(ran: Ran) -> None:
     assert np.abs(held["logprobs_N"] - back["logprobs_N"]).max() < 5e-5
 
 
-def test_coverage_and_agreement_are_measured_of_it(ran: Ran) -> None:
+def test_coverage_and_agreement_of_a_replay(ran: Ran) -> None:
     comparison = compare_experts(ran.folder / "sample", ran.folder / "held").comparison
     assert comparison is not None
     assert (comparison.coverage, comparison.agreement) == (1.0, 1.0)
@@ -262,7 +262,7 @@ def test_coverage_and_agreement_are_measured_of_it(ran: Ran) -> None:
 
 
 class Plain:
-    """An engine that scores, and nothing else."""
+    """An engine that can only score."""
 
     def describe(self) -> dict[str, Any]:
         return {"name": "plain"}

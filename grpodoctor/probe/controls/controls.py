@@ -11,7 +11,6 @@ from pathlib import Path
 
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.results.results import Comparison, Control, ControlName, Interval
-from grpodoctor.vocabulary.values import scalar
 
 TITLES: dict[ControlName, str] = {
     "self_scoring": "The sampler scores its own tokens",
@@ -81,7 +80,7 @@ def repeat_control(scored: Path, scored_backwards: Path, *, dtype: str = "bfloat
 
 
 def _against_itself(name: ControlName, found: Comparison, subject: str, dtype: str) -> Control:
-    mean, largest = _figure(found, _MEAN), _figure(found, f"{_MAX}/worst_sequence")
+    mean, largest = found.value(_MEAN), found.value(f"{_MAX}/worst_sequence")
     figures = {"prob_diff_mean": mean, "prob_diff_largest": largest}
     if mean != mean:
         return not_made(name, "no token has a finite log-probability on both sides")
@@ -108,7 +107,7 @@ def stale_control(pair: Comparison, stale: Comparison, *, what: str) -> Control:
         stale: the comparison with the wrong learner on the same tokens.
         what: description of its weights, such as `its own weights plus 5% noise`.
     """
-    own, wrong = _figure(pair, _MEAN), _figure(stale, _MEAN)
+    own, wrong = pair.value(_MEAN), stale.value(_MEAN)
     figures = {"prob_diff_mean": own, "stale_prob_diff_mean": wrong}
     if own != own or wrong != wrong:
         return not_made("stale_weights", "no finite log-probabilities to compare")
@@ -156,12 +155,6 @@ def weights_control(differing: Sequence[str] | None, tensors: int) -> Control:
     more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
     summary = f"{len(differing)} of {tensors} tensors differ by checksum: {named}{more}."
     return Control(name, TITLES[name], False, summary, figures)
-
-
-def _figure(comparison: Comparison, metric: str) -> float:
-    reading = comparison.readings.get(metric)
-    number = None if reading is None else scalar(reading)
-    return float("nan") if number is None else number
 
 
 def _spoken(value: float, interval: Interval | None) -> str:

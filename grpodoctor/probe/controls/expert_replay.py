@@ -8,8 +8,7 @@ from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing, shard_paths
 from grpodoctor.probe.engines.jobs import ScoreJob
 from grpodoctor.probe.engines.shards import read_shard
-from grpodoctor.probe.results.results import Comparison, Replayed
-from grpodoctor.vocabulary.values import scalar
+from grpodoctor.probe.results.results import Replayed
 
 
 def replay_job(rollouts: Path, processing: Processing, *, own_prompts: bool = False) -> ScoreJob:
@@ -54,13 +53,8 @@ def replayed_of(part: Path, free: Path, held: Path) -> Replayed | None:
         responses=after.responses,
         tokens=after.tokens,
         experts=after.experts,
-        kl_k3_before=_figure(before, "mismatch/kl_k3"),
-        kl_k3_after=_figure(after, "mismatch/kl_k3"),
-        prob_diff_before=_figure(before, "mismatch/prob_diff_mean"),
-        prob_diff_after=_figure(after, "mismatch/prob_diff_mean"),
+        kl_k3_before=before.value("mismatch/kl_k3"),
+        kl_k3_after=after.value("mismatch/kl_k3"),
+        prob_diff_before=before.value("mismatch/prob_diff_mean"),
+        prob_diff_after=after.value("mismatch/prob_diff_mean"),
     )
-
-
-def _figure(comparison: Comparison, metric: str) -> float:
-    number = scalar(comparison.readings[metric])
-    return float("nan") if number is None else number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainSerializer, PlainValidator
 
 from grpodoctor.probe.engines.engine_facts import EngineFacts
-from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
+from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json, scalar
 
 StoredReading = Annotated[
     Reading, PlainValidator(reading_from_json), PlainSerializer(reading_to_json)
@@ -150,6 +151,12 @@ class Comparison:
     share of responses below it, `0.5`, `0.9` and `0.99`."""
     unmeasured: tuple[tuple[int, int, int], ...] = ()
     """Prompt, sample and position of the first tokens without finite values on both sides."""
+
+    def value(self, metric: str) -> float:
+        """A reading as a number; NaN if it is absent or not applicable."""
+        reading = self.readings.get(metric)
+        number = None if reading is None else scalar(reading)
+        return math.nan if number is None else number
 
 
 ControlName = Literal["self_scoring", "repeat", "stale_weights", "same_weights"]

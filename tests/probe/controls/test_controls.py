@@ -1,4 +1,4 @@
-"""Controls: measurements whose outcome is known must come out so, and be believed only then."""
+"""Controls: measurements with a known outcome pass, and others fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measured(tmp_path: Path, gap: float, *, prompts: int = 40, seed: int = 1) ->
     return compare(*write(folder, random_responses(8 * prompts, seed, gap=gap)))
 
 
-def test_an_engine_that_repeats_itself_to_the_bit(tmp_path: Path) -> None:
+def test_an_engine_that_repeats_itself_exactly(tmp_path: Path) -> None:
     folders = write(tmp_path, random_responses(40, 1, gap=0.0))
     for control in (self_scoring_control(*folders), repeat_control(*folders)):
         assert control.passed
@@ -44,13 +44,13 @@ def test_noise_is_tolerated_by_precision(tmp_path: Path) -> None:
     assert 1e-4 < sixteen.figures["prob_diff_mean"] < 2e-3
 
 
-def test_an_engine_at_odds_with_itself_is_told(tmp_path: Path) -> None:
+def test_an_engine_that_differs_from_itself_fails(tmp_path: Path) -> None:
     control = repeat_control(*write(tmp_path, random_responses(40, 1, gap=0.1)))
     assert control.passed is False
     assert control.name == "repeat"
 
 
-def test_log_probabilities_that_are_missing_are_no_failure(tmp_path: Path) -> None:
+def test_missing_log_probabilities_are_no_failure(tmp_path: Path) -> None:
     silent = [
         replace(each, learner=np.full(len(each.sampler), np.nan))
         for each in random_responses(16, 1)
@@ -60,7 +60,7 @@ def test_log_probabilities_that_are_missing_are_no_failure(tmp_path: Path) -> No
     assert "Not measured" in control.summary
 
 
-def test_a_stale_learner_stands_out(tmp_path: Path) -> None:
+def test_a_stale_learner_is_flagged(tmp_path: Path) -> None:
     pair = measured(tmp_path, 1e-3)
     control = stale_control(pair, measured(tmp_path, 0.05), what="an older checkpoint")
     assert control.passed
@@ -68,13 +68,13 @@ def test_a_stale_learner_stands_out(tmp_path: Path) -> None:
     assert control.figures["stale_prob_diff_mean"] > 10 * control.figures["prob_diff_mean"]
 
 
-def test_a_stale_learner_that_does_not_stand_out_fails_the_instrument(tmp_path: Path) -> None:
+def test_a_stale_learner_that_is_not_flagged_fails_the_control(tmp_path: Path) -> None:
     pair = measured(tmp_path, 1e-3)
     control = stale_control(pair, measured(tmp_path, 1e-3, seed=2), what="an older checkpoint")
     assert control.passed is False
 
 
-def test_a_pair_as_far_apart_as_checkpoints_cannot_be_stood_out_from(tmp_path: Path) -> None:
+def test_a_gap_as_large_as_between_checkpoints_decides_nothing(tmp_path: Path) -> None:
     pair = measured(tmp_path, 0.1)
     control = stale_control(pair, measured(tmp_path, 0.1, seed=2), what="an older checkpoint")
     assert control.passed is None
@@ -82,10 +82,8 @@ def test_a_pair_as_far_apart_as_checkpoints_cannot_be_stood_out_from(tmp_path: P
 
 
 @pytest.mark.parametrize("prompts", [40, 3])
-def test_wrong_weights_that_are_nearer_to_the_sampler_are_told(
-    tmp_path: Path, prompts: int
-) -> None:
-    """As where the sampler holds the very checkpoint that is known to be older."""
+def test_wrong_weights_closer_to_the_sampler_decide_nothing(tmp_path: Path, prompts: int) -> None:
+    """The sampler may hold the older checkpoint itself."""
     pair, stale = (measured(tmp_path, gap, prompts=prompts) for gap in (0.05, 1e-3))
     control = stale_control(pair, stale, what="an older checkpoint")
     assert control.passed is None

@@ -1,4 +1,4 @@
-"""A probe of a mixture forces the learner to the sampler's experts, and says what that changes."""
+"""A probe of a mixture of experts replays the sampler's routing and reports the remaining gap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Silent:
 
 @pytest.fixture
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
-    """Measures a pair of transformers, without the search for causes."""
+    """Measures a pair of transformers engines, without attribution."""
     monkeypatch.setattr(run, "EngineRunner", InProcess)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("".join(f"{text}\n" for text in texts(6)))
@@ -56,7 +56,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
     return probed
 
 
-def test_the_gap_before_and_after_stands_in_the_cell(probe: Probe, tmp_path: Path) -> None:
+def test_the_cell_contains_the_gap_before_and_after(probe: Probe, tmp_path: Path) -> None:
     model = moe(tmp_path / "moe")
     mixed = variant(tmp_path / "mixed", model, perturb=1.0, only=GATES)
     found = probe(model, f"weights={mixed}&weights_only=gate")
@@ -76,9 +76,7 @@ def test_the_gap_before_and_after_stands_in_the_cell(probe: Probe, tmp_path: Pat
     assert "coverage 100.00%, agreement 100.00%)." in text
 
 
-def test_a_program_of_ones_own_is_asked_for_the_experts_of_its_model(
-    probe: Probe, tmp_path: Path
-) -> None:
+def test_a_custom_program_returns_the_experts_of_its_model(probe: Probe, tmp_path: Path) -> None:
     own = f"program:{PROBES / 'engine_transformers.py'}?model={{}}&"
     (cell,) = probe(moe(tmp_path / "moe"), "dtype=bfloat16", by=own).cells
     assert cell.comparison is not None
@@ -86,18 +84,18 @@ def test_a_program_of_ones_own_is_asked_for_the_experts_of_its_model(
     assert cell.replayed is not None
 
 
-def test_nothing_is_replayed_where_nobody_asks_for_experts(probe: Probe, tmp_path: Path) -> None:
+def test_nothing_is_replayed_without_experts(probe: Probe, tmp_path: Path) -> None:
     assert probe(moe(tmp_path / "moe"), "dtype=bfloat16", experts=False).cells[0].replayed is None
     assert probe(dense(tmp_path / "dense"), "dtype=bfloat16").cells[0].replayed is None
 
 
-def test_a_learner_that_cannot_fails_no_pair(probe: Probe, tmp_path: Path) -> None:
-    """Its routers do not weigh by a softmax."""
+def test_a_learner_without_replay_fails_no_pair(probe: Probe, tmp_path: Path) -> None:
+    """The routers of DeepSeek-V3 do not use a softmax."""
     folder = tmp_path / "model"
     folder.mkdir()
-    found = probe(tiny_mixture("deepseek_v3", folder), "dtype=bfloat16")
-    (cell,) = found.cells
+    result = probe(tiny_mixture("deepseek_v3", folder), "dtype=bfloat16")
+    (cell,) = result.cells
     assert cell.status == "done"
     assert cell.replayed is None
-    (note,) = (each for each in found.notes if "did not replay" in each)
+    (note,) = (each for each in result.notes if "did not replay" in each)
     assert "DeepseekV3TopkRouter" in note

@@ -7,22 +7,13 @@ from typing import ClassVar
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.probe.results.results import Comparison
 from grpodoctor.rules.base import Severity
-from grpodoctor.vocabulary.values import scalar
 
 REQUIRES_TWO_ENGINES = SkippedCheck(
     "no sampler or no learner was given", "add --sampler ENGINE:MODEL and --learner ENGINE:MODEL"
 )
 K3 = "mismatch/kl_k3"
 LARGEST = "mismatch/prob_diff_max/worst_sequence"
-
-
-def metric_value(comparison: Comparison, metric: str) -> float:
-    """A metric of a comparison; NaN if it is missing."""
-    reading = comparison.readings.get(metric)
-    value = scalar(reading) if reading is not None else None
-    return float("nan") if value is None else value
 
 
 class InitialMismatch(Check):
@@ -64,8 +55,8 @@ class InitialMismatch(Check):
         if context.sampler is None or context.learner is None:
             return REQUIRES_TWO_ENGINES
         comparison = context.sampler.mismatch(context.learner)
-        k3, largest = metric_value(comparison, K3), metric_value(comparison, LARGEST)
-        nonfinite = metric_value(comparison, "mismatch/nonfinite")
+        k3, largest = comparison.value(K3), comparison.value(LARGEST)
+        nonfinite = comparison.value("mismatch/nonfinite")
         figures = {"k3": k3, "largest": largest, "nonfinite": nonfinite}
         summary = (
             f"KL (k3) is {k3:.1e} nats per token over {comparison.tokens} tokens; the largest "

@@ -7,12 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.check_results import CheckFinding, CheckResult
-from grpodoctor.preflight.checks.engines.mismatch import (
-    K3,
-    LARGEST,
-    REQUIRES_TWO_ENGINES,
-    metric_value,
-)
+from grpodoctor.preflight.checks.engines.mismatch import K3, LARGEST, REQUIRES_TWO_ENGINES
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.sampled_responses import ResponseSampler
 from grpodoctor.probe.comparison.compare import compare
@@ -77,7 +72,7 @@ class InitialReferenceKl(Check):
             policy = sampler.runner.run(learner, [job])[0]
             reference = sampler.runner.run(context.reference, [job])[0]
         comparison = compare(policy, reference, seed=context.settings.seed)
-        k3, largest = metric_value(comparison, K3), metric_value(comparison, LARGEST)
+        k3, largest = comparison.value(K3), comparison.value(LARGEST)
         figures = {"k3": k3, "largest": largest}
         other = "the reference" if context.reference else "itself in reverse batch order"
         summary = f"KL (k3) between the learner and {other} is {k3:.1e} nats per token"

@@ -43,13 +43,12 @@ class SubsetOfSequences(Cause):
             return None
         tokens = variant.tokens
         level_B = _levels(tokens)
-        known_B = np.isfinite(level_B)
-        if known_B.sum() < _FEWEST:
+        known = int(np.isfinite(level_B).sum())
+        if known < _FEWEST:
             return None
-        off_B = np.zeros(level_B.size, np.bool_)
-        off_B[known_B], apart, times = _split(level_B[known_B])
+        off_B, apart, times = _split(level_B)
         share = tokens.share_at(off_B[tokens.rows_N])
-        few = 0 < off_B.sum() <= _MOST_OFF * known_B.sum()
+        few = 0 < off_B.sum() <= _MOST_OFF * known
         if not few or share < _CARRY or apart < _APART or times < _TIMES:
             return None
         # If the other responses differ as well, the cause affects all responses, some of them more:
@@ -63,10 +62,7 @@ class SubsetOfSequences(Cause):
     ) -> ExperimentResult | None:
         """List the subset and its common property."""
         tokens = variant.tokens
-        level_B = _levels(tokens)
-        known_B = np.isfinite(level_B)
-        off_B = np.zeros(level_B.size, np.bool_)
-        off_B[known_B] = _split(level_B[known_B])[0]
+        off_B, _, _ = _split(_levels(tokens))
         which = [
             f"prompt {tokens.prompt_B[b]} sample {tokens.sample_B[b]}"
             for b in np.flatnonzero(off_B)
@@ -99,16 +95,20 @@ def _levels(tokens: Tokens) -> Floats:
 
 
 def _split(level_B: Floats) -> tuple[Flags, float, float]:
-    """Split by least spread (Otsu): members of the upper group, Ashman's D, ratio of medians."""
-    order = np.sort(level_B)
+    """Split by least spread (Otsu): members of the upper group, Ashman's D, ratio of medians.
+
+    Responses without a finite level are in neither group.
+    """
+    known_B = np.isfinite(level_B)
+    order = np.sort(level_B[known_B])
     counts = np.arange(1, order.size)
     low, high = np.cumsum(order)[:-1] / counts, (order.sum() - np.cumsum(order)[:-1]) / counts[::-1]
     between = counts * counts[::-1] * (high - low) ** 2
     cut = order[int(np.argmax(between))]
-    off_B = level_B > cut
-    if not off_B.any() or off_B.all():
+    off_B = known_B & (level_B > cut)
+    near, far = level_B[known_B & ~off_B], level_B[off_B]
+    if not near.size or not far.size:
         return off_B, 0.0, 1.0
-    near, far = level_B[~off_B], level_B[off_B]
     spread = np.sqrt((near.var() + far.var()) / 2) + 1e-6
     apart = float((far.mean() - near.mean()) / spread)
     return off_B, apart, float(10 ** (np.median(far) - np.median(near)))
