@@ -29,7 +29,7 @@ Make = Callable[..., PreflightContext]
 
 @pytest.fixture
 def context_of() -> Make:
-    """Builds what is examined from a model's directory."""
+    """Builds a context from a model directory."""
 
     def build(model: Path, rows: list[PromptRow] | None = None, **more: Any) -> PreflightContext:
         more.setdefault("settings", RunSettings(max_tokens=32))
@@ -50,7 +50,7 @@ ROWS = [PromptRow(f"line {index}", f"{index}+1=", answer=str(index + 1)) for ind
 
 @pytest.fixture
 def findings_of() -> Callable[[str, PreflightContext], list[CheckFinding]]:
-    """What the check of a code has to say; an error if it was skipped."""
+    """The findings of a check; fails if it was skipped."""
 
     def examine(code: str, context: PreflightContext) -> list[CheckFinding]:
         (check,) = (each for each in all_checks() if each.code == code)

@@ -44,7 +44,7 @@ def test_a_wrong_answer_is_wrong(answer: str, others: list[str]) -> None:
 
 
 @pytest.mark.parametrize("others", [[], ["7"], ["7", "8"], ["1", "2", "3", "4", "5"]])
-def test_of_several_answers_the_right_one_is_neither_first_nor_last(others: list[str]) -> None:
+def test_the_correct_answer_is_neither_first_nor_last(others: list[str]) -> None:
     told = several_answers("42", ["42", *others], "#### {answer}").split("#### ")[1:]
     assert "42" in [each.strip() for each in told[1:-1]]
     assert "42" not in (told[0].strip(), told[-1].strip())

@@ -26,7 +26,7 @@ def test_pass_at_k_is_the_unbiased_estimate() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(2.0, 2.0), (0.5, 1.5), (4.0, 1.0)])
-def test_the_spread_of_pass_rates_is_found_again(alpha: float, beta: float) -> None:
+def test_the_fit_recovers_the_spread_of_pass_rates(alpha: float, beta: float) -> None:
     rng = np.random.default_rng(7)
     rates = rng.beta(alpha, beta, 2000)
     solved = rng.random((2000, 8)) < rates[:, None]
@@ -35,7 +35,7 @@ def test_the_spread_of_pass_rates_is_found_again(alpha: float, beta: float) -> N
     assert sum(found) == pytest.approx(alpha + beta, rel=0.2)
 
 
-def test_groups_with_a_signal_are_counted_as_they_come() -> None:
+def test_groups_with_variance_are_counted() -> None:
     rng = np.random.default_rng(8)
     rates = rng.beta(0.8, 1.2, 20_000)
     groups = rng.random((20_000, 6)) < rates[:, None]
@@ -43,18 +43,18 @@ def test_groups_with_a_signal_are_counted_as_they_come() -> None:
     assert signal_rate_by_fit(0.8, 1.2, 6) == pytest.approx(mixed, abs=0.01)
 
 
-def test_groups_up_to_the_samples_are_told_without_a_model() -> None:
+def test_group_sizes_up_to_the_samples_need_no_model() -> None:
     rng = np.random.default_rng(9)
     rates = np.repeat([0.0, 0.5], 2000)  # as no beta distribution spreads them
     solved = rng.random((4000, 8)) < rates[:, None]
     for size in (2, 4, 8):
         assert signal_rate(solved, size) == pytest.approx((1 - 2 * 0.5**size) / 2, abs=0.01)
-    assert signal_rate(solved, 16) == pytest.approx(0.62, abs=0.02)  # the fit, as its page says
+    assert signal_rate(solved, 16) == pytest.approx(0.62, abs=0.02)  # the fit
     wide = rng.random((4000, 8)) < rng.beta(0.8, 1.2, 4000)[:, None]
     assert signal_rate(wide, 32) == pytest.approx(signal_rate_by_fit(0.8, 1.2, 32), abs=0.02)
 
 
-def test_nine_in_ten_intervals_hold_the_share() -> None:
+def test_nine_of_ten_intervals_contain_the_share() -> None:
     rng = np.random.default_rng(10)
     truth = signal_rate_by_fit(0.5, 1.0, 8)
     held = 0
@@ -65,7 +65,7 @@ def test_nine_in_ten_intervals_hold_the_share() -> None:
     assert 82 <= held <= 97
 
 
-def test_prompts_out_of_range_are_told_apart_from_chance() -> None:
+def test_prompts_out_of_range_are_distinguished_from_chance() -> None:
     rng = np.random.default_rng(11)
     solved = rng.random((500, 3)) < rng.beta(8.0, 8.0, 500)[:, None]  # most rates around a half
     rates = solved.mean(axis=1)
@@ -73,7 +73,7 @@ def test_prompts_out_of_range_are_told_apart_from_chance() -> None:
     assert outside_rate(*fit_beta(solved), 0.2, 0.8) < 0.1
 
 
-def test_the_error_of_a_pass_rate_is_that_of_prompts_and_never_none() -> None:
+def test_the_error_of_a_pass_rate_is_never_zero() -> None:
     rng = np.random.default_rng(12)
     draws = [(rng.random((24, 8)) < rng.beta(0.5, 0.5, 24)[:, None]) for _ in range(300)]
     spread = np.std([each.mean() for each in draws])
@@ -83,7 +83,7 @@ def test_the_error_of_a_pass_rate_is_that_of_prompts_and_never_none() -> None:
 
 
 @pytest.mark.parametrize("value", [False, True])
-def test_prompts_that_are_all_alike_do_not_break_the_fit(value: bool) -> None:
+def test_equal_prompts_do_not_break_the_fit(value: bool) -> None:
     solved = np.full((16, 8), value)
     alpha, beta = fit_beta(solved)
     assert np.isfinite([alpha, beta]).all()

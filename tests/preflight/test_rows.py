@@ -1,4 +1,4 @@
-"""The training data: what is asked of an engine, and what is written of it."""
+"""The training data: prompts for engines, and rows that are written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,9 @@ def test_files_that_cannot_be_written_are_refused(target: str, told: str, tmp_pa
         check_output_path(tmp_path / target, tmp_path / "train.jsonl")
 
 
-def test_prompts_as_long_as_the_context_are_not_asked(dense_model: Path, context_of: Make) -> None:
+def test_prompts_as_long_as_the_context_are_not_sampled(
+    dense_model: Path, context_of: Make
+) -> None:
     rows = [
         PromptRow("line 1", "1" * 300),
         *(PromptRow(f"line {at}", "1+1=") for at in range(2, 12)),
@@ -87,7 +89,7 @@ def _choices(keys: str, count: int) -> list[PromptRow]:
     ]
 
 
-def test_questions_of_a_choice_are_told_among_others(
+def test_multiple_choice_questions_are_recognized(
     dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     sums = [PromptRow(f"sum {at}", f"{at}+1=", answer=str(at + 1)) for at in range(90)]
@@ -101,6 +103,8 @@ def test_questions_of_a_choice_are_told_among_others(
     assert few.severity == "info"
 
 
-def test_a_skewed_key_is_told(dense_model: Path, context_of: Make, findings_of: Findings) -> None:
+def test_a_skewed_answer_key_is_found(
+    dense_model: Path, context_of: Make, findings_of: Findings
+) -> None:
     (finding,) = findings_of("DAT108", context_of(dense_model, _choices("CCCCCABCDC", 60)))
     assert "always C 70%" in finding.summary

@@ -91,7 +91,7 @@ def shard(responses: Sequence[Both], side: str) -> Shard:
 
 
 def endless(shards: int, make: Callable[[int], list[Both]]) -> Iterator[tuple[Shard, Shard]]:
-    """So many pairs of shards, each made when it is asked for and not kept."""
+    """This many pairs of shards, each created when requested and not kept."""
     for number in range(shards):
         responses = make(number)
         yield shard(responses, "sampler"), shard(responses, "learner")

@@ -1,4 +1,4 @@
-"""What a probe leaves beside a run must not make rules say more than the probe knows."""
+"""Rules must not claim more than an attached probe measured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def drawn(tokens: int, temperature: float, seed: int) -> list[Both]:
 
 
 def findings(folder: Path, responses: list[Both]) -> dict[str, str]:
-    """Severity by code of what `check` finds in a silent run with such a probe beside it."""
+    """Severity by code of the findings in a run that logs no mismatch, with this probe attached."""
     run = folder / "run"
     run.mkdir(parents=True)
     records = (StepRecord(step, {"reward/mean": Mean(5, 10)}) for step in range(12))
@@ -50,12 +50,12 @@ def findings(folder: Path, responses: list[Both]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_chance_of_a_short_probe_is_no_finding(tmp_path: Path, seed: int) -> None:
+def test_noise_of_a_short_probe_is_no_finding(tmp_path: Path, seed: int) -> None:
     """Of 512 to 1536 tokens, whose likelihood is off their entropy by .03 and more."""
     healthy = drawn(512 if seed % 2 else 1536, 1.0, seed)
     assert not findings(tmp_path, healthy)
 
 
-def test_samples_from_elsewhere_are_found_by_a_probe_that_is_attached(tmp_path: Path) -> None:
+def test_an_attached_probe_finds_samples_of_another_distribution(tmp_path: Path) -> None:
     found = findings(tmp_path, drawn(8192, 0.6, 1))
     assert found["MIS003"] in ("warning", "critical")

@@ -1,4 +1,4 @@
-"""How bad a pair is, from what was measured, controlled and found."""
+"""Severity of a pair by its measurement, controls and causes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_gap_alone(tmp_path: Path, gap: float, severity: str, verdict: str) 
 
 
 @pytest.mark.parametrize("spoilt", [math.nan, -math.inf])
-def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: float) -> None:
+def test_one_nonfinite_token_is_critical(tmp_path: Path, spoilt: float) -> None:
     found = cell(tmp_path, 0.0, spoilt)
     assert severity_of(found) == "critical"
     assert found.comparison is not None
@@ -50,7 +50,7 @@ def test_a_single_token_without_a_number_is_critical(tmp_path: Path, spoilt: flo
     assert "(the first: prompt 0, sample 3, token 0). For the other tokens: The engines" in told
 
 
-def test_where_no_token_has_a_number_nothing_agrees(tmp_path: Path) -> None:
+def test_no_finite_token_is_no_agreement(tmp_path: Path) -> None:
     silent = random_responses(8, 1)
     for each in silent:
         each.learner[:] = math.nan
@@ -77,10 +77,12 @@ def test_controls_and_causes(tmp_path: Path) -> None:
         ("stale-weights", 1e-4, "warning"),
     ],
 )
-def test_a_cause_of_next_to_no_gap(tmp_path: Path, cause: str, gap: float, severity: str) -> None:
+def test_a_cause_with_a_negligible_gap(
+    tmp_path: Path, cause: str, gap: float, severity: str
+) -> None:
     named = NamedCause(cause=cause, title="x", confidence="proven", explained=1.0, summary="x")
     assert severity_of(replace(cell(tmp_path, gap), causes=(named,))) == severity
 
 
-def test_causes_that_are_judged_by_their_gap_exist() -> None:
+def test_numerical_causes_exist() -> None:
     assert {each.id for each in all_causes()} > NUMERICAL_CAUSES

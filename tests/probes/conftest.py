@@ -20,7 +20,7 @@ def engine(model: Path, **options: Any) -> Any:
 
 @pytest.fixture(autouse=True, scope="session")
 def _programs_importable() -> Iterator[None]:
-    """Programs find what lies beside them, as they do when they are run by path."""
+    """Programs can import their neighbours, as when they run by path."""
     sys.path.insert(0, str(PROBES))
     yield
     sys.path.remove(str(PROBES))

@@ -1,9 +1,9 @@
 """Tiny models for the tests of engines: one dense, one mixture of experts, and changed copies.
 
-They are trained for some seconds on chains of additions and subtractions, so that their
-probabilities are peaked as those of a trained model are: operands can only be guessed, signs and
-results not. A sampled token has a probability of .4 to .5 on average, and about a quarter have
-more than .9. The weights are kept in the user's cache, by a hash of what makes them.
+They are trained for a few seconds on chains of additions and subtractions, so that their
+probabilities are peaked like those of a trained model: operands are random, results are not. A
+sampled token has a probability of .4 to .5 on average, and about a quarter have more than .9. The
+weights are cached in the user's cache folder under a hash of the recipe.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running engine programs as the engine runner does, and reading what they have written."""
+"""Runs engine programs as the engine runner does, and reads their output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBES = ROOT / "probes"
 VLLM_PYTHON = Path(os.environ.get("GRPODOCTOR_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
 VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 _SECONDS = 500
-"""Each engine is some ten seconds away on a quiet machine, and minutes on a busy one."""
+"""Loading an engine takes about ten seconds on an idle machine, and minutes on a busy one."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,24 @@ class Ran:
 
     @property
     def error(self) -> dict[str, str]:
-        """What the program refused, with its exit code for that."""
+        """The refusal of the program; checks its exit code."""
         assert self.code == 2, f"exit code {self.code}, {self.answer.get('error')}"
         error: dict[str, str] = self.answer["error"]
         return error
 
     @property
     def engine(self) -> dict[str, Any]:
-        """What the engine said of itself."""
+        """The engine's description of itself."""
         engine: dict[str, Any] = self.answer["engine"]
         return engine
 
     def ids(self, task: str) -> list[list[int]]:
-        """What a tokenise task gave."""
+        """The result of a tokenise task."""
         ids: list[list[int]] = json.loads((self.folder / task / "ids.json").read_text())
         return ids
 
     def arrays(self, task: str) -> dict[str, np.ndarray]:
-        """The arrays of all shards of a task, one after the other."""
+        """The arrays of all shards of a task, concatenated."""
         parts: dict[str, list[np.ndarray]] = {}
         for path in sorted((self.folder / task).glob("shard-*.npz")):
             with np.load(path, allow_pickle=False) as arrays:
@@ -61,7 +61,7 @@ class Ran:
 
 
 def vllm_python() -> Path:
-    """Where vLLM is installed."""
+    """The Python of vLLM's environment."""
     if not VLLM_PYTHON.exists():
         pytest.fail(f"vLLM's environment is missing: {VLLM_PYTHON}; run: make venv-vllm")
     return VLLM_PYTHON
@@ -99,7 +99,7 @@ def run(
             code = process.wait(_SECONDS)
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # and whatever it has started
+                os.killpg(process.pid, signal.SIGKILL)  # and its children
     if code not in (0, 2):
         pytest.fail((folder / "log").read_text(errors="replace")[-3000:])
     return Ran(code, folder, json.loads((folder / "answer.json").read_text()))

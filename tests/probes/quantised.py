@@ -1,7 +1,7 @@
 """Checkpoints with quantised weights, as llm-compressor writes them, for real vLLM to load.
 
-By hand, since compressed-tensors is in vLLM's environment alone: the weights of the projections of
-a model directory become integers with scales beside them, and `config.json` says so.
+Written without compressed-tensors, which is installed only in vLLM's environment: the projections'
+weights become integers with scales, and `config.json` declares it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 PROJECTION = re.compile(r"_proj\.weight$")
 EXPERT = re.compile(r"\.experts\.")
-"""Left as they are: no kernel of vLLM's on a CPU takes them quantised."""
+"""Not quantized: vLLM has no CPU kernel for them."""
 
 Parts = dict[str, Tensor]
 

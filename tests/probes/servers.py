@@ -1,4 +1,4 @@
-"""Stand-ins for servers: HTTP servers of some routes, whose model is a table.
+"""Fake inference servers: HTTP servers with a few routes and a table as the model.
 
 That of SGLang answers as SGLang 0.5.23 did on a CPU, where it runs only with parts of it replaced.
 """
@@ -76,7 +76,7 @@ LAST_ID = 9
 
 
 def sglang(body: dict[str, Any]) -> Any:
-    """SGLang's /generate: (logprob, id, text) of what was asked for."""
+    """SGLang's /generate: (logprob, id, text) of the requested tokens."""
     ids, settings = body["input_ids"], body["sampling_params"]
     start = body.get("logprob_start_len", -1)
     count = settings["max_new_tokens"]

@@ -1,4 +1,4 @@
-"""A whole probe of a mixture with an older checkpoint: what the steps between have changed."""
+"""A probe of a mixture with an older checkpoint reports the changes between them."""
 
 from __future__ import annotations
 

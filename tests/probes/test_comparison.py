@@ -1,6 +1,6 @@
-"""The comparison on what real engines say: a mixture of experts in several precisions.
+"""Comparisons of real engines: a mixture of experts in several precisions.
 
-The engines are those of the transformers program; what they say goes through shards on disk.
+The engines are those of the transformers program; their output goes through shards on disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def written(folder: Path, responses: Sequence[Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def drawn(moe_model: Path) -> list[Any]:
-    """What the mixture samples in float32."""
+    """Samples of the mixture in float32."""
     from contract import Sampling
 
     source = engine(moe_model)
@@ -72,7 +72,7 @@ def rounded(sampled: Path, score: Score) -> Comparison:
     return compare(sampled, score(dtype="bfloat16"))
 
 
-def test_rounding_flips_few_experts_and_only_where_margins_are_small(rounded: Comparison) -> None:
+def test_rounding_flips_only_experts_with_small_margins(rounded: Comparison) -> None:
     experts = rounded.experts
     assert experts is not None
     assert experts.coverage == 1
@@ -86,20 +86,20 @@ def test_rounding_flips_few_experts_and_only_where_margins_are_small(rounded: Co
     assert flipped[0] > flipped[-1] == 0
 
 
-def test_a_flipped_token_differs_by_more_than_one_that_is_not(rounded: Comparison) -> None:
+def test_flipped_tokens_differ_more(rounded: Comparison) -> None:
     experts = rounded.experts
     assert experts is not None
     assert (experts.logprob_diff_flipped or 0) > 1.5 * (experts.logprob_diff_kept or 1)
     assert (experts.flips_to_gap or 0) > 0.02
 
 
-def test_tokens_of_the_model_itself_fit_their_entropy(rounded: Comparison) -> None:
+def test_own_samples_match_their_entropy(rounded: Comparison) -> None:
     assert rounded.entropy_z is not None
     assert abs(rounded.entropy_z) < 4
     assert abs(scalar(rounded.readings["mismatch/nll_gap"]) or 0) < 0.1
 
 
-def test_the_coarser_the_engine_the_larger_the_gap_and_what_it_does(
+def test_coarser_precision_has_a_larger_gap_and_effect(
     sampled: Path, score: Score, rounded: Comparison
 ) -> None:
     coarse = compare(sampled, score(quantise="int4"))
@@ -112,7 +112,7 @@ def test_the_coarser_the_engine_the_larger_the_gap_and_what_it_does(
     assert coarse.intervals[mean].low > rounded.intervals[mean].high
 
 
-def test_controls_come_out_as_they_must(sampled: Path, score: Score, rounded: Comparison) -> None:
+def test_controls_of_real_engines(sampled: Path, score: Score, rounded: Comparison) -> None:
     own = self_scoring_control(sampled, score(), dtype="float32")
     assert own.passed, own.summary
     again = repeat_control(score(dtype="bfloat16"), score(True, dtype="bfloat16"))
@@ -124,7 +124,7 @@ def test_controls_come_out_as_they_must(sampled: Path, score: Score, rounded: Co
     assert hidden.passed is not True
 
 
-def test_a_changed_checkpoint_churns_as_much_as_it_was_changed(score: Score) -> None:
+def test_churn_grows_with_the_change_of_a_checkpoint(score: Score) -> None:
     before = score()
     found = [
         compare_experts(before, score(perturb=noise)).readings["experts/churn_update"]

@@ -95,14 +95,14 @@ def test_truncated_samples_are_scored_with_the_same_truncation(ran: Ran) -> None
 
 
 @needs_llama
-def test_prompts_are_read_in_the_files_own_words(ran: Ran) -> None:
+def test_prompts_use_the_tokenizer_of_the_file(ran: Ran) -> None:
     own, (spoken, plain) = tokenizer(), ran.ids("ids")
     written = own.apply_chat_template(messages(1)[0], add_generation_prompt=True, tokenize=False)
     assert (spoken, plain) == (own.encode(written), own.encode("12+34="))
 
 
 @needs_llama
-def test_a_template_writes_the_files_own_special_tokens(dense_model: Path, tmp_path: Path) -> None:
+def test_a_template_uses_the_special_tokens_of_the_file(dense_model: Path, tmp_path: Path) -> None:
     refusing = "{% if messages|length > 1 %}{{ raise_exception('one turn alone') }}{% endif %}"
     template = "{{ bos_token }}" + TEMPLATE + refusing
     file = written(dense_model, tmp_path, template=template, begin="<bos>")
@@ -118,7 +118,7 @@ def test_a_template_writes_the_files_own_special_tokens(dense_model: Path, tmp_p
 
 
 @needs_llama
-def test_it_says_what_it_is_and_refuses_what_does_not_fit(ran: Ran) -> None:
+def test_it_describes_itself_and_refuses_long_prompts(ran: Ran) -> None:
     assert "600 tokens do not fit into the context of 256" in ran.error["what"]
     engine = ran.engine
     assert (engine["name"], engine["vocab_size"], engine["end_ids"]) == ("llama_cpp", 64, [1])
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
         ({}, "there is no file"),
     ],
 )
-def test_what_cannot_be_set_is_said(options: dict[str, Any], what: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], what: str) -> None:
     from contract import RefusalError
     from engine_llama_cpp import load
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_set_is_said(options: dict[str, Any], what: str) -> None:
     [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2},
      {"temperature": 1.3, "top_k": 6, "top_p": 0.8, "min_p": 0.1}],
 )  # fmt: skip
-def test_processing_is_that_of_the_learners(given: dict[str, Any]) -> None:
+def test_processing_equals_the_learners(given: dict[str, Any]) -> None:
     from contract import Processing
     from engine_llama_cpp import _processed
     from hf.logits import log_probabilities
@@ -169,7 +169,7 @@ def test_processing_is_that_of_the_learners(given: dict[str, Any]) -> None:
     assert np.allclose(ours, theirs, atol=1e-5)
 
 
-def test_tokens_are_drawn_by_their_probability() -> None:
+def test_tokens_are_drawn_with_their_probability() -> None:
     from engine_llama_cpp import _sample_token
 
     logprobs = np.log(np.array([0.5, 0.0, 0.2, 0.3, 0.0]) + 1e-300).astype(np.float32)

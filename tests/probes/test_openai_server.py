@@ -1,5 +1,4 @@
-"""Servers by their address: a real vLLM server, and stand-ins that do what servers do when
-something is wrong."""
+"""Servers by address: a real vLLM server, and fake ones with the faults of servers."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def vllm_server(dense_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A vLLM server in float32, which says what it was started with."""
+    """A vLLM server in float32, with its settings."""
     folder = tmp_path_factory.mktemp("server")
     port = free_port()
     arguments = f"--host 127.0.0.1 --port {port} --served-model-name tiny --dtype float32"
@@ -88,7 +87,7 @@ def test_a_real_vllm_server_samples_scores_and_tokenises(
 
 
 @pytest.mark.slow
-def test_a_server_of_completions_alone_scores_what_it_echoes(
+def test_a_completions_server_scores_by_echo(
     vllm_server: str, prompts: Path, tmp_path: Path
 ) -> None:
     tasks = [sample(prompts), score(tmp_path / "sample")]
@@ -109,9 +108,7 @@ def test_another_model_is_refused_with_the_names_of_those_served(
 
 
 @pytest.mark.slow
-def test_a_prompt_beyond_the_context_is_told_in_the_servers_words(
-    vllm_server: str, tmp_path: Path
-) -> None:
+def test_a_prompt_beyond_the_context_quotes_the_server(vllm_server: str, tmp_path: Path) -> None:
     long = tmp_path / "long.json"
     long.write_text(json.dumps([{"ids": [7] * 600}]))
     error = run("openai_server", tmp_path, vllm_server, [sample(long)]).error
@@ -119,7 +116,7 @@ def test_a_prompt_beyond_the_context_is_told_in_the_servers_words(
 
 
 @pytest.mark.slow
-def test_responses_that_fill_the_context_are_drawn_and_scored(
+def test_responses_that_fill_the_context_are_sampled_and_scored(
     vllm_server: str, tmp_path: Path
 ) -> None:
     short = tmp_path / "short.json"
@@ -130,7 +127,7 @@ def test_responses_that_fill_the_context_are_drawn_and_scored(
 
 
 @pytest.mark.slow
-def test_a_server_is_not_asked_for_what_it_does_not_do(
+def test_unsupported_features_are_not_requested(
     vllm_server: str, prompts: Path, tmp_path: Path
 ) -> None:
     tasks = [sample(prompts), score(tmp_path / "sample", processing={"temperature": 0.5})]
@@ -139,7 +136,7 @@ def test_a_server_is_not_asked_for_what_it_does_not_do(
     assert ran.answer["tasks"]["sample"]["responses"] == 4 * PROMPTS
 
 
-# Stand-ins
+# Fake servers
 
 
 def choice(**changes: Any) -> dict[str, Any]:
@@ -169,9 +166,7 @@ def choice(**changes: Any) -> dict[str, Any]:
         (None, "no longer answers /v1/completions"),
     ],
 )
-def test_answers_that_cannot_be_used_are_refused_in_words(
-    answer: Any, what: str, tmp_path: Path
-) -> None:
+def test_unusable_answers_are_refused(answer: Any, what: str, tmp_path: Path) -> None:
     from contract import RefusalError, Sampling
     from engine_openai_server import load
 
@@ -192,7 +187,7 @@ def test_answers_that_cannot_be_used_are_refused_in_words(
         ("chat", lambda _: 404),
     ],
 )
-def test_servers_that_do_not_take_token_ids_are_told_what_they_lack(
+def test_servers_without_token_ids_are_refused(
     owner: str, answer: Callable[[dict[str, Any]], Any]
 ) -> None:
     """TensorRT-LLM's has a version, as vLLM's has; LMDeploy's takes each id for a prompt."""
@@ -210,8 +205,8 @@ def test_servers_that_do_not_take_token_ids_are_told_what_they_lack(
     assert "accepts token ids" in refusal.value.remedy
 
 
-def test_nothing_is_left_to_what_a_server_takes_for_granted() -> None:
-    """A generation_config of the model's would cut off tokens that nobody asked to cut off."""
+def test_all_sampling_settings_are_sent() -> None:
+    """The model's generation_config would truncate without a request."""
     from contract import Sampling
     from engine_openai_server import load
 
@@ -228,7 +223,7 @@ def test_nothing_is_left_to_what_a_server_takes_for_granted() -> None:
     assert neutral.items() <= asked[0].items()
 
 
-def test_more_tokens_than_asked_for_are_refused() -> None:
+def test_more_tokens_than_requested_are_refused() -> None:
     from contract import RefusalError, Sampling
     from engine_openai_server import load
 
@@ -238,7 +233,7 @@ def test_more_tokens_than_asked_for_are_refused() -> None:
         load(url, QUICK).sample([[1]], Sampling(samples=1, max_tokens=1), ())
 
 
-def test_a_server_that_is_busy_for_a_moment_is_asked_again_with_its_key(
+def test_a_busy_server_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from contract import Sampling
@@ -258,7 +253,7 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again_with_its_key(
     assert asked == ["Bearer geheim", "Bearer geheim"]
 
 
-def test_a_floor_stands_for_a_probability_of_zero() -> None:
+def test_a_floor_means_probability_zero() -> None:
     from contract import Sampling
     from engine_openai_server import load
 
@@ -293,7 +288,7 @@ def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
         ("http://127.0.0.1:1", {"connections": 0}, "connections="),
     ],
 )
-def test_what_cannot_be_reached_or_set_is_said(
+def test_bad_addresses_and_options_are_refused(
     url: str, options: dict[str, Any], what: str
 ) -> None:
     from contract import RefusalError
@@ -304,7 +299,7 @@ def test_what_cannot_be_reached_or_set_is_said(
     assert what in refusal.value.what
 
 
-def test_nobody_is_followed_elsewhere() -> None:
+def test_redirects_are_not_followed() -> None:
     from contract import RefusalError
     from engine_openai_server import load
 
@@ -313,7 +308,7 @@ def test_nobody_is_followed_elsewhere() -> None:
         load(url, QUICK)
 
 
-def test_a_server_that_cannot_score_must_be_told_what_it_samples_with(tmp_path: Path) -> None:
+def test_a_server_that_cannot_score_needs_a_stated_processing(tmp_path: Path) -> None:
     def complete(body: dict[str, Any]) -> Any:
         return 400 if body.get("echo") else choice()
 

@@ -44,7 +44,7 @@ def helper(module: str) -> Path | None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_no_program_but_that_of_records_needs_this_package(program: Path) -> None:
+def test_only_the_recorded_engine_imports_this_package(program: Path) -> None:
     waiting, seen = [program], set[Path]()
     while waiting:
         path = waiting.pop()
@@ -56,7 +56,7 @@ def test_no_program_but_that_of_records_needs_this_package(program: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["engine_vllm", "engine_openai_server", "engine_llama_cpp"])
-def test_these_start_with_numpy_alone(name: str) -> None:
+def test_these_programs_import_only_numpy(name: str) -> None:
     packages = top_level(imported(PROBES / f"{name}.py", at_start=True))
     assert packages <= {"numpy", *sys.stdlib_module_names, *HELPERS}
 
@@ -69,7 +69,7 @@ def test_these_start_with_numpy_alone(name: str) -> None:
         ("{% for", [{"role": "user", "content": "a"}], "rejects a prompt"),
     ],
 )
-def test_a_template_that_does_not_take_a_prompt_is_refused_in_words(
+def test_a_template_that_rejects_a_prompt_is_an_error(
     template: str, messages: list[dict[str, Any]], what: str
 ) -> None:
     from contract import RefusalError
@@ -80,7 +80,7 @@ def test_a_template_that_does_not_take_a_prompt_is_refused_in_words(
     assert what in refused.value.what
 
 
-def test_a_tokenizer_that_makes_nothing_of_a_prompt_is_refused() -> None:
+def test_a_prompt_without_tokens_is_refused() -> None:
     from contract import RefusalError
     from hf.tokenizer import encoded
     from transformers import Qwen2TokenizerFast

@@ -53,7 +53,7 @@ def dump(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("dump", WITH_BOTH.values(), ids=WITH_BOTH, indirect=True)
-def test_each_dump_with_both_sides_gives_each(dump: Path) -> None:
+def test_each_dump_format_gives_both_sides(dump: Path) -> None:
     from contract import Processing
 
     sampler, learner = record(dump, side="sampler"), record(dump, side="learner")
@@ -71,13 +71,13 @@ def test_each_dump_with_both_sides_gives_each(dump: Path) -> None:
 @pytest.mark.parametrize(
     "dump", [samples.nemo_rl, samples.prime_rl_tokens, samples.slime], indirect=True
 )
-def test_prompts_come_with_their_ids_where_these_were_saved(dump: Path) -> None:
+def test_recorded_prompts_include_their_ids(dump: Path) -> None:
     prompts = {tuple(each.prompt_ids) for each in record(dump, side="sampler").recorded()}
     assert all(len(each) in (2, 3) for each in prompts)
 
 
 @pytest.mark.parametrize("dump", [samples.nemo_rl], indirect=True)
-def test_responses_to_a_prompt_stand_together_and_a_step_can_be_chosen(dump: Path) -> None:
+def test_responses_are_grouped_by_prompt_and_selected_by_step(dump: Path) -> None:
     chosen = record(dump, side="learner", step=2)
     given = chosen.recorded()
     assert [each.prompt for each in given] == sorted(each.prompt for each in given)
@@ -88,7 +88,7 @@ def test_responses_to_a_prompt_stand_together_and_a_step_can_be_chosen(dump: Pat
 
 
 @pytest.mark.parametrize("dump", [samples.nemo_rl], indirect=True)
-def test_what_was_not_recorded_is_not_scored(dump: Path) -> None:
+def test_responses_outside_the_record_are_refused(dump: Path) -> None:
     from contract import Processing, RefusalError
 
     given = record(dump, side="sampler").recorded()
@@ -97,7 +97,7 @@ def test_what_was_not_recorded_is_not_scored(dump: Path) -> None:
         record(dump, side="learner").score(given, Processing(), ())
 
 
-def test_turns_of_others_between_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_tool_turns_are_left_out_and_counted(tmp_path: Path) -> None:
     samples.nemo_rl(tmp_path)
     path = tmp_path / "train_data_step3.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -108,7 +108,7 @@ def test_turns_of_others_between_are_left_out_and_counted(tmp_path: Path) -> Non
     assert (told["left_out"], told["responses"]) == (5, samples.RESPONSES - 5)
 
 
-def test_zeros_in_place_of_the_learners_are_no_log_probabilities(tmp_path: Path) -> None:
+def test_placeholder_zeros_are_no_log_probabilities(tmp_path: Path) -> None:
     """NeMo RL writes them where force_on_policy_ratio spares it the scoring."""
     samples.nemo_rl(tmp_path)
     for path in tmp_path.glob("*.jsonl"):
@@ -121,7 +121,7 @@ def test_zeros_in_place_of_the_learners_are_no_log_probabilities(tmp_path: Path)
     assert "force_on_policy_ratio" in refused.remedy
 
 
-def test_tokens_of_a_frozen_model_are_not_the_policys(tmp_path: Path) -> None:
+def test_tokens_of_a_frozen_model_are_left_out(tmp_path: Path) -> None:
     """prime-rl trains them by cross entropy, and has no log-probabilities of who sampled them."""
     samples.prime_rl_tokens(tmp_path)
     for path in (tmp_path / "token_exports/step_3").iterdir():
@@ -140,7 +140,7 @@ def test_tokens_of_a_frozen_model_are_not_the_policys(tmp_path: Path) -> None:
     assert told["responses"] == samples.RESPONSES - 2
 
 
-def test_a_file_that_is_being_written_is_counted_and_the_step_before_taken(tmp_path: Path) -> None:
+def test_an_unfinished_file_falls_back_to_the_previous_step(tmp_path: Path) -> None:
     samples.slime(tmp_path)
     newest = tmp_path / f"train_data/{samples.STEPS[-1]}.pt"
     newest.write_bytes(newest.read_bytes()[:1000])
@@ -158,7 +158,7 @@ def test_a_file_that_is_being_written_is_counted_and_the_step_before_taken(tmp_p
         (samples.prime_rl_traces, "trainer.enable_token_export=true"),
     ],
 )
-def test_a_dump_without_both_sides_says_how_they_are_saved(
+def test_a_dump_without_both_sides_names_the_setting(
     writer: Callable[[Path], None], remedy: str, tmp_path: Path
 ) -> None:
     writer(tmp_path)
@@ -177,7 +177,7 @@ def test_a_dump_without_both_sides_says_how_they_are_saved(
         ({"side": "learner"}, "holds no rollout dump"),
     ],
 )
-def test_what_cannot_be_asked_for_is_said(
+def test_invalid_record_options_are_refused(
     options: dict[str, Any], what: str, tmp_path: Path
 ) -> None:
     assert what in refusal(tmp_path, **options).what
@@ -199,7 +199,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_real_runs_sides_differ_as_it_said_while_it_ran(trained: Path, tmp_path: Path) -> None:
+def test_a_recorded_run_reproduces_its_logged_mismatch(trained: Path, tmp_path: Path) -> None:
     nobodys = tmp_path / "prompts.json"
     nobodys.write_text("[]")
     sides: dict[str, Ran] = {
@@ -217,9 +217,7 @@ def test_a_real_runs_sides_differ_as_it_said_while_it_ran(trained: Path, tmp_pat
     assert sides["sampler"].engine["name"] == "recorded (grpodoctor)"
 
 
-def test_prompts_of_which_the_text_was_saved_are_read_by_the_tokenizer_named(
-    trained: Path, tmp_path: Path
-) -> None:
+def test_prompt_texts_use_the_named_tokenizer(trained: Path, tmp_path: Path) -> None:
     tokenizer().save_pretrained(tmp_path)
     bare, told = (
         record(trained, side="sampler", **options).recorded()

@@ -69,11 +69,8 @@ def test_replaying_its_own_experts_changes_no_bit(moe_model: Path, order: int) -
 
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen2_moe", "olmoe", "gpt_oss", "granitemoe"])
-def test_experts_are_weighed_by_the_routers_own_softmax(family: str, tmp_path: Path) -> None:
-    """Held against a model whose routers want other experts by themselves, for their new bias.
-
-    Forcing the experts that all tokens have in common is the same as leaving no others to choose.
-    """
+def test_replayed_experts_use_the_routers_softmax(family: str, tmp_path: Path) -> None:
+    """Compared with routers that a hook restricts to the same two experts for all tokens."""
     from contract import Processing, Response
 
     source = engine(tiny_mixture(family, tmp_path))
@@ -101,9 +98,7 @@ def test_experts_are_weighed_by_the_routers_own_softmax(family: str, tmp_path: P
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 2048])
-def test_the_samplers_experts_close_the_gap_that_flips_make(
-    moe_model: Path, rough: list, batch_tokens: int
-) -> None:
+def test_replay_closes_the_gap_of_flips(moe_model: Path, rough: list, batch_tokens: int) -> None:
     from contract import Processing
 
     source = engine(moe_model, batch_tokens=batch_tokens)
@@ -112,12 +107,12 @@ def test_the_samplers_experts_close_the_gap_that_flips_make(
     assert (sets(free) != sets(rough)).any(axis=(1, 2)).mean() > 0.3
     assert (sets(held) == sets(rough)).all()
     assert k3(held, rough) < 0.5 * k3(free, rough)
-    # What is told beside is the routers' own: where they would have chosen otherwise by themselves.
+    # Margins are those of the routers' own choice.
     assert set(held[0].extras) == {"experts", "entropy", "router_margin"}
     assert set(source.replay(rough[:1], Processing(), ())[0].extras) == set()
 
 
-def test_a_sampler_in_bfloat16_is_obeyed(moe_model: Path) -> None:
+def test_experts_of_a_bfloat16_sampler_are_replayed(moe_model: Path) -> None:
     from contract import Processing
 
     sampled = drawn(moe_model, dtype="bfloat16")
@@ -129,7 +124,7 @@ def test_a_sampler_in_bfloat16_is_obeyed(moe_model: Path) -> None:
     assert k3(held, sampled) < k3(free, sampled)
 
 
-def test_where_nothing_is_known_the_router_is_free(moe_model: Path, rough: list) -> None:
+def test_missing_experts_leave_the_choice_to_the_router(moe_model: Path, rough: list) -> None:
     """From a token on, in one layer, or for one of a token's experts."""
     from contract import Processing
 
@@ -151,7 +146,7 @@ def test_where_nothing_is_known_the_router_is_free(moe_model: Path, rough: list)
     assert (found[first, 0] == wanted[first, 0]).all()
 
 
-def test_the_first_row_is_of_the_last_token_of_the_prompt(moe_model: Path, rough: list) -> None:
+def test_the_first_row_belongs_to_the_last_prompt_token(moe_model: Path, rough: list) -> None:
     """It is the one that predicts the first of the response; those before it are not forced."""
     from contract import Processing
 
@@ -177,7 +172,7 @@ def test_the_first_row_is_of_the_last_token_of_the_prompt(moe_model: Path, rough
         (lambda _: None, "experts of shape None"),
     ],
 )
-def test_experts_that_cannot_be_this_models_are_refused(
+def test_experts_of_another_model_are_refused(
     moe_model: Path, rough: list, spoil: Any, told: str
 ) -> None:
     from contract import Processing, RefusalError
@@ -279,7 +274,7 @@ def test_inputs_without_experts_are_refused(moe_model: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("spoilt", [np.zeros((3, 4, 2), np.int16), np.zeros((3, 4)), None])
-def test_a_shard_whose_experts_do_not_fit_its_tokens_is_refused(
+def test_experts_of_the_wrong_shape_are_refused(
     moe_model: Path, rough: list, tmp_path: Path, spoilt: Any
 ) -> None:
     path = shards(tmp_path / "inputs", rough) / "shard-00000.npz"
@@ -292,7 +287,7 @@ def test_a_shard_whose_experts_do_not_fit_its_tokens_is_refused(
     assert "the shard shard-00000.npz cannot be used: experts_NLK has" in error["what"]
 
 
-def test_an_engine_that_cannot_replay_refuses_by_name(rough: list, tmp_path: Path) -> None:
+def test_an_engine_without_replay_refuses(rough: list, tmp_path: Path) -> None:
     task = score(shards(tmp_path / "inputs", rough), replay=True)
     error = served(tmp_path, lambda *_: Plain(), [task]).error
     assert error["what"] == "plain cannot replay the experts of another engine"

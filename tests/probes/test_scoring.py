@@ -1,4 +1,4 @@
-"""What is read off logits, against transformers' own processors and plain arithmetic."""
+"""Scores from logits, against transformers' own processors and plain arithmetic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def by_transformers(logits_NV: torch.Tensor, settings: dict[str, float]) -> torc
 
 
 @pytest.mark.parametrize("settings", PROCESSINGS.values(), ids=PROCESSINGS.keys())
-def test_processing_is_that_of_transformers(
+def test_processing_equals_transformers(
     logits_NV: torch.Tensor, ids_N: torch.Tensor, settings: dict[str, float]
 ) -> None:
     from contract import Processing
@@ -72,7 +72,7 @@ def test_processing_is_that_of_transformers(
         assert ours["top_logprob"][row].item() == pytest.approx(line_V.max().item(), abs=1e-6)
 
 
-def test_what_is_cut_off_has_no_probability(logits_NV: torch.Tensor) -> None:
+def test_truncated_tokens_have_no_probability(logits_NV: torch.Tensor) -> None:
     from contract import Processing
     from hf.logits import log_probabilities, readings
 
@@ -104,7 +104,7 @@ def test_greedy_decoding_has_the_log_probabilities_of_the_bare_logits(
     assert torch.equal(greedy_NV, torch.log_softmax(logits_NV, dim=-1))
 
 
-def test_temperatures_are_of_the_raw_logits(logits_NV: torch.Tensor, ids_N: torch.Tensor) -> None:
+def test_temperatures_apply_to_raw_logits(logits_NV: torch.Tensor, ids_N: torch.Tensor) -> None:
     from contract import TEMPERATURES, Processing
     from hf.logits import readings
 
@@ -126,7 +126,7 @@ def test_narrow_logits_are_read_in_float32(logits_NV: torch.Tensor, ids_N: torch
     assert torch.equal(told, wanted_NV.gather(1, ids_N[:, None])[:, 0])
 
 
-def test_draws_follow_the_distribution_and_never_what_is_cut_off() -> None:
+def test_samples_follow_the_truncated_distribution() -> None:
     from contract import Processing
     from hf.logits import log_probabilities, sample_tokens
 

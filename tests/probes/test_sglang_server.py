@@ -1,4 +1,4 @@
-"""SGLang's own interface, by a stand-in: `docs/probe.md` has what the real one was seen to do."""
+"""SGLang's own interface, with a fake server; docs/probe.md describes the real one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.probes.servers import (
 )  # fmt: skip
 
 
-def test_its_own_interface_is_spoken_where_it_is_found(tmp_path: Path) -> None:
+def test_sglangs_own_interface_is_used_if_present(tmp_path: Path) -> None:
     prompts = prompts_file(tmp_path / "prompts.json", 6)
     spoken = tmp_path / "spoken.json"
     spoken.write_text(json.dumps([{"messages": messages(1)[0]}, {"text": "1+1="}]))
@@ -49,7 +49,7 @@ def test_its_own_interface_is_spoken_where_it_is_found(tmp_path: Path) -> None:
     assert "secret" not in json.dumps(ran.answer)
 
 
-def test_a_precision_left_to_the_checkpoint_is_the_checkpoints(dense_model: Path) -> None:
+def test_automatic_precision_is_that_of_the_checkpoint(dense_model: Path) -> None:
     from engine_openai_server import load
 
     stored = json.loads((dense_model / "config.json").read_text())["dtype"]
@@ -63,7 +63,7 @@ def test_a_precision_left_to_the_checkpoint_is_the_checkpoints(dense_model: Path
             assert load(url, {**QUICK, "logprobs": "raw"}).describe()["dtype"] == told
 
 
-def test_rounding_of_single_tokens_is_no_temperature() -> None:
+def test_rounding_is_not_mistaken_for_a_temperature() -> None:
     """SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1, which scores as it draws but for rounding."""
     from engine_openai_server import load
 
@@ -78,7 +78,7 @@ def test_rounding_of_single_tokens_is_no_temperature() -> None:
         assert load(url, QUICK).describe()["logprobs"] == "raw"
 
 
-def test_a_response_ends_where_a_server_can_still_score_it(tmp_path: Path) -> None:
+def test_responses_end_before_the_context_is_full(tmp_path: Path) -> None:
     short = tmp_path / "short.json"
     short.write_text(json.dumps([{"ids": [7] * 5}]))
     with standing_in(SGLANG) as url:
@@ -89,7 +89,7 @@ def test_a_response_ends_where_a_server_can_still_score_it(tmp_path: Path) -> No
     assert set(lengths) == {MOST_INPUT - 5 - 1}
 
 
-def test_sglang_is_given_seeds_where_it_draws_by_them() -> None:
+def test_sglang_receives_seeds_if_it_supports_them() -> None:
     """Deterministic inference draws for all that name no seed by one and the same."""
     from contract import Sampling
     from engine_openai_server import load
@@ -117,9 +117,7 @@ def test_sglang_is_given_seeds_where_it_draws_by_them() -> None:
         ({"output_token_logprobs": [["x", 5, None]]}, "returned 'x' as a log-probability"),
     ],
 )
-def test_answers_of_sglang_that_cannot_be_used_are_refused(
-    changes: dict[str, Any], what: str
-) -> None:
+def test_unusable_answers_of_sglang_are_refused(changes: dict[str, Any], what: str) -> None:
     from contract import RefusalError, Sampling
     from engine_openai_server import load
 
@@ -134,7 +132,7 @@ def test_answers_of_sglang_that_cannot_be_used_are_refused(
     assert what in refusal.value.what
 
 
-def test_what_sglang_writes_for_no_number_is_counted_and_not_refused() -> None:
+def test_sglangs_nonfinite_logprobs_are_counted() -> None:
     from contract import Sampling
     from engine_openai_server import load
 

@@ -69,7 +69,7 @@ def test_the_test_models_are_peaked(responses: list) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_scores_are_those_of_the_plain_model(
+def test_scores_equal_the_plain_model(
     dense_model: Path, responses: list, temperature: float
 ) -> None:
     from contract import Processing
@@ -104,9 +104,7 @@ def test_a_chunk_of_logits_at_a_time_gives_the_same(
 
 
 @pytest.mark.parametrize("which", ["dense_model", "moe_model"])
-def test_an_engine_scores_what_it_has_sampled_as_it_has(
-    request: pytest.FixtureRequest, which: str
-) -> None:
+def test_an_engine_scores_its_own_samples_alike(request: pytest.FixtureRequest, which: str) -> None:
     from contract import Processing
 
     model, wants = request.getfixturevalue(which), ("entropy", "ranks", "experts")
@@ -125,7 +123,7 @@ def test_an_engine_scores_what_it_has_sampled_as_it_has(
         assert np.abs(joined(drawn, "router_margin") - margins).max() < 1e-4
 
 
-def test_a_responses_draws_do_not_depend_on_its_neighbours(dense_model: Path) -> None:
+def test_samples_do_not_depend_on_the_batch(dense_model: Path) -> None:
     from contract import Sampling
 
     source = engine(dense_model, batch_rows=64)
@@ -157,7 +155,7 @@ def test_responses_end_at_an_end_token_or_the_limit(dense_model: Path) -> None:
     assert {len(each.response_ids) for each in endless} == {60}
 
 
-def test_greedy_draws_are_the_likeliest_tokens(dense_model: Path) -> None:
+def test_greedy_samples_are_the_most_probable_tokens(dense_model: Path) -> None:
     from contract import Processing
 
     drawn = sampled(dense_model, samples=2, temperature=0, want=("ranks",))
@@ -181,9 +179,7 @@ def test_a_long_task_shows_signs_of_life(
     assert f"{len(responses)} forward passes\n" in capfd.readouterr().out
 
 
-def test_an_empty_response_has_no_readings_and_is_no_obstacle(
-    dense_model: Path, responses: list
-) -> None:
+def test_empty_responses(dense_model: Path, responses: list) -> None:
     from contract import Processing, Response
 
     source, empty = engine(dense_model), Response([5, 6], [])
@@ -202,7 +198,7 @@ def gap(model: Path, responses: Sequence[Any], **options: Any) -> float:
     return float(np.abs(np.exp(told) - np.exp(exact)).mean())
 
 
-def test_precisions_differ_as_much_as_they_should(dense_model: Path, responses: list) -> None:
+def test_the_gap_of_each_precision(dense_model: Path, responses: list) -> None:
     gaps = {
         "eager": gap(dense_model, responses, attention="eager"),
         "float16": gap(dense_model, responses, dtype="float16"),
@@ -217,7 +213,7 @@ def test_precisions_differ_as_much_as_they_should(dense_model: Path, responses: 
     assert 1e-4 < gaps["int8"] < gaps["int4"] / 3 < 1e-1
 
 
-def test_quantised_weights_have_few_values_per_channel_or_group() -> None:
+def test_quantized_weights_have_few_values_per_group() -> None:
     from hf.loading import fake_quantised
 
     weight = torch.randn(6, 80, generator=torch.Generator().manual_seed(0))
@@ -234,7 +230,7 @@ def test_quantised_weights_have_few_values_per_channel_or_group() -> None:
 
 
 @pytest.mark.parametrize("which", ["dense_model", "moe_model"])
-def test_only_the_modules_asked_for_are_quantised(
+def test_only_the_requested_modules_are_quantized(
     request: pytest.FixtureRequest, which: str
 ) -> None:
     model = request.getfixturevalue(which)
@@ -254,7 +250,7 @@ def test_only_the_modules_asked_for_are_quantised(
     assert changed(quantise_skip="mlp|lm_head") == {n for n in everything if "self_attn" in n}
 
 
-def test_noise_is_on_every_matrix_and_repeatable(dense_model: Path) -> None:
+def test_perturb_is_repeatable_and_affects_every_matrix(dense_model: Path) -> None:
     original = engine(dense_model)._model.state_dict()
     noisy = engine(dense_model, perturb=0.1, seed=1)._model.state_dict()
     again = engine(dense_model, perturb=0.1, seed=1)._model.state_dict()
@@ -268,7 +264,7 @@ def test_noise_is_on_every_matrix_and_repeatable(dense_model: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["dense_model", "moe_model"])
-def test_tensors_of_another_checkpoint_take_the_place_of_those_named(
+def test_named_tensors_come_from_another_checkpoint(
     request: pytest.FixtureRequest, tmp_path: Path, which: str
 ) -> None:
     model = request.getfixturevalue(which)
@@ -288,7 +284,7 @@ def test_tensors_of_another_checkpoint_take_the_place_of_those_named(
         assert differs.nonzero().flatten().tolist() == [3]
 
 
-def test_prompts_are_read_as_the_tokenizer_has_it(dense_model: Path, tmp_path: Path) -> None:
+def test_prompts_are_tokenized_like_by_transformers(dense_model: Path, tmp_path: Path) -> None:
     plainly = engine(dense_model)
     [text] = texts(1)
     [bare] = plainly.tokenise([{"text": text}])
@@ -301,7 +297,7 @@ def test_prompts_are_read_as_the_tokenizer_has_it(dense_model: Path, tmp_path: P
     assert (plainly.describe()["begin_id"], begun.describe()["begin_id"]) == (None, BOS)
 
 
-def test_logits_are_capped_and_scaled_as_the_family_does(tmp_path: Path) -> None:
+def test_logits_are_capped_and_scaled_by_the_family(tmp_path: Path) -> None:
     from contract import Processing, Response
 
     torch.manual_seed(0)
@@ -347,7 +343,7 @@ def tiny_mixture(family: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     "family", ["mixtral", "qwen2_moe", "olmoe", "gpt_oss", "deepseek_v3", "granitemoe"]
 )
-def test_experts_are_those_that_worked_in_any_family(family: str, tmp_path: Path) -> None:
+def test_reported_experts_are_those_used_in_each_family(family: str, tmp_path: Path) -> None:
     from contract import Processing, Response
 
     source = engine(tiny_mixture(family, tmp_path))
@@ -382,7 +378,7 @@ def answer(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "answer.json").read_text(encoding="utf-8"))
 
 
-def test_the_program_tokenises_samples_scores_and_goes_on(
+def test_the_program_resumes_a_task(
     dense_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contract import read_responses, serve
@@ -422,9 +418,7 @@ def test_the_program_tokenises_samples_scores_and_goes_on(
     assert [each.response_ids for each in after] == [each.response_ids for each in before[1]]
 
 
-def test_the_program_says_in_its_answer_why_it_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_is_in_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from contract import REFUSED, serve
     from engine_transformers import load
 
@@ -437,7 +431,7 @@ def test_the_program_says_in_its_answer_why_it_cannot(
     assert answer(tmp_path)["error"]["remedy"]
 
 
-def test_the_test_models_are_made_once_and_alike(tmp_path: Path, dense_model: Path) -> None:
+def test_the_test_models_are_reproducible(tmp_path: Path, dense_model: Path) -> None:
     again = load_file(dense(tmp_path) / "model.safetensors")
     first = load_file(dense_model / "model.safetensors")
     assert all(torch.equal(again[name], first[name]) for name in first)

@@ -1,4 +1,4 @@
-"""What the engine of transformers refuses, in a line that says what and why."""
+"""Refusals of the transformers engine are one line with the reason."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _trained(model: torch.nn.Module, masters: list[torch.nn.Parameter]) -> int:
     return _bytes(own) + _bytes(weight.grad for weight in own) + _bytes([*copies, *moments])
 
 
-def test_what_a_learner_holds_is_told_to_the_byte(
+def test_memory_of_the_learner_is_exact(
     dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     (finding,) = findings_of("OPT101", context_of(dense_model, [ROW], settings=SETTINGS))
@@ -56,7 +56,7 @@ def test_what_a_learner_holds_is_told_to_the_byte(
 
 
 @pytest.mark.parametrize("window", [None, 16])
-def test_what_a_cache_holds_is_told_to_the_byte(
+def test_memory_of_the_kv_cache_is_exact(
     window: int | None, tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     kinds = ["sliding_attention", "full_attention"] * 2
@@ -77,7 +77,7 @@ def test_what_a_cache_holds_is_told_to_the_byte(
     assert finding.figures["logits of one response (bytes)"] == logits.nbytes
 
 
-def test_the_memory_that_there_is_decides(
+def test_available_memory_decides(
     dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     (free,) = findings_of("OPT101", context_of(dense_model, [ROW], settings=SETTINGS))
@@ -90,7 +90,7 @@ def test_the_memory_that_there_is_decides(
     assert severities == ["info", "warning", "warning", "critical"]
 
 
-def test_what_cannot_be_told_is_not_taken_for_nothing(
+def test_unknown_sizes_are_not_zero(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     folder = variant(tmp_path / "m", dense_model)

@@ -128,7 +128,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_nothing_is_raised_about_a_sound_style(
+def test_sound_template_styles_have_no_findings(
     name: str, tmp_path: Path, context_of: Make, findings_of: Findings
 ) -> None:
     context = context_of(SOUND[name].save(tmp_path), ROWS)
@@ -176,7 +176,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_told(
+def test_a_planted_fault_is_found(
     name: str, tmp_path: Path, context_of: Make, findings_of: Findings
 ) -> None:
     code, style, severity, words = FAULTS[name]
@@ -184,7 +184,7 @@ def test_a_planted_fault_is_told(
     assert [each.severity for each in told if words in each.summary] == [severity], told
 
 
-def test_prompts_that_are_rendered_already_are_told(
+def test_rendered_prompts_are_found(
     tmp_path: Path, context_of: Make, findings_of: Findings
 ) -> None:
     rows = [PromptRow("line 1", "<|im_start|>user\n1+1?<|im_end|>\n", answer="2"), *ROWS]
@@ -193,7 +193,7 @@ def test_prompts_that_are_rendered_already_are_told(
     assert finding.details == ("line 1",)
 
 
-def test_prompts_that_begin_twice_are_told(
+def test_prompts_with_two_bos_tokens_are_found(
     tmp_path: Path, context_of: Make, findings_of: Findings
 ) -> None:
     context = context_of(
@@ -205,7 +205,7 @@ def test_prompts_that_begin_twice_are_told(
     assert "1 of 21 prompts start" in finding.summary
 
 
-def test_a_template_of_one_question_is_judged_by_it(
+def test_a_single_turn_template_is_judged_by_one_turn(
     tmp_path: Path, context_of: Make, findings_of: Findings
 ) -> None:
     single = "{% if messages | length > 2 %}{{ raise_exception('one question') }}{% endif %}"

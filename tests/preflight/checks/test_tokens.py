@@ -1,4 +1,4 @@
-"""Each fault of a tokenizer or of the data is planted, and is not told where it is absent."""
+"""Planted faults of tokenizer and data are found, and sound ones have no findings."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def sound(tmp_path: Path, dense_model: Path) -> Path:
     return variant(tmp_path / "sound", dense_model, template=APPENDING)
 
 
-def test_a_sound_model_has_nothing_to_be_told(
+def test_a_sound_model_has_no_findings(
     sound: Path, context_of: Make, findings_of: Findings
 ) -> None:
     context = context_of(sound)
@@ -48,7 +48,7 @@ def test_a_sound_model_has_nothing_to_be_told(
     }
 
 
-def test_thoughts_that_are_dropped_are_told(
+def test_dropped_thoughts_are_found(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     model = variant(tmp_path / "model", dense_model, template=FORGETTING)
@@ -61,7 +61,7 @@ def test_thoughts_that_are_dropped_are_told(
     assert several.details[0].startswith("first difference at token ")
 
 
-def test_a_generation_prompt_unlike_an_answer_is_told(
+def test_a_generation_prompt_unlike_an_answer_is_found(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     model = variant(tmp_path / "model", dense_model, template=UNLIKE)
@@ -70,7 +70,7 @@ def test_a_generation_prompt_unlike_an_answer_is_told(
     assert any("777" in line for line in finding.details)
 
 
-def test_a_doubled_begin_is_told(
+def test_a_double_bos_is_found(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     model = variant(tmp_path / "model", dense_model, begin=True, template=BEGINNING)
@@ -95,7 +95,7 @@ def test_no_end_token_at_all_is_critical(
     assert finding.severity == "critical"
 
 
-def test_an_end_that_no_file_declares_is_critical(
+def test_an_undeclared_end_token_is_critical(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     template = APPENDING.replace("<eos>", "<user>", 1)  # a turn ends with another token
@@ -104,7 +104,7 @@ def test_an_end_that_no_file_declares_is_critical(
     assert "critical" in severities
 
 
-def test_files_that_disagree_on_the_end_are_told(
+def test_inconsistent_end_tokens_are_found(
     sound: Path, context_of: Make, findings_of: Findings
 ) -> None:
     end = load_tokenizer(sound).eos_token_id
@@ -119,7 +119,7 @@ def test_files_that_disagree_on_the_end_are_told(
     assert finding.severity == "critical"
 
 
-def test_padding_that_is_the_end_is_told(
+def test_padding_equal_to_the_end_token_is_found(
     sound: Path, context_of: Make, findings_of: Findings
 ) -> None:
     settings = sound / "tokenizer_config.json"
@@ -132,7 +132,7 @@ def test_padding_that_is_the_end_is_told(
     assert finding.severity == "info"
 
 
-def test_long_prompts_are_told(dense_model: Path, context_of: Make, findings_of: Findings) -> None:
+def test_long_prompts_are_found(dense_model: Path, context_of: Make, findings_of: Findings) -> None:
     rows = [PromptRow("line 1", "1+1=", answer="2"), PromptRow("line 2", "1+" * 300, answer="300")]
     settings = RunSettings(max_tokens=CONTEXT - 100)
     (finding,) = findings_of("DAT106", context_of(dense_model, rows, settings=settings))
@@ -140,7 +140,7 @@ def test_long_prompts_are_told(dense_model: Path, context_of: Make, findings_of:
     assert [line.partition(":")[0] for line in finding.details] == ["line 2", "context length"]
 
 
-def test_twins_and_their_quarrels_are_told(
+def test_duplicate_prompts_with_different_answers_are_found(
     dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     rows = [
@@ -154,7 +154,7 @@ def test_twins_and_their_quarrels_are_told(
     assert quarrel.details == ("line 1: 2, line 2: 2, line 3: 3",)
 
 
-def test_held_out_prompts_among_those_of_the_training_are_told(
+def test_held_out_prompts_in_the_training_data_are_found(
     dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     rows = [PromptRow("line 1", "1+1=", answer="2"), PromptRow("line 2", "1+2=", answer="3")]
@@ -165,7 +165,7 @@ def test_held_out_prompts_among_those_of_the_training_are_told(
     assert findings_of("DAT107", context_of(dense_model, rows, held_out=others[:1])) == []
 
 
-def test_answers_of_a_choice_are_guessable(
+def test_multiple_choice_answers_are_guessable(
     dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     rows = [
@@ -177,7 +177,7 @@ def test_answers_of_a_choice_are_guessable(
     assert findings_of("DAT108", context_of(dense_model)) == []
 
 
-def test_dropout_is_told_without_an_engine(
+def test_dropout_is_found_without_an_engine(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     model = variant(tmp_path / "m", dense_model, config={"attention_dropout": 0.1})
@@ -185,14 +185,14 @@ def test_dropout_is_told_without_an_engine(
     assert finding.details == ("attention_dropout: 0.1",)
 
 
-def test_what_was_not_looked_at_has_not_passed(dense_model: Path, context_of: Make) -> None:
+def test_checks_without_prompts_are_skipped(dense_model: Path, context_of: Make) -> None:
     context = replace(context_of(dense_model), rows=())
     for check in all_checks():
         needs_rows = check.code in ("DAT102", "DAT105", "DAT106", "DAT107", "DAT108")
         assert isinstance(check.examine(context), SkippedCheck) or not needs_rows, check.code
 
 
-def test_damaged_models_are_refused_in_a_line(tmp_path: Path, sound: Path) -> None:
+def test_damaged_models_are_refused_in_one_line(tmp_path: Path, sound: Path) -> None:
     with pytest.raises(ModelError, match="model directory does not exist"):
         load_tokenizer(tmp_path / "none")
     (sound / "tokenizer.json").write_text("{")
@@ -211,7 +211,7 @@ def test_damaged_models_are_refused_in_a_line(tmp_path: Path, sound: Path) -> No
         ("chat_template.jinja", "{% if %}"),
     ],
 )
-def test_whatever_is_damaged_is_told_in_a_line(
+def test_damaged_files_are_one_line(
     file: str, content: str, sound: Path, context_of: Make, findings_of: Findings
 ) -> None:
     (sound / file).write_text(content)
@@ -220,7 +220,7 @@ def test_whatever_is_damaged_is_told_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_template_that_fails_is_refused_in_a_line(
+def test_a_failing_template_is_refused_in_one_line(
     tmp_path: Path, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     model = variant(tmp_path / "model", dense_model, template="{{ raise_exception('no') }}")

@@ -51,7 +51,7 @@ def test_a_mismatch_that_grows_is_critical(
     assert finding.severity == "critical"
 
 
-def test_a_run_that_has_learnt_is_no_control(
+def test_a_run_with_updates_is_no_control(
     tmp_path: Path, dense_model: Path, context_of: Make
 ) -> None:
     log = _verl_log(tmp_path / "run.jsonl", [1e-3] * 6, rate=1e-6)
@@ -87,11 +87,11 @@ def _set(settings: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("k3", "severity"), [((4.9e-5, 4.4e-5, 3.8e-5), "info"), ((4.9e-5, 9e-5, 16e-5), "warning")]
 )
-def test_rounds_are_apart_where_chance_does_not_explain_it(
+def test_rounds_that_differ_beyond_chance_are_found(
     k3: tuple[float, ...], severity: str, dense_model: Path, context_of: Make, findings_of: Findings
 ) -> None:
     class Rounds:
-        """Comparisons of which all that counts here is told."""
+        """Comparisons with only the interval that the check reads."""
 
         def mismatch(self, _learner: object, *, round_index: int) -> SimpleNamespace:
             value = k3[round_index]

@@ -28,7 +28,7 @@ def _one_thread() -> None:
 
 
 class Directories:
-    """The model directories that plants need, made when they are asked for."""
+    """Model directories with planted faults, created on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,7 +1,6 @@
-"""An engine program with a fault of one's choice, on top of that of transformers.
+"""The transformers engine with a planted fault: `program:.../faulty.py?model=DIR&fault=shift`.
 
-`program:.../faulty.py?model=DIR&fault=shift` takes transformers' options besides. Each fault is
-one that no engine here can be asked to have.
+It also takes the options of the transformers engine, none of which causes these faults.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ PROMPTS = {
     "last_lost": lambda ids: ids[:-1],
     "short": lambda ids: ids[-8:],
 }
-"""What becomes of a prompt that the sampler reads, and does not tell."""
+"""The prompt that the faulty sampler actually reads."""
 BOS = 2
 SUBSET = 7
 """One prompt in so many is off under `subset`."""
@@ -69,7 +68,7 @@ class Faulty:
             each.prompt_ids = prompts[each.prompt]
         if self._fault == "end_dropped":
             drawn = [_without_end(each) for each in drawn]
-        if self._fault in ("speculative", "raw"):  # what is reported is not what was drawn by
+        if self._fault in ("speculative", "raw"):  # reported from another distribution than sampled
             told = Processing() if self._fault == "raw" else _processing(sampling)
             drawn = self._engine.score(drawn, told, want)
         if self._fault == "flips":
@@ -135,7 +134,7 @@ class Faulty:
 
 
 def _without_end(response: Response) -> Response:
-    """Without the end token, and not said to have ended."""
+    """Without the end token, and not marked as ended."""
     if not response.ended or len(response.response_ids) < 2:
         return response
     return replace(

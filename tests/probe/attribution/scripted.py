@@ -29,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
 from contract import TEMPERATURES, Response, read_responses, write_shard  # the path first
 
 VOCABULARY, PROMPTS, SAMPLES, TOKENS = 24, 24, 4, 40
-"""The end token is the first beyond the vocabulary, so that responses are as long as they may."""
+"""The end token is outside the vocabulary, so responses have maximum length."""
 Logits = Callable[[EngineSpec, Any, np.random.Generator], Any]
-"""What an engine makes of the true logits (N, V), given its spec."""
+"""The logits (N, V) of an engine with this spec, from the true ones."""
 
 
 @dataclass
@@ -160,7 +160,7 @@ def case_of(
         runner: whose engines they are.
         sampler: who draws.
         learner: who scores.
-        told: changes what the sampler says of a response.
+        told: changes the responses that the sampler reports.
         more: of the case.
     """
     rollouts = runner.folder / "rollouts"

@@ -25,7 +25,9 @@ def only(found: Attribution, cause: str) -> NamedCause:
     return found.causes[0]
 
 
-def test_a_sampler_that_is_hotter_than_it_says(at: Directories, asked: Investigate) -> None:
+def test_a_sampler_at_a_higher_temperature_than_reported(
+    at: Directories, asked: Investigate
+) -> None:
     _, found = asked(faulty(at.dense, "hot"), plain(at.dense))
     named = only(found, "temperature")
     assert named.confidence == "proven"
@@ -33,7 +35,7 @@ def test_a_sampler_that_is_hotter_than_it_says(at: Directories, asked: Investiga
     assert "the sampler is wrong" in named.summary
 
 
-def test_a_sampler_that_ignores_the_temperature_is_not_one_that_reports_raw(
+def test_an_ignored_temperature_is_not_mistaken_for_raw_logprobs(
     at: Directories, asked: Investigate
 ) -> None:
     _, found = asked(faulty(at.dense, "hot"), plain(at.dense), sampling={"temperature": 0.8})
@@ -55,7 +57,7 @@ def test_raw_logprobs(at: Directories, asked: Investigate) -> None:
     assert "temperature 0.6" in named.summary
 
 
-def test_a_cut_that_is_not_in_what_is_reported(at: Directories, asked: Investigate) -> None:
+def test_raw_logprobs_of_a_truncated_sampler(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling={"top_k": 3})
     named = only(found, "raw-logprobs")
     assert named.confidence == "proven"
@@ -64,7 +66,7 @@ def test_a_cut_that_is_not_in_what_is_reported(at: Directories, asked: Investiga
 
 
 @pytest.mark.parametrize("cut", [{"top_p": 0.8}, {"top_k": 4}, {"min_p": 0.1}])
-def test_a_cut_that_was_asked_for(at: Directories, asked: Investigate, cut: dict[str, Any]) -> None:
+def test_a_requested_truncation(at: Directories, asked: Investigate, cut: dict[str, Any]) -> None:
     _, found = asked(plain(at.dense), plain(at.dense), sampling=cut)
     named = only(found, "truncation")
     assert named.confidence == "proven"
@@ -73,7 +75,7 @@ def test_a_cut_that_was_asked_for(at: Directories, asked: Investigate, cut: dict
 
 
 @pytest.mark.parametrize(("fault", "size"), [("top_k", 4), ("top_p", 0.8)])
-def test_a_cut_that_nobody_asked_for(
+def test_a_truncation_that_was_not_requested(
     at: Directories, asked: Investigate, fault: str, size: float
 ) -> None:
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
@@ -82,7 +84,7 @@ def test_a_cut_that_nobody_asked_for(
     assert "no truncation was requested" in named.summary
 
 
-def test_a_column_that_is_shifted(at: Directories, asked: Investigate) -> None:
+def test_a_shifted_column(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "shift"), plain(at.dense, dtype="bfloat16"))
     named = only(found, "off-by-one")
     assert named.confidence == "proven"
@@ -105,7 +107,7 @@ def test_a_tokenizer_that_adds_a_token(at: Directories, asked: Investigate) -> N
         pytest.param("begun", "with token 2 first", marks=pytest.mark.slow),
     ],
 )
-def test_a_prompt_that_the_sampler_does_not_tell(
+def test_a_prompt_changed_without_notice(
     at: Directories, asked: Investigate, fault: str, told: str
 ) -> None:
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
@@ -116,26 +118,26 @@ def test_a_prompt_that_the_sampler_does_not_tell(
 
 
 @pytest.mark.slow
-def test_a_limit_on_prompts(at: Directories, asked: Investigate) -> None:
+def test_a_prompt_cut_without_notice(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "short"), plain(at.dense))
     assert only(found, "prompt-ids").details == ("cut to its last 8 tokens",)
 
 
 @pytest.mark.slow
-def test_a_cut_at_another_temperature(at: Directories, asked: Investigate) -> None:
+def test_a_truncation_at_another_temperature(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "hot_top_k"), plain(at.dense))
     named = only(found, "truncation")
     assert (named.figures["top_k"], named.figures["temperature"]) == (8, 1.2)
     assert "of temperature 1.2, the learner's of 1" in named.summary
 
 
-def test_end_tokens_that_are_dropped(at: Directories, asked: Investigate) -> None:
+def test_dropped_end_tokens(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "end_dropped"), plain(at.dense))
     assert "stop before the limit without an end token" in only(found, "eos-handling").summary
 
 
 @pytest.mark.parametrize("fault", ["other_end", "end"])
-def test_end_tokens_that_are_misjudged(at: Directories, asked: Investigate, fault: str) -> None:
+def test_end_tokens_with_wrong_scores(at: Directories, asked: Investigate, fault: str) -> None:
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
     named = only(found, "eos-handling")
     # Left out, the gap is gone either way; that their ids differ is what proves the reason.
@@ -158,7 +160,7 @@ def test_stale_weights_by_the_samplers_directory(at: Directories, asked: Investi
     assert set(named.details[1:]) <= set(case.differing)
 
 
-def test_stale_weights_that_nobody_has_kept(at: Directories, asked: Investigate) -> None:
+def test_stale_weights_without_a_checkpoint_to_test(at: Directories, asked: Investigate) -> None:
     old = at.variant("old", at.dense, perturb=0.08)
     _, found = asked(faulty(at.dense, "none", weights=str(old)), plain(at.dense))
     named = only(found, "stale-weights")
@@ -170,7 +172,7 @@ def test_stale_weights_that_nobody_has_kept(at: Directories, asked: Investigate)
     ("tensors", "named_as"),
     [("self_attn", "attention"), (r"layers\.[12]\.mlp", "MLP of layers 1, 2")],
 )
-def test_tensors_that_a_sync_forgot(
+def test_tensors_omitted_by_a_sync(
     at: Directories, asked: Investigate, tensors: str, named_as: str
 ) -> None:
     old = at.variant("old", at.dense, perturb=0.08)
@@ -181,7 +183,7 @@ def test_tensors_that_a_sync_forgot(
     assert named.details == (named_as,)
 
 
-def test_one_tensor_that_checksums_tell_of(at: Directories, asked: Investigate) -> None:
+def test_one_tensor_with_another_checksum(at: Directories, asked: Investigate) -> None:
     only_one = r"layers\.1\.self_attn\.q_proj\.weight"
     old = at.variant("old", at.dense, perturb=0.08)
     sampler = plain(at.dense, weights=str(old), weights_only=only_one)
@@ -215,7 +217,7 @@ def test_another_precision(at: Directories, asked: Investigate, dtype: str) -> N
     assert f"in {dtype}, the learner in float32" in named.summary
 
 
-def test_precision_and_not_flips_in_a_mixture(at: Directories, asked: Investigate) -> None:
+def test_precision_is_named_before_flips_in_a_mixture(at: Directories, asked: Investigate) -> None:
     _, found = asked(plain(at.moe, dtype="bfloat16"), plain(at.moe), experts=True)
     assert found.causes[0].cause == "precision"
 
@@ -234,14 +236,14 @@ def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     assert "with eager attention instead of sdpa" in only(found, "attention-kernel").summary
 
 
-def test_a_gap_that_grows_along_the_response(at: Directories, asked: Investigate) -> None:
+def test_a_gap_that_grows_with_the_position(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "drift"), plain(at.dense), sampling={"max_tokens": 112})
     named = only(found, "long-context-drift")
     assert named.confidence == "likely"
     assert named.figures["times"] > 4
 
 
-def test_a_few_prompts_that_carry_the_gap(at: Directories, asked: Investigate) -> None:
+def test_a_gap_in_a_few_prompts(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "subset"), plain(at.dense))
     named = only(found, "subset-of-sequences")
     assert named.explained == pytest.approx(1.0, abs=0.01)
@@ -249,7 +251,7 @@ def test_a_few_prompts_that_carry_the_gap(at: Directories, asked: Investigate) -
     assert named.details[0] == "prompt 0 sample 0"
 
 
-def test_routers_of_other_weights_are_not_taken_for_flips(
+def test_changed_router_weights_are_not_mistaken_for_flips(
     at: Directories, asked: Investigate
 ) -> None:
     gates = r"mlp\.gate\."
@@ -260,7 +262,7 @@ def test_routers_of_other_weights_are_not_taken_for_flips(
     assert {each.cause: each.confidence for each in found.causes} == {"stale-weights": "possible"}
 
 
-def test_flips_alone_are_proven_by_replaying(at: Directories, asked: Investigate) -> None:
+def test_flips_are_proven_by_replay(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.moe, "flips"), plain(at.moe), experts=True)
     named = only(found, "router-flips")
     assert named.confidence == "proven"
@@ -284,7 +286,7 @@ def test_scores_that_depend_on_neighbours(at: Directories, asked: Investigate) -
     assert named.details == ("sampler",)
 
 
-def test_tokens_that_are_not_drawn_from_what_is_reported(
+def test_tokens_not_drawn_from_the_reported_distribution(
     at: Directories, asked: Investigate
 ) -> None:
     _, found = asked(faulty(at.dense, "speculative"), plain(at.dense))
@@ -310,7 +312,7 @@ def test_two_causes_at_once(at: Directories, asked: Investigate) -> None:
         ("moe", {"dtype": "bfloat16"}, {}),
     ],
 )
-def test_nothing_is_named_where_nothing_is_wrong(
+def test_agreeing_engines_have_no_causes(
     at: Directories,
     asked: Investigate,
     kind: str,

@@ -24,7 +24,7 @@ from tests.probe.attribution.scripted import TOKENS, Scripted, case_of, noisy
 LEARNER = EngineSpec.of("transformers", "model", {})
 VLLM = EngineSpec.of("vllm", "model", {})
 BFLOAT16 = 0.01
-"""The error of logits that stands for rounding to it."""
+"""The error of logits that represents rounding to this precision."""
 
 
 def exact(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
@@ -42,7 +42,7 @@ def names(runner: Scripted, case: Any) -> list[str]:
     return [each.cause for each in attribute(runner, case)]
 
 
-def test_engines_that_agree_to_the_bit_load_nothing_more_than_the_columns(tmp_path: Path) -> None:
+def test_bit_identical_engines_need_no_further_load(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
@@ -50,7 +50,7 @@ def test_engines_that_agree_to_the_bit_load_nothing_more_than_the_columns(tmp_pa
     assert len(runner.loaded) == 2  # the columns, and the learner's tokenizer
 
 
-def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> None:
+def test_two_bfloat16_engines_with_different_rounding(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "bfloat16"})
     found = investigate(runner, case_of(runner, VLLM, LEARNER))
     assert found.causes == ()
@@ -58,13 +58,13 @@ def test_two_bfloat16_engines_that_round_each_in_its_own_way(tmp_path: Path) -> 
     assert "within the precision of bfloat16 and bfloat16" in found.verdict
 
 
-def test_autocast_is_what_the_engines_are_said_to_compute_in(tmp_path: Path) -> None:
+def test_autocast_is_the_reported_precision(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
     found = investigate(runner, case_of(runner, VLLM, LEARNER.with_options(autocast="bfloat16")))
     assert "within the precision of bfloat16 and bfloat16" in found.verdict
 
 
-def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path: Path) -> None:
+def test_rounding_of_the_sampler_is_proven_by_running_it_in_float32(tmp_path: Path) -> None:
     # In bfloat16 the learner rounds in another way than the sampler: lowering it proves nothing.
     runner = Scripted(tmp_path, rounding, dtypes={"vllm": "bfloat16", "transformers": "float32"})
     learner = LEARNER.with_options(dtype="float32")
@@ -73,7 +73,7 @@ def test_rounding_of_the_sampler_alone_is_proven_by_its_run_in_float32(tmp_path:
     assert "with the sampler in float32" in named.summary
 
 
-def test_rounding_that_two_engines_share_in_part_is_taken_away_whole(tmp_path: Path) -> None:
+def test_partly_shared_rounding_is_removed_completely(tmp_path: Path) -> None:
     # Two kernels of one precision: to lower the learner takes away half, to raise the sampler all.
     def partly(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         if engine.options.get("dtype", "bfloat16") != "bfloat16":
@@ -87,7 +87,7 @@ def test_rounding_that_two_engines_share_in_part_is_taken_away_whole(tmp_path: P
     assert named.explained > 0.99
 
 
-def test_a_layout_is_proven_by_its_run_on_one_device(tmp_path: Path) -> None:
+def test_a_parallel_layout_is_proven_by_running_on_one_device(tmp_path: Path) -> None:
     def divided(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.02 * ("tensor_parallel_size" in engine.options), generator)
 
@@ -98,7 +98,7 @@ def test_a_layout_is_proven_by_its_run_on_one_device(tmp_path: Path) -> None:
     assert named.details == ("sampler: tensor_parallel 2",)
 
 
-def test_a_layout_that_changes_nothing_is_not_named(tmp_path: Path) -> None:
+def test_a_parallel_layout_without_effect_is_not_named(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
 
@@ -113,9 +113,7 @@ def test_a_layout_that_changes_nothing_is_not_named(tmp_path: Path) -> None:
     ("option", "value", "cause"),
     [("kv_cache_dtype", "fp8", "kv-cache"), ("quantization", "fp8", "quantisation")],
 )
-def test_what_a_sampler_is_told_to_round(
-    tmp_path: Path, option: str, value: str, cause: str
-) -> None:
+def test_the_samplers_dtype_options(tmp_path: Path, option: str, value: str, cause: str) -> None:
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.05 * (option in engine.options), generator)
 
@@ -137,20 +135,20 @@ def cached(share: int) -> Any:
     return told
 
 
-def test_a_cache_of_prompts_by_the_gap_where_it_was_used(tmp_path: Path) -> None:
+def test_prefix_caching_by_the_gap_of_cached_prompts(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=cached(2)))
     assert (named.cause, named.confidence) == ("prefix-caching", "proven")
     assert named.figures["cached_share"] == 0.5
 
 
-def test_a_cache_that_all_have_used_is_only_likely(tmp_path: Path) -> None:
+def test_prefix_caching_of_all_prompts_is_only_likely(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=cached(1)))
     assert (named.cause, named.confidence) == ("prefix-caching", "likely")
 
 
-def test_a_cache_that_does_no_harm_is_not_named(tmp_path: Path) -> None:
+def test_a_harmless_prefix_cache_is_not_named(tmp_path: Path) -> None:
     def innocent(response: Any) -> None:
         response.cached = 2 * (response.prompt % 2)
         response.logprobs = [min(each * 1.1, 0) for each in response.logprobs or []]
@@ -170,7 +168,7 @@ def test_a_gap_that_nothing_explains_is_left_unexplained(tmp_path: Path) -> None
     assert "No experiment removed the difference" in found.verdict
 
 
-def test_tensors_that_differ_make_stale_weights_likely(tmp_path: Path) -> None:
+def test_differing_tensors_make_stale_weights_likely(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
 
@@ -180,7 +178,7 @@ def test_tensors_that_differ_make_stale_weights_likely(tmp_path: Path) -> None:
     assert named.details == ("a.weight", "b.weight")
 
 
-def test_a_budget_that_ends_leaves_what_is_known(tmp_path: Path) -> None:
+def test_known_causes_are_kept_when_the_budget_ends(tmp_path: Path) -> None:
     def hot(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         heat = 1.25 if engine.engine == "vllm" else 1.0
         return noisy(logits_NV / heat, 0.2 * (engine.engine == "vllm"), generator)
@@ -197,7 +195,7 @@ def test_a_budget_that_ends_leaves_what_is_known(tmp_path: Path) -> None:
         assert found.verdict
 
 
-def test_an_experiment_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_an_impossible_experiment_is_noted(tmp_path: Path) -> None:
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.05 * (engine.engine == "vllm"), generator)
 
@@ -209,7 +207,7 @@ def test_an_experiment_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     assert any("experiment for kv-cache failed: it cannot do that" in note for note in found.notes)
 
 
-def test_a_learner_that_cannot_score_again_is_judged_by_what_it_has_said(tmp_path: Path) -> None:
+def test_a_learner_that_cannot_score_again_is_judged_by_its_recorded_scores(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     case = case_of(runner, VLLM, replace(LEARNER, engine="recorded"), told=shifted)
     runner.refuses = lambda _: True
@@ -221,7 +219,7 @@ def shifted(response: Any) -> None:
     response.logprobs = [*(response.logprobs or [])[1:], -1.0]
 
 
-def test_a_shift_the_other_way(tmp_path: Path) -> None:
+def test_a_shift_in_the_other_direction(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=shifted))
     assert named.figures["shift"] == -1
@@ -229,7 +227,7 @@ def test_a_shift_the_other_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-def test_logprobs_that_are_no_numbers(tmp_path: Path, value: float) -> None:
+def test_nonfinite_logprobs(tmp_path: Path, value: float) -> None:
     def broken(response: Any) -> None:
         response.logprobs = [value] * len(response.response_ids)
 
@@ -239,7 +237,7 @@ def test_logprobs_that_are_no_numbers(tmp_path: Path, value: float) -> None:
     assert found.verdict.startswith("No token has a finite log-probability")
 
 
-def test_ids_that_are_no_ids(tmp_path: Path) -> None:
+def test_invalid_ids(tmp_path: Path) -> None:
     class Hostile(Scripted):
         def _done(self, engine: Any, job: Any) -> Path:
             folder = super()._done(engine, job)
@@ -253,7 +251,7 @@ def test_ids_that_are_no_ids(tmp_path: Path) -> None:
     assert any("experiment for prompt-ids failed" in note for note in found.notes)
 
 
-def test_a_measurement_whose_shards_are_gone(tmp_path: Path) -> None:
+def test_a_measurement_with_missing_shards(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     case = case_of(runner, VLLM, LEARNER)
     for path in case.scored.glob("*.npz"):
@@ -262,16 +260,16 @@ def test_a_measurement_whose_shards_are_gone(tmp_path: Path) -> None:
         attribute(runner, case)
 
 
-def test_a_failed_control_does_not_make_a_cause(tmp_path: Path) -> None:
+def test_a_failed_control_is_no_cause(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     control = Control("repeat", "The same engine twice", False, "It differs.")
     assert names(runner, case_of(runner, VLLM, LEARNER, controls=(control,))) == []
 
 
-def test_causes_are_found_by_looking_and_each_says_what_to_do() -> None:
+def test_all_causes_are_discovered_and_have_remedies() -> None:
     causes = all_causes()
     assert len({each.id for each in causes}) == 20
-    assert [each.id for each in causes].count("prompt-ids") == 2  # told and hidden
+    assert [each.id for each in causes].count("prompt-ids") == 2  # reported and hidden
     assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)
 
 
@@ -299,7 +297,7 @@ def test_a_temperature_between_the_columns_is_found(tmp_path: Path) -> None:
     assert named.figures["fitted"] == pytest.approx(1.37, rel=0.01)
 
 
-def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> None:
+def test_a_learner_at_another_temperature_than_requested(tmp_path: Path) -> None:
     def as_asked(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
         return logits_NV / (0.7 if engine.engine == "vllm" else 1.0)
 
@@ -311,7 +309,7 @@ def test_a_learner_at_another_temperature_than_was_asked_for(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("heat", [0.988, 1.012])
-def test_a_temperature_that_differs_by_less_than_rounding(tmp_path: Path, heat: float) -> None:
+def test_a_temperature_difference_smaller_than_rounding(tmp_path: Path, heat: float) -> None:
     def warm(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         heated = logits_NV / heat if engine.engine == "vllm" else logits_NV
         return rounding(engine, heated, generator)
@@ -323,7 +321,7 @@ def test_a_temperature_that_differs_by_less_than_rounding(tmp_path: Path, heat: 
     assert found.causes[0].figures["fitted"] == pytest.approx(heat, abs=0.004)
 
 
-def test_a_cut_that_takes_less_than_rounding(tmp_path: Path) -> None:
+def test_a_truncation_smaller_than_rounding(tmp_path: Path) -> None:
     def cut(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         rounded_NV = rounding(engine, logits_NV, generator)
         if engine.engine != "vllm":
@@ -355,7 +353,7 @@ def test_a_shift_of_several_tokens(tmp_path: Path, far: int, words: str) -> None
 
 
 @pytest.mark.parametrize(("others", "named"), [(0.0, True), (0.02, False)])
-def test_a_subset_is_one_where_the_others_are_sound(
+def test_a_subset_requires_that_the_others_agree(
     tmp_path: Path, others: float, named: bool
 ) -> None:
     def told(response: Any) -> None:
@@ -394,7 +392,9 @@ def cut_short(response: Any) -> None:
         (lambda _: None, (3,), "continue after a token that ends a response in the learner"),
     ],
 )
-def test_ends_that_are_none(tmp_path: Path, told: Any, ends: tuple[int, ...], words: str) -> None:
+def test_unexpected_end_tokens(
+    tmp_path: Path, told: Any, ends: tuple[int, ...], words: str
+) -> None:
     runner = Scripted(tmp_path, exact)
     facts = replace(runner.facts(LEARNER), end_ids=ends)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=told, learner_facts=facts))
@@ -403,7 +403,7 @@ def test_ends_that_are_none(tmp_path: Path, told: Any, ends: tuple[int, ...], wo
     assert bool(named.details) == (ends == (3,))
 
 
-def test_ends_are_no_matter_where_they_were_not_to_be_heeded(tmp_path: Path) -> None:
+def test_end_tokens_are_ignored_with_ignore_end(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     facts = replace(runner.facts(LEARNER), end_ids=(3,))
     sampling = Sampling(samples=4, max_tokens=TOKENS, ignore_end=True)
@@ -428,7 +428,7 @@ def test_memory_is_bounded_by_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("told", ["not told", "auto"])
-def test_an_engine_that_does_not_tell_its_precision_is_not_taken_for_an_exact_one(
+def test_an_engine_without_a_reported_precision_is_not_assumed_exact(
     tmp_path: Path, told: str
 ) -> None:
     # A server, or a recorded run: rounding alone must not look like another checkpoint.
@@ -441,7 +441,7 @@ def test_an_engine_that_does_not_tell_its_precision_is_not_taken_for_an_exact_on
     assert names(runner, case) == []
 
 
-def test_a_quantised_file_whose_sampler_has_no_other_weights(tmp_path: Path) -> None:
+def test_a_quantized_file_without_other_weights(tmp_path: Path) -> None:
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         coarse = engine.engine == "llama_cpp" or engine.options.get("quantise") == "int4"
         return noisy(logits_NV, 0.05 * coarse, generator)

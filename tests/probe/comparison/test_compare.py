@@ -56,7 +56,7 @@ def as_batch(responses: list[Both]) -> RolloutBatch:
 
 
 @pytest.mark.parametrize("spoil", [None, -math.inf, math.nan, -1e4])
-def test_one_shard_is_measured_as_a_batch_of_a_run_is(tmp_path: Path, spoil: float | None) -> None:
+def test_a_shard_is_measured_like_a_batch_of_a_run(tmp_path: Path, spoil: float | None) -> None:
     responses = random_responses(60, 1, gap=0.3, longest=300)
     if spoil is not None:
         responses[7].learner[0] = spoil
@@ -66,7 +66,7 @@ def test_one_shard_is_measured_as_a_batch_of_a_run_is(tmp_path: Path, spoil: flo
     assert all(metric_of(name) for name in found.readings)
 
 
-def test_it_does_not_matter_how_responses_are_cut_into_shards(tmp_path: Path) -> None:
+def test_the_division_into_shards_does_not_matter(tmp_path: Path) -> None:
     responses = random_responses(150, 2, gap=0.2, prompt_gap=0.3)
     whole, parts = (compared(tmp_path, responses, size) for size in (150, 7))
     unlike = {"mismatch/ess", "mismatch/pearson"}
@@ -90,7 +90,7 @@ def fit_facts(interval: Interval) -> tuple[float, float, float]:
     return interval.value, interval.low, interval.high
 
 
-def test_a_mean_of_the_shards_means_would_be_another_number(tmp_path: Path) -> None:
+def test_means_are_not_means_of_shard_means(tmp_path: Path) -> None:
     """Correlation and effective size of all tokens, not averages over shards of unlike gaps."""
     responses = [*random_responses(64, 3, gap=0.001), *random_responses(64, 4, gap=1.0)]
     found = compared(tmp_path, responses)
@@ -105,7 +105,7 @@ def test_a_mean_of_the_shards_means_would_be_another_number(tmp_path: Path) -> N
     )
 
 
-def test_bins_hold_the_tokens_that_belong_to_them(tmp_path: Path) -> None:
+def test_bins_contain_the_right_tokens(tmp_path: Path) -> None:
     responses = random_responses(40, 5, longest=400)
     found = compared(tmp_path, responses)
     sampler = np.concatenate([each.sampler for each in responses]).astype(np.float32).astype(float)
@@ -124,7 +124,7 @@ def test_bins_hold_the_tokens_that_belong_to_them(tmp_path: Path) -> None:
     assert len(found.by_probability) > 15
 
 
-def test_the_worst_are_the_worst_and_say_where(tmp_path: Path) -> None:
+def test_the_worst_responses_with_their_positions(tmp_path: Path) -> None:
     responses = random_responses(200, 6)
     for number, row in enumerate((150, 3, 77)):
         responses[row].learner[-1] = responses[row].sampler[-1] = -0.01
@@ -183,7 +183,7 @@ def test_memory_does_not_grow_with_the_number_of_responses() -> None:
     assert len(found.scatter) == SCATTER_TOKENS
 
 
-def test_a_shard_of_many_prompts_takes_no_more_memory_than_its_tokens_need() -> None:
+def test_memory_depends_on_tokens_not_on_prompts() -> None:
     rng = np.random.default_rng(0)
     sampler = -rng.exponential(0.5, (10_000, 1))
     responses = [Both(own, own - 0.01, prompt) for prompt, own in enumerate(sampler)]
@@ -199,7 +199,7 @@ def test_a_shard_of_many_prompts_takes_no_more_memory_than_its_tokens_need() -> 
     assert peak < 48 << 20  # all weights of all prompts at once take twice that
 
 
-def test_the_scatter_is_a_fair_and_repeatable_choice() -> None:
+def test_the_scatter_is_a_uniform_and_repeatable_selection() -> None:
     responses = random_responses(3000, 8, longest=16)
     pair = [(shard(responses, "sampler"), shard(responses, "learner"))]
     one, again, other = (compare_shards(pair, "", seed=seed).scatter for seed in (1, 1, 2))
@@ -227,7 +227,7 @@ def test_intervals_are_those_of_a_bootstrap_by_prompt() -> None:
         assert each.low <= each.value <= each.high
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+def test_intervals_cover_the_true_value() -> None:
     """The signed bias is zero by construction; 60 probes of 30 prompts."""
     covered = 0
     for seed in range(60):
@@ -238,7 +238,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert 50 <= covered <= 60
 
 
-def test_few_prompts_get_intervals_as_wide_as_students() -> None:
+def test_intervals_of_few_prompts_are_as_wide_as_students() -> None:
     """Plain percentiles would be a third narrower with six prompts."""
     ratios = []
     for seed in range(30):
@@ -251,8 +251,8 @@ def test_few_prompts_get_intervals_as_wide_as_students() -> None:
     assert np.median(ratios) == pytest.approx(1, abs=0.15)
 
 
-def test_a_rate_of_what_was_never_seen_gets_no_interval() -> None:
-    """Resampling never draws what is not there; "0 to 0" would be a claim."""
+def test_a_rate_of_zero_has_no_interval() -> None:
+    """Resampling cannot draw an event that never occurred; "0 to 0" would claim too much."""
     calm, far = random_responses(80, 15, gap=0.01), random_responses(80, 15, gap=0.01)
     far[30].learner[0] -= 1.0
     rates = []
@@ -264,8 +264,8 @@ def test_a_rate_of_what_was_never_seen_gets_no_interval() -> None:
     assert rates[1].low == 0 < rates[1].value < rates[1].high
 
 
-def test_a_side_that_says_the_same_of_all_tokens_has_no_correlation(tmp_path: Path) -> None:
-    """Whose mean is rounded, so that its deviations are of the arithmetic."""
+def test_a_constant_column_has_no_correlation(tmp_path: Path) -> None:
+    """Its mean is rounded, so all deviations are rounding errors."""
     responses = random_responses(64, 14)
     for each in responses:
         each.sampler[:] = -1.0
@@ -275,13 +275,13 @@ def test_a_side_that_says_the_same_of_all_tokens_has_no_correlation(tmp_path: Pa
         assert "mismatch/pearson" not in found.intervals
 
 
-def test_a_handful_of_prompts_gets_no_interval(tmp_path: Path) -> None:
+def test_few_prompts_have_no_interval(tmp_path: Path) -> None:
     assert compared(tmp_path, random_responses(32, 10)).intervals == {}
     assert compared(tmp_path, random_responses(40, 10), 63).intervals != {}
 
 
 def drawn_from(logits_NV: np.ndarray, told_NV: np.ndarray, seed: int) -> list[Both]:
-    """Tokens drawn from one distribution, told with the log-probabilities of another."""
+    """Tokens sampled from one distribution, with log-probabilities of another."""
     rng = np.random.default_rng(seed)
     shape = logits_NV.shape
     probs = np.exp(logits_NV) / np.exp(logits_NV).sum(axis=1, keepdims=True)
@@ -296,7 +296,7 @@ def drawn_from(logits_NV: np.ndarray, told_NV: np.ndarray, seed: int) -> list[Bo
     ]  # fmt: skip
 
 
-def test_tokens_that_were_drawn_from_elsewhere_show_in_their_entropy_alone(tmp_path: Path) -> None:
+def test_tokens_of_another_distribution_change_only_the_entropy_z(tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(0, 2, (20_000, 16))
     sound = compared(tmp_path / "a", drawn_from(logits, logits, 1))
     wrong = compared(tmp_path / "b", drawn_from(1.25 * logits, logits, 1))
@@ -311,7 +311,7 @@ def test_tokens_that_were_drawn_from_elsewhere_show_in_their_entropy_alone(tmp_p
     assert compared(tmp_path / "c", random_responses(8, 1)).entropy_z is None
 
 
-def test_entropies_that_are_no_numbers_are_counted_and_make_no_gap(tmp_path: Path) -> None:
+def test_nonfinite_entropies_are_counted(tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(0, 2, (1000, 16))
     some, none = (drawn_from(logits, logits, 1) for _ in range(2))
     some[3].learner_extras["entropy"][7:9] = math.nan
@@ -325,7 +325,7 @@ def test_entropies_that_are_no_numbers_are_counted_and_make_no_gap(tmp_path: Pat
     assert silent.entropy_z is None
 
 
-def test_what_is_not_finite_is_counted_and_takes_no_part(tmp_path: Path) -> None:
+def test_nonfinite_tokens_are_counted_and_left_out(tmp_path: Path) -> None:
     responses = random_responses(16, 11)
     for each in responses:
         each.learner[:] = math.nan
@@ -340,7 +340,7 @@ def test_what_is_not_finite_is_counted_and_takes_no_part(tmp_path: Path) -> None
     assert (scalar(mixed.readings["mismatch/prob_diff_mean"]) or 0) > 0
 
 
-def test_the_first_tokens_without_a_number_are_named_and_equal_responses_are_not_the_worst(
+def test_the_first_nonfinite_tokens_are_named(
     tmp_path: Path,
 ) -> None:
     responses = random_responses(200, 16, gap=0.0)
@@ -353,7 +353,7 @@ def test_the_first_tokens_without_a_number_are_named_and_equal_responses_are_not
         assert [(each.prompt, each.sample, each.at) for each in found.worst] == [(10, 0, 0)]
 
 
-def test_absurd_numbers_end_in_no_error(tmp_path: Path) -> None:
+def test_extreme_numbers_cause_no_error(tmp_path: Path) -> None:
     responses = random_responses(64, 13)
     responses[0].learner[0], responses[9].sampler[0] = 3e38, -3e38
     responses[20].sampler[0], responses[21].learner[0] = 800.0, -800.0
@@ -363,7 +363,7 @@ def test_absurd_numbers_end_in_no_error(tmp_path: Path) -> None:
     assert 0 <= found.effects["tis_token/2"] <= 1
 
 
-def test_nothing_to_compare_and_other_tokens_are_said(tmp_path: Path) -> None:
+def test_empty_and_mismatched_shards_are_refused(tmp_path: Path) -> None:
     for name in ("empty", "none"):
         (tmp_path / name).mkdir()
     with pytest.raises(EngineError, match="nothing to compare"):

@@ -62,7 +62,7 @@ CORRECTIONS = [
 
 
 @pytest.mark.parametrize("name", CORRECTIONS)
-def test_a_correction_acts_where_the_trainers_does(
+def test_a_correction_affects_the_same_tokens_as_in_the_trainer(
     shares: dict[str, float], batch: RolloutBatch, name: str
 ) -> None:
     free, kept, acted = corrected(batch, name)
@@ -77,14 +77,14 @@ def test_a_correction_acts_where_the_trainers_does(
     assert shares[f"{name}/lost"] == pytest.approx(float(lost), abs=1e-9)
 
 
-def test_the_geometric_mask_is_as_tight_as_it_is_said_to_be(shares: dict[str, float]) -> None:
+def test_the_bound_of_the_geometric_mask(shares: dict[str, float]) -> None:
     assert shares["geo_mask/0.999_1.001"] >= shares["geo_mask/0.99_1.01"] > 0.4
     calm = random_responses(80, 3, gap=1e-5)
     found = compare_shards([(shard(calm, "sampler"), shard(calm, "learner"))], "").effects
     assert found["geo_mask/0.999_1.001"] == found["gspo_clip/0.0003_0.0004"] == 0
 
 
-def test_clips_are_counted_on_either_side(shares: dict[str, float], batch: RolloutBatch) -> None:
+def test_clips_are_counted_on_both_sides(shares: dict[str, float], batch: RolloutBatch) -> None:
     mask = batch.mask_BT
     assert batch.learner_logprobs_BT is not None
     assert batch.sampler_logprobs_BT is not None
@@ -116,7 +116,7 @@ def test_the_clips_are_those_of_the_trainers_presets() -> None:
     )
 
 
-def test_every_effect_says_what_it_is() -> None:
+def test_every_effect_has_a_description() -> None:
     assert len(BY_NAME) == len(EFFECTS)
     for effect in EFFECTS:
         assert effect.title
@@ -124,13 +124,13 @@ def test_every_effect_says_what_it_is() -> None:
         assert f"{effect.high:g}" in effect.name or effect.act == "clip"
 
 
-def test_engines_that_agree_are_left_alone() -> None:
+def test_corrections_have_no_effect_on_agreeing_engines() -> None:
     same = random_responses(40, 4, gap=0.0)
     found = compare_shards([(shard(same, "sampler"), shard(same, "learner"))], "").effects
     assert set(found.values()) == {0.0}
 
 
-def test_responses_that_the_learner_thinks_impossible_have_no_weight_to_lose() -> None:
+def test_responses_with_weight_zero_lose_none() -> None:
     """400 tokens at 5 nats each: the product is 0 in doubles."""
     far = [replace(each, learner=each.sampler - 5.0) for each in random_responses(40, 4)]
     long = [Both(np.full(400, -1.0), np.full(400, -6.0), prompt) for prompt in range(8)]

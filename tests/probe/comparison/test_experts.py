@@ -1,4 +1,4 @@
-"""Routing on two sides: definitions, what is not told, and how flips bear on the gap."""
+"""Routing on two sides: definitions, missing experts, and the effect of flips on the gap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYERS, EXPERTS, SLOTS = 4, 8, 2
 
 
 def routed(seed: int, count: int = 60, *, flips: bool = True) -> list[Both]:
-    """A router with noise: small margins flip, and what is flipped differs more."""
+    """A router with noise: small margins flip, and flipped tokens differ more."""
     rng = np.random.default_rng(seed)
     responses = []
     for both in random_responses(count, seed, gap=0.01):
@@ -42,7 +42,7 @@ def joined(responses: list[Both], side: str, name: str) -> np.ndarray:
     return np.concatenate([getattr(each, f"{side}_extras")[name] for each in responses])
 
 
-def test_flips_are_counted_as_they_are_defined(tmp_path: Path) -> None:
+def test_flips_match_their_definition(tmp_path: Path) -> None:
     responses = routed(1)
     found = compare(*write(tmp_path, responses, 17))
     before, after = (joined(responses, side, "experts") for side in ("sampler", "learner"))
@@ -65,7 +65,7 @@ def test_flips_are_counted_as_they_are_defined(tmp_path: Path) -> None:
         )
 
 
-def test_small_margins_flip_and_flips_make_the_gap(tmp_path: Path) -> None:
+def test_small_margins_flip_and_flips_cause_the_gap(tmp_path: Path) -> None:
     responses = routed(2)
     experts = compare(*write(tmp_path, responses)).experts
     assert experts is not None
@@ -84,7 +84,7 @@ def test_small_margins_flip_and_flips_make_the_gap(tmp_path: Path) -> None:
     assert experts.flips_to_gap == pytest.approx(stats.spearmanr(flips, gaps).statistic, abs=0.01)
 
 
-def test_the_order_of_the_ids_is_no_flip_and_no_flip_is_no_correlation(tmp_path: Path) -> None:
+def test_another_order_of_the_ids_is_no_flip(tmp_path: Path) -> None:
     responses = [
         with_experts(
             each, each.sampler_extras["experts"], each.sampler_extras["experts"][..., ::-1]
@@ -100,7 +100,7 @@ def test_the_order_of_the_ids_is_no_flip_and_no_flip_is_no_correlation(tmp_path:
     assert experts.layers[0].margin_kept is None
 
 
-def test_what_is_not_told_lowers_coverage_and_nothing_else(tmp_path: Path) -> None:
+def test_missing_experts_lower_only_the_coverage(tmp_path: Path) -> None:
     responses = routed(4)
     whole = compare(*write(tmp_path / "whole", responses)).experts
     lost = 0
@@ -114,7 +114,7 @@ def test_what_is_not_told_lowers_coverage_and_nothing_else(tmp_path: Path) -> No
     assert partly.churn == pytest.approx(whole.churn, rel=0.1)
 
 
-def test_a_layer_without_a_router_is_left_out_under_its_own_number(tmp_path: Path) -> None:
+def test_layers_without_a_router_keep_their_numbers(tmp_path: Path) -> None:
     responses = routed(5)
     for each in responses:
         each.sampler_extras["experts"][:, 1] = -1
@@ -126,7 +126,7 @@ def test_a_layer_without_a_router_is_left_out_under_its_own_number(tmp_path: Pat
     assert "experts/churn_engine/layer/1" not in found.readings
 
 
-def test_engines_that_do_not_tell_or_tell_of_other_layers(tmp_path: Path) -> None:
+def test_missing_experts_and_experts_of_other_layers(tmp_path: Path) -> None:
     silent = compare(*write(tmp_path / "silent", random_responses(8, 1)))
     assert silent.experts is None
     assert not any(name.startswith("experts/") for name in silent.readings)
@@ -147,7 +147,7 @@ def test_engines_that_do_not_tell_or_tell_of_other_layers(tmp_path: Path) -> Non
     assert isinstance(found.readings["experts/churn_engine"], NotApplicable)
 
 
-def test_experts_of_which_none_is_told_are_not_told(tmp_path: Path) -> None:
+def test_experts_that_are_all_missing_are_absent(tmp_path: Path) -> None:
     none = [
         with_experts(each, *(np.zeros((len(each.sampler), LAYERS, 0), int) for _ in range(2)))
         for each in random_responses(8, 1)

@@ -27,7 +27,7 @@ from tests.probe.pairs import random_responses, write
 parse = EngineSpec.parse
 
 
-def test_fsdp_is_started_by_torchrun_with_as_many_ranks_as_its_layout() -> None:
+def test_torchrun_starts_one_rank_per_part_of_the_layout() -> None:
     command = command_of(parse("fsdp:m?fsdp=2&tensor_parallel=2"), Path("request.json"))
     assert command[1:4] == ("-m", "torch.distributed.run", "--standalone")
     assert command[4] == "--nproc-per-node=4"
@@ -38,13 +38,13 @@ def test_fsdp_is_started_by_torchrun_with_as_many_ranks_as_its_layout() -> None:
     assert [Path(each).name for each in plain[1:]] == ["engine_transformers.py", "request.json"]
 
 
-def test_a_launcher_stands_in_place_of_the_python() -> None:
+def test_a_launcher_replaces_the_python() -> None:
     command = command_of(parse("fsdp:m?launcher=env%20-u%20X%20python&processes=2"), Path("r"))
     assert command[:4] == ("env", "-u", "X", "python")
     assert "torch.distributed.run" not in command
 
 
-def test_wrong_weights_on_purpose() -> None:
+def test_the_spec_of_wrong_weights() -> None:
     noisy, what = stale_spec(parse("transformers:m?dtype=bfloat16"), None)
     assert noisy is not None
     assert noisy.options == {"dtype": "bfloat16", "perturb": NOISE}
@@ -68,7 +68,7 @@ def test_wrong_weights_on_purpose() -> None:
     ("dtype", "autocast", "passed"),
     [("float32", "bfloat16", True), ("float32", "", False), ("bfloat16", "", True)],
 )
-def test_what_an_engine_may_differ_from_itself_hangs_on_what_it_computes_in(
+def test_the_tolerance_depends_on_the_precision(
     tmp_path: Path, dtype: str, autocast: str, passed: bool
 ) -> None:
     """Weights in float32 under autocast are how most trainers learn."""
@@ -84,7 +84,7 @@ def test_what_an_engine_may_differ_from_itself_hangs_on_what_it_computes_in(
     assert repeat_of(drawn, again, facts).passed is passed
 
 
-def test_a_wrong_learner_is_compared_on_the_responses_that_it_was_given(tmp_path: Path) -> None:
+def test_a_wrong_learner_is_compared_on_its_own_responses(tmp_path: Path) -> None:
     """The first prompts of a file may be easy: even wrong weights differ by little there."""
     easy = [
         replace(each, sampler=each.sampler / 500, learner=each.learner / 500)
@@ -110,7 +110,7 @@ def checkpoint(folder: Path, **config: object) -> Path:
     return folder
 
 
-def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) -> None:
+def test_the_weights_control_reports_settings_and_quantization(tmp_path: Path) -> None:
     plain = parse(f"vllm:{checkpoint(tmp_path / 'a', rms_norm_eps=1e-6)}")
     other = parse(f"vllm:{checkpoint(tmp_path / 'b', rms_norm_eps=1e-5)}")
     weights = Weights()
@@ -136,7 +136,7 @@ def test_the_control_of_weights_tells_settings_and_quantisation(tmp_path: Path) 
     assert "the checkpoint is damaged" in damaged.summary
 
 
-def test_routers_are_seen_in_the_config(tmp_path: Path) -> None:
+def test_routers_are_read_from_the_config(tmp_path: Path) -> None:
     weights = Weights()
     assert weights.has_routers(str(checkpoint(tmp_path / "a", num_experts=8)))
     assert weights.has_routers(
@@ -146,7 +146,7 @@ def test_routers_are_seen_in_the_config(tmp_path: Path) -> None:
     assert not weights.has_routers("/nowhere")
 
 
-def test_no_two_engines_have_one_label() -> None:
+def test_labels_are_unique() -> None:
     specs = [
         parse("vllm:a/model"), parse("vllm:b/model"),
         parse("vllm:b/model?python=one"), parse("vllm:b/model?python=two"),

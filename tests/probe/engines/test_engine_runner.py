@@ -47,7 +47,7 @@ def test_one_load_samples_scores_and_tokenises(runner: EngineRunner) -> None:
     assert len(logs(runner)) == 1
 
 
-def test_the_same_is_not_done_twice_by_another_probe(runner: EngineRunner) -> None:
+def test_another_probe_reuses_finished_jobs(runner: EngineRunner) -> None:
     (first,) = runner.run(spec(), [SAMPLE])
     before = {path: path.stat().st_mtime_ns for path in shard_paths(first)}
     runner.close()
@@ -58,7 +58,7 @@ def test_the_same_is_not_done_twice_by_another_probe(runner: EngineRunner) -> No
     assert len(logs(runner)) == 2
 
 
-def test_another_model_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_another_model_under_the_same_name_has_another_key(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").write_text("old")
@@ -70,7 +70,7 @@ def test_another_model_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> N
         assert runner.where(engine, SAMPLE) != old
 
 
-def test_what_a_killed_engine_has_finished_is_not_done_again(runner: EngineRunner) -> None:
+def test_shards_of_a_killed_engine_are_reused(runner: EngineRunner) -> None:
     (whole,) = runner.run(spec(), [SAMPLE])
     kept = {path.name: path.read_bytes() for path in shard_paths(whole)}
     (whole / "done.json").unlink()
@@ -81,7 +81,7 @@ def test_what_a_killed_engine_has_finished_is_not_done_again(runner: EngineRunne
     assert {path.name: path.read_bytes() for path in shard_paths(whole)}.keys() == kept.keys()
 
 
-def test_a_model_that_the_engine_has_downloaded_is_known_again(
+def test_jobs_before_a_model_download_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -131,7 +131,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_engine_that_fails_says_why(runner: EngineRunner, fault: str) -> None:
+def test_the_error_of_a_failed_engine(runner: EngineRunner, fault: str) -> None:
     with pytest.raises(EngineError, match=FAULTS[fault]) as caught:
         runner.run(spec(fault=fault), [SAMPLE])
     assert len(str(caught.value)) < 2000
@@ -162,13 +162,13 @@ LOGS = {
 
 
 @pytest.mark.parametrize("kind", LOGS)
-def test_of_a_log_what_says_most_is_told(tmp_path: Path, kind: str) -> None:
+def test_the_most_informative_line_of_a_log(tmp_path: Path, kind: str) -> None:
     text, told = LOGS[kind]
     (tmp_path / "log").write_text(text)
     assert error_summary(tmp_path / "log") == told
 
 
-def test_a_refused_answer_is_not_gone_on_with(runner: EngineRunner) -> None:
+def test_a_refused_answer_is_not_resumed(runner: EngineRunner) -> None:
     engine = spec(fault="garbage", once=str(runner.store.folder / "once"))
     with pytest.raises(EngineError):
         runner.run(engine, [SAMPLE])
@@ -181,7 +181,7 @@ def test_scores_of_other_tokens_are_refused(runner: EngineRunner) -> None:
         runner.run(spec(fault="other_tokens"), [ScoreJob(rollouts=sampled)])
 
 
-def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(runner: EngineRunner) -> None:
+def test_a_job_that_kills_the_engine_does_not_fail_the_others(runner: EngineRunner) -> None:
     engine = spec(fault="die", at="score")
     own = ScoreJob(rollouts=runner.where(engine, SAMPLE))
     longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
@@ -192,7 +192,7 @@ def test_a_job_that_kills_the_engine_does_not_take_the_others_with_it(runner: En
     assert len(logs(runner)) == 2
 
 
-def test_prompts_that_cannot_be_read_are_not_asked_in_another_load(runner: EngineRunner) -> None:
+def test_unreadable_prompts_cause_no_second_load(runner: EngineRunner) -> None:
     engine = spec(fault="refuse", at="tokenise")
     own = ScoreJob(rollouts=runner.where(engine, SAMPLE))
     outcomes = runner.attempt(engine, [TokenizeJob(), SAMPLE, own])
@@ -216,7 +216,7 @@ def test_an_engine_without_a_sign_of_life_is_ended(runner: EngineRunner) -> None
     assert len(logs(runner)) == 2, "nobody waits for it twice"
 
 
-def test_the_budget_ends_an_engine_and_keeps_what_is_done(runner: EngineRunner) -> None:
+def test_finished_jobs_are_kept_when_the_budget_ends(runner: EngineRunner) -> None:
     runner.deadline = time.monotonic() + 4
     engine = spec(fault="hang", at="score")
     with pytest.raises(BudgetSpentError):
@@ -228,7 +228,9 @@ def test_the_budget_ends_an_engine_and_keeps_what_is_done(runner: EngineRunner) 
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
-def test_what_left_the_process_group_is_ended_too(runner: EngineRunner, tmp_path: Path) -> None:
+def test_processes_outside_the_process_group_are_ended(
+    runner: EngineRunner, tmp_path: Path
+) -> None:
     note = tmp_path / "pid"
     with pytest.raises(EngineError):
         runner.run(spec(fault="orphan", note=str(note)), [SAMPLE])
@@ -244,19 +246,19 @@ def test_what_left_the_process_group_is_ended_too(runner: EngineRunner, tmp_path
         ("/bin/false", "cannot run engines"),
     ],
 )
-def test_a_python_that_is_none(runner: EngineRunner, python: str, match: str) -> None:
+def test_an_invalid_python(runner: EngineRunner, python: str, match: str) -> None:
     with pytest.raises(EngineError, match=match):
         runner.run(spec(python=python), [SAMPLE])
 
 
-def test_a_program_or_launcher_that_is_not_there(runner: EngineRunner) -> None:
+def test_a_missing_program_or_launcher(runner: EngineRunner) -> None:
     with pytest.raises(EngineError, match="there is no such engine program"):
         runner.facts(EngineSpec.of("program", "/nowhere.py", {}))
     with pytest.raises(EngineError, match="there is no program srun-of-nobody"):
         runner.facts(spec(launcher="srun-of-nobody -n 2"))
 
 
-def test_a_launcher_stands_before_the_program(runner: EngineRunner) -> None:
+def test_a_launcher_runs_the_program(runner: EngineRunner) -> None:
     runner.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
 
 
@@ -293,7 +295,7 @@ def test_an_interrupted_probe_ends_its_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
-def test_an_engine_that_does_not_want_to_end_is_ended_by_a_second_interruption(
+def test_a_second_interrupt_kills_a_stubborn_engine(
     tmp_path: Path,
 ) -> None:
     probe = begin_to_hang(tmp_path / "lab", "&stubborn=true")
@@ -306,7 +308,7 @@ def test_an_engine_that_does_not_want_to_end_is_ended_by_a_second_interruption(
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
-def test_what_a_killed_probe_has_left_is_ended_by_the_next(tmp_path: Path) -> None:
+def test_the_next_probe_ends_processes_of_a_killed_one(tmp_path: Path) -> None:
     note = tmp_path / "worker"
     probe = begin_to_hang(tmp_path / "lab", f"&retitled={note}")
     probe.kill()

@@ -48,7 +48,7 @@ def changed(folder: Path, **arrays: Any) -> Path:
     ],
     ids=lambda arrays: next(iter(arrays)),
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
+def test_inconsistent_arrays_are_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
     path = changed(tmp_path, **arrays)
     with pytest.raises(EngineError, match="cannot be used") as caught:
         compare(tmp_path / "sampler", tmp_path / "learner")
@@ -57,14 +57,14 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, An
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a shard", bytes(range(256)) * 8])
-def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_shard_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "shard-00000.npz"
     path.write_bytes(content)
     with pytest.raises(EngineError, match="cannot be used"):
         read_shard(path)
 
 
-def test_numbers_of_another_width_are_taken(tmp_path: Path) -> None:
+def test_numbers_of_another_width_are_accepted(tmp_path: Path) -> None:
     widened = {"logprobs_N": lambda a: a.astype(np.float64), "prompt_B": lambda a: a.astype("i8")}
     changed(tmp_path, **widened)
     found = compare(tmp_path / "sampler", tmp_path / "learner")

@@ -8,13 +8,13 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 parse = EngineSpec.parse
 
 
-def test_options_are_numbers_truth_values_or_texts_and_ours_are_taken_out() -> None:
+def test_options_are_typed_and_launch_options_removed() -> None:
     spec = parse("vllm:a/b?x=1&y=0.5&z=true&w=int8&timeout=60&processes=2&python=/bin/python")
     assert spec.options == {"x": 1, "y": 0.5, "z": True, "w": "int8"}
     assert (spec.model, spec.timeout, spec.processes, spec.python) == ("a/b", 60, 2, "/bin/python")
 
 
-def test_a_plus_is_a_plus_and_a_tilde_the_home_that_no_shell_has_put_in() -> None:
+def test_plus_signs_are_kept_and_a_tilde_is_expanded() -> None:
     spec = parse("vllm:~/model?python=/opt/py+cpu/bin/python&sync=~/new")
     assert spec.python == "/opt/py+cpu/bin/python"
     assert spec.model == str(Path.home() / "model")

@@ -1,4 +1,4 @@
-"""Pythons that engines are to run in: those that are none, and what is installed in others."""
+"""Python interpreters of engines: invalid ones, and the packages of valid ones."""
 
 import stat
 import sys
@@ -39,7 +39,7 @@ def test_what_is_no_python_is_told_in_words(
                 '"installed": []}\'\n'): "older than 3.10",
         program(tmp_path / "bare", '#!/bin/sh\necho \'{"version": [3, 12, 1], "has": [], '
                 '"installed": []}\'\n'): "it has no numpy",
-        # It goes on in the background, with the output in its hand.
+        # It continues in the background and holds the output open.
         program(tmp_path / "hangs", "#!/bin/sh\nsleep 300 & sleep 300\n"): "within 1 s",
     }  # fmt: skip
     began = time.monotonic()
@@ -51,7 +51,7 @@ def test_what_is_no_python_is_told_in_words(
 
 
 def environment(folder: Path, *packages: str) -> str:
-    """A Python with these packages beside its own."""
+    """A Python with these additional packages."""
     site = folder / "site"
     for name in packages:
         (site / name).mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from grpodoctor.probe.results.results_json import read_result, to_json, write_re
 from tests.report.probed import result
 
 
-def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_written_result_is_read_unchanged(tmp_path: Path) -> None:
     written = result()
     write_result(written, tmp_path / "probe.json")
     read = read_result(tmp_path / "probe.json")
@@ -60,7 +60,7 @@ def test_a_result_of_schema_1_still_loads() -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_results_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "probe.json"
     path.write_bytes(content)
     with pytest.raises(RunError, match="probe"):

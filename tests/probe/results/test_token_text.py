@@ -42,7 +42,7 @@ def test_the_pieces_are_those_of_the_tokenizer(tmp_path: Path, make) -> None:
     assert "".join(texts[each] for each in ids) == "three apples return 42"
 
 
-def test_a_special_token_is_itself(tmp_path: Path) -> None:
+def test_a_special_token_is_shown_as_is(tmp_path: Path) -> None:
     tokenizer = byte_level()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert texts_of(str(tmp_path))[tokenizer.token_to_id("<|end|>")] == "<|end|>"
