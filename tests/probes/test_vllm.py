@@ -1,6 +1,6 @@
 """Real vLLM on a CPU: it scores its own samples alike, and planted faults are visible.
 
-A load takes at least ten seconds, so the tests share two; further loads are marked slow.
+A load takes at least ten seconds, so the tests share one; tests of further loads are marked slow.
 """
 
 from __future__ import annotations
@@ -192,6 +192,7 @@ def test_a_prompt_beyond_the_context_is_refused_and_finished_tasks_are_kept(mixt
     assert mixture.answer["tasks"]["score"]["responses"] == 4 * PROMPTS
 
 
+@pytest.mark.slow
 def test_processed_logprobs_are_scored_with_the_same_processing(synced: Ran) -> None:
     drawn, scored = synced.arrays("sample"), synced.arrays("score")
     fresh_N = np.repeat(drawn["cached_B"] == 0, lengths(drawn))
@@ -201,6 +202,7 @@ def test_processed_logprobs_are_scored_with_the_same_processing(synced: Ran) -> 
     assert np.abs(drawn["logprobs_N"] - synced.arrays("raw")["logprobs_N"])[fresh_N].mean() > 0.05
 
 
+@pytest.mark.slow
 def test_a_stale_prefix_cache_affects_only_cached_prompts(synced: Ran) -> None:
     drawn, scored = synced.arrays("sample"), synced.arrays("score")
     gaps_N = np.abs(drawn["logprobs_N"] - scored["logprobs_N"])
@@ -209,6 +211,7 @@ def test_a_stale_prefix_cache_affects_only_cached_prompts(synced: Ran) -> None:
     assert gaps_N[cached_N > 0].mean() > 100 * gaps_N[cached_N == 0].mean()
 
 
+@pytest.mark.slow
 def test_a_sync_replaces_all_weights(synced: Ran, stale: Path) -> None:
     loaded = by_transformers(stale, synced)
     assert np.abs(synced.arrays("raw")["logprobs_N"] - loaded).max() < 10 * ARRIVED
