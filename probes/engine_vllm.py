@@ -21,32 +21,18 @@ the extension otherwise.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import inspect
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import contract
 import numpy as np
 from contract import Processing, RefusalError, Response, Sampling, response_seed
 from hf import tokenizer as hf_tokenizer
-from vllm_worker_extension import EXTENSION, unpack_experts
+from vllm_options import checked_options, engine_arguments, prepare_environment
+from vllm_worker_extension import unpack_experts
 
-_OWN_OPTIONS = ("attention", "batch_tokens", "perturb", "sync", "sync_reset_cache", "sync_stock")
-_FIXED = {
-    "model": "it is given before the question mark",
-    "worker_extension_cls": "the probe uses its own extension",
-    "skip_tokenizer_init": "the engine tokenizes the prompts",
-}
 _FAILURES = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, AssertionError, OSError)
 """What vLLM raises if model, device, memory or options do not fit."""
-_ENVIRONMENT = {
-    "VLLM_NO_USAGE_STATS": "1",  # the user did not consent
-    "VLLM_LOGGING_LEVEL": "WARNING",  # several lines a second otherwise
-}
 _REPORTED = (
     "quantization", "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill",
     "max_num_seqs", "speculative_config", "attention_backend", "logprobs_mode", "sync",
@@ -67,8 +53,8 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, options: dict[str, Any]) -> None:
-        options = _checked(options)
-        _prepare_environment(options)
+        options = checked_options(options)
+        prepare_environment(options)
         from vllm import LLM
         from vllm.platforms import current_platform
 
@@ -79,7 +65,7 @@ class VllmEngine:
         self._reset_cache = bool(options.pop("sync_reset_cache", True))
         self._stock = bool(options.pop("sync_stock", False))
         self._model = model
-        settings = _settings(model, options, on_cpu=self._on_cpu)
+        settings = engine_arguments(model, options, on_cpu=self._on_cpu)
         try:
             self._llm: Any = LLM(**settings)
         except _FAILURES as error:
@@ -366,103 +352,6 @@ class _Experts:
 def load(model: str, options: dict[str, Any]) -> VllmEngine:
     """Start vLLM with a model."""
     return VllmEngine(model, options)
-
-
-def _prepare_environment(options: Mapping[str, Any]) -> None:
-    """Set the variables that vLLM reads on import, unless the user has set them."""
-    degree = options.get("tensor_parallel_size", 1)
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if degree == 1:
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a faster start
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    elif isinstance(degree, int) and degree <= (os.cpu_count() or 1):
-        # On a CPU each rank needs its own cores.
-        cores = (os.cpu_count() or 1) // degree
-        shares = (range(rank * cores, (rank + 1) * cores) for rank in range(degree))
-        bound = "|".join(",".join(map(str, share)) for share in shares)
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bound)
-    # Worker processes import the extension from this folder.
-    here = str(Path(__file__).parent)
-    paths = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = f"{here}{os.pathsep}{paths}" if paths else here
-
-
-def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with JSON parsed, after all checks that do not need vLLM."""
-    for name, why in _FIXED.items():
-        if name in options:
-            raise RefusalError(f"{name}= cannot be set: {why}", "remove it")
-    mode = options.get("logprobs_mode", "raw_logprobs")
-    if mode not in ("raw_logprobs", "processed_logprobs"):
-        raise RefusalError(
-            f"logprobs_mode={mode} does not give log-probabilities",
-            "use raw_logprobs or processed_logprobs",
-        )
-    noise = options.get("perturb", 0.0)
-    if isinstance(noise, bool) or not isinstance(noise, int | float) or not noise >= 0:
-        raise RefusalError(f"perturb={noise} is not a number of at least 0", "set 0 or more")
-    return {name: _structured(value) for name, value in options.items()}
-
-
-def _settings(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """The arguments of `LLM`."""
-    known = _known_options()
-    for name in options:
-        if name not in known:
-            near = ", ".join(difflib.get_close_matches(name, sorted(known)))
-            advice = f"did you mean {near}?" if near else "use an argument of vllm.LLM"
-            raise RefusalError(f"vLLM has no option {name[:60]!r}", advice)
-    settings = dict(options)
-    if "attention" in settings:
-        settings["attention_backend"] = str(settings.pop("attention")).upper()
-    if "batch_tokens" in settings:
-        settings["max_num_batched_tokens"] = settings.pop("batch_tokens")
-    if on_cpu:
-        settings.setdefault("enforce_eager", True)  # compilation takes minutes on a CPU
-        # vLLM's default requests nearly all memory, and fails if some of it is in use.
-        settings.setdefault("gpu_memory_utilization", 0.5)
-        if "max_num_batched_tokens" not in settings:  # less than the context needs chunks
-            # Chunked prefill rewinds the generator of a seeded request, which a CPU's cannot do.
-            settings.setdefault("enable_chunked_prefill", False)
-    elif _has_experts(model, settings):
-        settings.setdefault("enable_return_routed_experts", True)
-    return settings | {"model": model, "worker_extension_cls": EXTENSION}
-
-
-def _known_options() -> set[str]:
-    from vllm import LLM, EngineArgs
-
-    fields = {field.name for field in dataclasses.fields(EngineArgs)}
-    own = set(inspect.signature(LLM.__init__).parameters) - {"self", "kwargs"}
-    return (fields | own | set(_OWN_OPTIONS)) - set(_FIXED)
-
-
-def _structured(value: Any) -> Any:
-    """An option, parsed if it is written as JSON."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise RefusalError(
-                f"{value[:60]!r} is not JSON: {error}", "use double quotes for strings"
-            ) from error
-    return value
-
-
-def _has_experts(model: str, settings: Mapping[str, Any]) -> bool:
-    if "enable_return_routed_experts" not in _known_options():
-        return False
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(
-            model, trust_remote_code=bool(settings.get("trust_remote_code", False))
-        ).get_text_config()
-    except (OSError, ValueError, KeyError):
-        return False  # vLLM supports more models than transformers, and has better errors
-    names = ("num_experts", "num_local_experts", "n_routed_experts")
-    return any((getattr(config, name, 0) or 0) > 1 for name in names)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> list[int]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from grpodoctor.preflight.request import PreflightRequest
     from grpodoctor.preflight.results import PreflightResults
     from grpodoctor.probe.engines.engine_run import EngineProgress
+    from grpodoctor.support.progress import Progress
 
 
 def preflight(
@@ -96,32 +94,28 @@ def _run(
 ) -> PreflightResults:
     from grpodoctor.preflight.catalogue import select_checks
     from grpodoctor.preflight.run import run_preflight
+    from grpodoctor.support.progress import progress_bar
 
     checks = select_checks(select, ignore)
-    with ended_by_signals(), _progress() as (on_check, on_progress):
-        return run_preflight(request, checks, on_check=on_check, on_progress=on_progress)
+    with ended_by_signals(), progress_bar("preflight", total=len(checks), delay=0) as bar:
+        status = _Status(bar)
+        return run_preflight(request, checks, on_check=status.check, on_progress=status.engine)
 
 
-@contextmanager
-def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[EngineProgress], None]]]:
-    """Callbacks that show the current check and its engine; silent if stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield (lambda _: None), (lambda _: None)
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+class _Status:
+    """Shows the current check and its engine."""
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("loading")
-        current = ["engines"]
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._started = 0
+        self._check = "engines"
 
-        def on_check(check: str) -> None:
-            current[0] = check
-            progress.update(task, description=check)
+    def check(self, check: str) -> None:
+        self._bar.update(self._started, detail=check)
+        self._started += 1
+        self._check = check
 
-        def on_progress(engine: EngineProgress) -> None:
-            done = f"{engine.shards}/{engine.expected}" if engine.expected else "loading"
-            progress.update(task, description=f"{current[0]}: {engine.engine} {done}")
-
-        yield on_check, on_progress
+    def engine(self, progress: EngineProgress) -> None:
+        shards = f"{progress.shards}/{progress.expected} shards" if progress.expected else "loading"
+        detail = f"{shards}: {self._check}, {progress.engine}"
+        self._bar.update(max(self._started - 1, 0), detail=detail)
