@@ -12,12 +12,12 @@ _CLOSE = 0.6
 _MOST_LISTED = 30
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
+def near_names(name: str, known: Iterable[str], similarity: float = _CLOSE) -> list[str]:
     """Return at most three known names similar to a mistyped one, most similar first."""
     known = list(known)
     by_folded = {candidate.lower().replace("_", "-"): candidate for candidate in reversed(known)}
     folded = name.strip().lower().replace("_", "-")
-    near = difflib.get_close_matches(folded, by_folded, n=3, cutoff=_CLOSE)
+    near = difflib.get_close_matches(folded, by_folded, n=3, cutoff=similarity)
     return [by_folded[candidate] for candidate in near]
 
 

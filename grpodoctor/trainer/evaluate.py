@@ -60,13 +60,7 @@ def evaluate(
 
 
 def pass_at_k(samples: int, solved: int, k: int) -> float:
-    """Unbiased estimate of the probability of solving a prompt within k tries.
-
-    Args:
-        samples: tries.
-        solved: correct tries among them.
-        k: at most `samples`.
-
+    """Unbiased estimate of the probability of solving a prompt within k tries of all samples.
 
     Source: Chen et al. 2021, arXiv 2107.03374, Eq. 1.
     """

@@ -58,12 +58,7 @@ class _Routing(NamedTuple):
 class ExpertMeasurement:
     """Measures the routers before the updates of a step and, with `after`, after them.
 
-    Args:
-        model: the learner.
-        routers: the learner's routers.
-        samples: the batch that the step learns from.
-        replay_BLDK: experts to force in both measurements, as in the learner's scores; None leaves
-            the routers free.
+    Both measurements force the experts `replay_BLDK`; None leaves the routers free.
     """
 
     def __init__(

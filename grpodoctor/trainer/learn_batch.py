@@ -87,13 +87,7 @@ def _corrected(
 def experts_to_replay(
     config: TrainConfig, samples: Samples, scores: Scores | None = None
 ) -> Tensor | None:
-    """The experts to force on the learner, shape (B, L, D, K); None leaves its routers free.
-
-    Args:
-        config: `engine.routing_replay` selects the replay.
-        samples: the batch.
-        scores: the old policy's scores; None before they are known.
-    """
+    """The experts to force on the learner, shape (B, L, D, K); None leaves its routers free."""
     routes = None if scores is None else scores.routes
     known = KnownExperts(samples.experts_BLDK, None if routes is None else routes.experts_BLDK)
     return replay_of(config.engine.routing_replay.lower())(known)

@@ -75,10 +75,8 @@ class _MicroBatchResult(NamedTuple):
 class Learner:
     """A model and its optimizer.
 
-    Args:
-        model: in evaluation mode, so that dropout is off and the ratio starts at one.
-        config: the optimizer's settings.
-        ranks: the processes that share the work; with several, the model is sharded.
+    The model is in evaluation mode, so that dropout is off and the ratio starts at one. With
+    several ranks it is sharded.
     """
 
     def __init__(

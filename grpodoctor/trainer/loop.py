@@ -162,9 +162,6 @@ class Trainer:
         Before an error is raised, a checkpoint of the last completed step is written, unless the
         weights already contain some updates of the next step.
 
-        Args:
-            on_step: called after every step.
-
         Raises:
             DataError: if the user's data or reward function fails.
             OutOfMemoryError: if a step does not fit into memory.
@@ -187,6 +184,7 @@ class Trainer:
         finally:
             self.recording.close(finished=False)
             self.engine.close()
+            self.task.close()
 
     @property
     def is_saved(self) -> bool:

@@ -124,12 +124,6 @@ class RunRecording:
         """Record a step by handing its arrays to the recorder's process.
 
         The cost is known only afterwards, so `time/record` is the cost of the previous step.
-
-        Args:
-            step: the completed step.
-            model: the learner after the updates.
-            readings: readings that the loop took: times, evaluation.
-            changes: knobs that changed before this step.
         """
         if not self._recorder:
             return
@@ -142,11 +136,7 @@ class RunRecording:
         self._seconds = time.perf_counter() - started
 
     def close(self, *, finished: bool) -> None:
-        """Write what is pending and release the directory; the second call does nothing.
-
-        Args:
-            finished: whether the run reached its last step or was stopped by the user.
-        """
+        """Write what is pending and release the directory; the second call does nothing."""
         if self._recorder:
             self._recorder.close(finished=finished)
 
@@ -204,12 +194,7 @@ def rollout_batch(step: TrainingStep) -> RolloutBatch:
 
 
 def step_batch(step: TrainingStep, readings: Mapping[str, Reading]) -> StepBatch:
-    """The data from which the recorder computes a step's record.
-
-    Args:
-        step: the completed step.
-        readings: readings that the loop took: times, evaluation, change of the weights.
-    """
+    """The data from which the recorder computes a step's record."""
     rollouts = rollout_batch(step)
     recomputed = step.config.engine.old_logprobs == "recompute"
     return StepBatch(

@@ -33,12 +33,8 @@ def handle_request(
 ) -> HandledRequest:
     """Apply a request, or refuse it and say why.
 
-    Args:
-        request: from the mailbox.
-        config: the current configuration.
-        step: the step that is about to start.
-        prepare: sets up what a changed configuration needs. The request is refused if it raises
-            `InputError`.
+    `prepare` sets up what a changed configuration needs; if it raises `InputError`, the request
+    is refused.
     """
     if isinstance(request, Refused):
         return _refused(request, config, step)

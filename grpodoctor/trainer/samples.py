@@ -28,14 +28,6 @@ class TopK(NamedTuple):
     """int64."""
     logprobs_BTK: Tensor
 
-    def rows(self, indices: Tensor) -> TopK:
-        """The rows at `indices`, in that order."""
-        return TopK(self.ids_BTK[indices], self.logprobs_BTK[indices])
-
-    def to(self, device: torch.device) -> TopK:
-        """A copy on another device."""
-        return TopK(*(tensor.to(device) for tensor in self))
-
     def widened(self, right: int) -> TopK:
         """A copy with `right` more columns of padding."""
         pad = torch.nn.functional.pad
@@ -84,27 +76,22 @@ class Samples:
     def rows(self, indices: Sequence[int] | Tensor) -> Samples:
         """The rows at `indices`, in that order."""
         chosen = torch.as_tensor(indices, dtype=torch.long)
-        return Samples(
-            tokens_BL=self.tokens_BL[chosen],
-            attention_BL=self.attention_BL[chosen],
-            prompt_width=self.prompt_width,
-            logprobs_BT=self.logprobs_BT[chosen],
-            truncated_B=self.truncated_B[chosen],
-            pad_id=self.pad_id,
-            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK[chosen],
-            top=None if self.top is None else self.top.rows(chosen),
-        )
+        return self._with_each(lambda tensor: tensor[chosen])
 
     def to(self, device: torch.device) -> Samples:
         """A copy on another device."""
+        return self._with_each(lambda tensor: tensor.to(device))
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> Samples:
+        """A copy with every tensor changed."""
         return replace(
             self,
-            tokens_BL=self.tokens_BL.to(device),
-            attention_BL=self.attention_BL.to(device),
-            logprobs_BT=self.logprobs_BT.to(device),
-            truncated_B=self.truncated_B.to(device),
-            experts_BLDK=None if self.experts_BLDK is None else self.experts_BLDK.to(device),
-            top=None if self.top is None else self.top.to(device),
+            tokens_BL=change(self.tokens_BL),
+            attention_BL=change(self.attention_BL),
+            logprobs_BT=change(self.logprobs_BT),
+            truncated_B=change(self.truncated_B),
+            experts_BLDK=None if self.experts_BLDK is None else change(self.experts_BLDK),
+            top=None if self.top is None else TopK(*map(change, self.top)),
         )
 
 
@@ -159,11 +146,7 @@ def sample_on_ranks(
 ) -> Samples:
     """Sample a batch of responses, a share of the rows on each rank.
 
-    Args:
-        count: rows of the whole batch.
-        draw: samples the given rows; its errors are raised on every rank.
-        device: device of the result.
-        ranks: the processes that share the work.
+    `draw` samples the given rows; its errors are raised on every rank.
     """
     rows = ranks.rows(count)
     if ranks.world == 1:

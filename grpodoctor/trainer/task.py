@@ -130,3 +130,47 @@ class Task(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  # optional
         """Continue the training stream from a state."""
+
+    def close(self) -> None:  # noqa: B027  # optional
+        """End the processes that score responses; the next score starts them again."""
+
+
+class WrappedTask(Task):
+    """A task that changes some methods of another one and passes on the rest."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.name, self.max_length_hint = task.name, task.max_length_hint
+        self.columns, self.notes = task.columns, task.notes
+
+    def problems(self, rng: random.Random, count: int) -> list[Problem]:
+        """The next problems of the inner task."""
+        return self._task.problems(rng, count)
+
+    def heldout(self, count: int) -> list[Problem]:
+        """The held-out problems of the inner task."""
+        return self._task.heldout(count)
+
+    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
+        """A warm-start response of the inner task."""
+        return self._task.warm_start_text(problem, rng)
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
+        """The rewards of the inner task."""
+        return self._task.score(problems, texts)
+
+    def fingerprint(self) -> str:
+        """The fingerprint of the inner task: wrapping does not affect the warm start."""
+        return self._task.fingerprint()
+
+    def state(self) -> dict[str, Any]:
+        """The state of the inner task's stream."""
+        return self._task.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the inner task's stream."""
+        self._task.restore(state)
+
+    def close(self) -> None:
+        """End the inner task's processes."""
+        self._task.close()

@@ -122,11 +122,7 @@ def verbalized_prompt(question: str, count: int) -> str:
 
 
 def parse(reply: str) -> ParsedReply:
-    """The responses in a reply, which may contain anything.
-
-    Args:
-        reply: of a model; only the first hundred thousand characters are parsed.
-    """
+    """The responses in a reply, which may contain anything."""
     entries: dict[str, _Entry] = {}
     malformed, position, reply = 0, 0, reply[:_MAX_CHARACTERS]
     while (begin := reply.find("<response>", position)) >= 0:

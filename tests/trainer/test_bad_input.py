@@ -103,7 +103,7 @@ def test_a_model_that_does_not_fit(make, train, tmp_path: Path) -> None:
         ("steps=true", "steps cannot be 'True'"),
     ],
 )
-def test_what_is_wrong_before_a_run_begins(
+def test_problems_before_the_first_step_are_one_line(
     assignment: str, expected: str, train, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")

@@ -304,7 +304,7 @@ def test_a_step_whose_evaluation_fails_is_recorded_all_the_same(
     assert "reward/heldout" not in step.values
 
 
-def test_a_run_that_fails_before_its_first_step_leaves_room_for_the_next(
+def test_a_run_that_fails_before_its_first_step_leaves_the_directory_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hasty.py").write_text("def reward(prompts, completions, answers):\n    1 / 0\n")

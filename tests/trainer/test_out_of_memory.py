@@ -110,7 +110,7 @@ def hungry(trainer: Trainer, spared: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("updates_spared", "saved"), [(0, ["step-000001"]), (2, [])], ids=["before", "between"]
 )
-def test_half_of_a_step_is_never_saved(
+def test_no_checkpoint_is_written_in_the_middle_of_a_step(
     updates_spared: int, saved: list[str], tmp_path: Path
 ) -> None:
     """Weights that some of a step's updates have reached belong to no step."""
@@ -146,12 +146,12 @@ def test_after_a_failure_before_the_first_update_the_run_resumes_exactly(tmp_pat
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_other_failures_are_not_taken_for_it() -> None:
+def test_other_failures_are_not_reported_as_out_of_memory() -> None:
     with pytest.raises(RuntimeError, match="size"), explain_out_of_memory(TrainConfig(), 3):
         torch.zeros(2) + torch.zeros(3)
 
 
-def test_every_kind_of_shortage_is_told() -> None:
+def test_every_kind_of_out_of_memory_is_recognized() -> None:
     with (
         pytest.raises(OutOfMemoryError, match=r"on the GPU \(step 3\)"),
         explain_out_of_memory(TrainConfig(), 3),
@@ -164,7 +164,7 @@ def test_every_kind_of_shortage_is_told() -> None:
         bytearray(1 << 62)
 
 
-def test_what_the_step_held_is_let_go_of() -> None:
+def test_the_memory_of_the_failed_step_is_released() -> None:
     """The error that is raised is chained to the one that is not."""
     held: list[weakref.ref[torch.Tensor]] = []
 

@@ -32,7 +32,7 @@ def weights(run_dir: Path, *assignments: str, treated: bool = False) -> list[tor
 
 
 @pytest.mark.parametrize("depth", ["off", "full"])
-def test_a_treated_run_has_the_weights_of_one_configured_so(depth: str, tmp_path: Path) -> None:
+def test_a_treated_run_equals_a_run_configured_that_way(depth: str, tmp_path: Path) -> None:
     treated = weights(tmp_path / "treated", f"record.depth={depth}", treated=True)
     kinds = [event.kind for event in read_run(tmp_path / "treated").events]
     assert kinds.count("treatment-applied") == len(CHANGES)

@@ -59,7 +59,7 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
     ],
     ids=["plain", "penalties", "corrected", "with a choice"],
 )
-def test_a_pass_that_serves_twice_changes_no_number(
+def test_reusing_the_forward_pass_changes_no_number(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, readings, passes = trained(tmp_path / "ahead", *settings)
@@ -79,7 +79,7 @@ def test_a_pass_that_serves_twice_changes_no_number(
     ],
     ids=["updates", "micro-batches", "passes"],
 )
-def test_no_pass_is_kept_where_it_could_not_serve_twice(
+def test_the_forward_pass_is_not_reused_with_several_updates(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, passes = trained(tmp_path / "run", *settings)

@@ -87,7 +87,7 @@ def test_any_reply_is_read_and_sums_to_one(parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("flood", ["<response>", "<response><text>", "</text>", entry("a", "9")])
-def test_a_flood_of_tags_takes_no_time(flood: str) -> None:
+def test_thousands_of_tags_are_parsed_in_linear_time(flood: str) -> None:
     began = time.process_time()
     parse(flood * (5_000_000 // len(flood)))
     assert time.process_time() - began < 5

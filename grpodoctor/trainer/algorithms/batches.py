@@ -100,12 +100,7 @@ def mini_batches(
 
     If fewer groups are kept than updates requested, there are fewer updates.
 
-    Args:
-        group_ids_B: equal for responses to the same prompt.
-        kept_B: responses to train on, bool, in whole groups.
-        updates: optimizer steps in all epochs together.
-        epochs: passes over the batch.
-        generator: for the shuffling.
+    `kept_B` contains whole groups. `updates` counts the optimizer steps of all epochs together.
     """
     kept_G = torch.unique(group_ids_B[kept_B]).cpu()
     for _ in range(epochs):

@@ -20,9 +20,7 @@ class EntropyController:
     def adapted(self, loss: LossConfig, entropy: float) -> LossConfig:
         """The loss settings with the entropy coefficient of this batch.
 
-        Args:
-            loss: as configured.
-            entropy: mean over the batch's generated tokens, in nats.
+        `entropy` is the mean over the batch's generated tokens, in nats.
         """
         step = adaptive(self._coefficient, entropy, loss)
         self._coefficient = step.next_coefficient

@@ -25,13 +25,7 @@ class Passes(NamedTuple):
 
 
 def passes_over(batch: LearnBatch, entropy_BT: Tensor, settings: ReweightingConfig) -> Passes:
-    """Weight the tokens of a batch by all active reweightings.
-
-    Args:
-        batch: with unweighted advantages.
-        entropy_BT: of the learner at the start of the batch.
-        settings: the active reweightings.
-    """
+    """Weight the tokens of a batch by all active reweightings."""
     if not settings.active:
         return Passes([batch], {})
     mask_BT = batch.loss_mask_BT

@@ -23,12 +23,7 @@ def penalties(
 
     A KL penalty in the reward is not part of the loss.
 
-    Args:
-        batch: the rollout batch.
-        rows_B: indices of responses in the batch.
-        new_logprobs_BT: of these responses, with gradient.
-        entropy_BT: of these responses, with gradient; None without an entropy bonus.
-        loss: the coefficients.
+    `rows_B` selects the responses; their log-probabilities and entropies carry gradients.
     """
     total_BT = torch.zeros_like(new_logprobs_BT)
     if batch.reference_logprobs_BT is not None and loss.kl_placement == "loss":

@@ -41,11 +41,6 @@ from grpodoctor.trainer.algorithms.batches import LearnBatch
 def positive_weights(batch: LearnBatch, rows_M: Tensor, coefficient: float) -> Tensor | None:
     """Weight of -log p for each token of an optimizer step, shape (M, T), float32.
 
-    Args:
-        batch: the rollout batch.
-        rows_M: all responses of the optimizer step.
-        coefficient: `loss.positive_nll`.
-
     Returns:
         None if the coefficient is 0 or no response is correct.
     """

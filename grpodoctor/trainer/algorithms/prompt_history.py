@@ -35,11 +35,6 @@ def pooled(before: Visits, rewards_B: Tensor, group_ids_B: Tensor) -> Visits:
     """The statistics after one more batch.
 
     Source: Chan, Golub and LeVeque 1979, the update of means and squares for a union.
-
-    Args:
-        before: statistics of G groups.
-        rewards_B: the batch's rewards, float64.
-        group_ids_B: 0 .. G - 1; every group has at least one response.
     """
     empty_G = torch.zeros_like(before.count_G)
     sizes_G = empty_G.index_add(0, group_ids_B, torch.ones_like(rewards_B))
@@ -78,14 +73,7 @@ class PromptHistory:
     def add(
         self, prompt_ids: Sequence[str], rewards_B: Tensor, group_ids_B: Tensor, limit: int
     ) -> None:
-        """Add a batch's rewards.
-
-        Args:
-            prompt_ids: prompt id of each group.
-            rewards_B: float64.
-            group_ids_B: 0 .. number of groups - 1.
-            limit: maximum number of prompts kept.
-        """
+        """Add a batch's rewards."""
         for group, prompt_id in enumerate(prompt_ids):
             own = rewards_B[group_ids_B == group].cpu()
             visits = pooled(self.before([prompt_id]), own, torch.zeros(len(own), dtype=torch.long))

@@ -1,11 +1,11 @@
 """Algorithm variants, found by file name: `losses/token_level/ppo_clip.py` holds `ppo_clip`.
 
-A variant is imported when it is asked for.
+A variant is imported when it is asked for. An unknown name raises ConfigError, with the nearest
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -27,96 +27,68 @@ def _module(family: Family, name: str) -> Any:
     return import_module(variant_modules(family)[name])
 
 
-def _function(family: Family, name: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(_module(family, name), name)
-    return function
+def _function(family: Family, name: str) -> Any:
+    return getattr(_module(family, name), name)
 
 
 def loss_of(name: str) -> Loss:
-    """The loss of that name.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
-    return _function("losses", name)
+    """The loss of that name."""
+    loss: Loss = _function("losses", name)
+    return loss
 
 
 @lru_cache
 def loss_settings_of(name: str) -> type[LossConfig]:
-    """The settings class in the file of that loss; does not import torch.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
+    """The settings class in the file of that loss; does not import torch."""
     from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
+    module = _module("losses", name)
     (settings,) = (
         value
-        for value in vars(_module("losses", name)).values()
-        if isinstance(value, type) and issubclass(value, LossConfig) and value is not LossConfig
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, LossConfig)
+        and value.__module__ == module.__name__
     )
     return settings
 
 
 def choice_of(name: str) -> Choice | None:
-    """The function `choose` of the loss of that name; None if it has none.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
+    """The function `choose` of the loss of that name; None if it has none."""
     choose: Choice | None = getattr(_module("losses", name), "choose", None)
     return choose
 
 
 def advantage_of(name: str) -> Advantage:
-    """The advantage of that name.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
-    return _function("advantages", name)
+    """The advantage of that name."""
+    advantage: Advantage = _function("advantages", name)
+    return advantage
 
 
 def remembers_prompts(name: str) -> bool:
-    """Whether the advantage of that name needs a prompt's earlier rewards.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
+    """Whether the advantage of that name needs a prompt's earlier rewards."""
     return hasattr(_module("advantages", name), "REMEMBERS_PROMPTS")
 
 
 def correction_of(name: str) -> Correction:
-    """The correction of that name.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
-    return _function("corrections", name)
+    """The correction of that name."""
+    correction: Correction = _function("corrections", name)
+    return correction
 
 
 def kl_of(name: str) -> KlEstimator:
-    """The KL estimator of that name.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
-    return _function("kl", name)
+    """The KL estimator of that name."""
+    estimator: KlEstimator = _function("kl", name)
+    return estimator
 
 
 def reweighting_of(name: str) -> Reweighting:
-    """The reweighting of that name.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
-    return _function("reweightings", name)
+    """The reweighting of that name."""
+    reweighting: Reweighting = _function("reweightings", name)
+    return reweighting
 
 
 def replay_of(name: str) -> Replay:
-    """The routing replay of that name.
-
-    Raises:
-        ConfigError: if the name is unknown.
-    """
-    return _function("replays", name)
+    """The routing replay of that name."""
+    replay: Replay = _function("replays", name)
+    return replay

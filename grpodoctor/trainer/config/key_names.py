@@ -110,6 +110,10 @@ _OTHER_TRAINERS: Mapping[str, tuple[str, ...]] = {
 }
 """Keys by the names that users of TRL, verl and other trainers type."""
 
+_TYPO = 0.78
+"""Smallest similarity of a typing error. Below it, short names that mean something else look alike:
+`foo` and `floor` have 0.75; `clip_hi` and `clip_high` have 0.87."""
+
 
 def rename_sections(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with former section names replaced; the present name wins if both are given."""
@@ -125,22 +129,19 @@ def rename_sections(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def suggested_keys(key: str, known: Iterable[str]) -> list[str]:
-    """The keys that a user may mean by an unknown key, the most likely first; at most three.
-
-    Args:
-        key: dotted, as the user wrote it.
-        known: every valid dotted key.
-    """
+    """The keys that a user may mean by an unknown key, the most likely first; at most three."""
     known = sorted(known, key=lambda each: each.startswith("critic."))  # its names are the policy's
     section, _, last = key.lower().rpartition(".")
     same_field = [each for each in known if _field(each) == last]
+    near_sections = near_names(section, {each.rpartition(".")[0] for each in same_field})
+    same_field.sort(key=lambda each: each.rpartition(".")[0] not in near_sections)
     meant = [*_OTHER_TRAINERS.get(last, ()), *same_field]
     if not meant:
         prefix = f"{section}." if section else ""
         candidates = [each for each in known if each.startswith(prefix)]
         by_field = {_field(each): each for each in reversed(candidates)}
-        meant = [by_field[field] for field in near_names(last, by_field)]
-    return list(dict.fromkeys(meant or near_names(key, known)))[:3]
+        meant = [by_field[field] for field in near_names(last, by_field, _TYPO)]
+    return list(dict.fromkeys(meant or near_names(key, known, _TYPO)))[:3]
 
 
 def _field(key: str) -> str:

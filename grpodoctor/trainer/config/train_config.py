@@ -99,11 +99,20 @@ def check_names(assignments: Iterable[str]) -> None:
 
 def _unknown(key: str, where: str = "") -> ConfigError:
     known, section = known_keys(), key.rpartition(".")[0]
+    if any(name.startswith(f"{key}.") for name in known):
+        return _is_section(key, where)
     if section.startswith("task.rewards."):  # its sections have the user's own names
         known += [f"{section}.{field}" for field in RewardTerm.model_fields]
     suggested = suggested_keys(key, known)
     remedy = f"did you mean {' or '.join(suggested)}?" if suggested else _sections()
     return ConfigError(f"unknown setting {key[:80]}", where=where, remedy=remedy)
+
+
+def _is_section(key: str, where: str) -> ConfigError:
+    example = next(name for name in known_keys() if name.startswith(f"{key}."))
+    return ConfigError(
+        f"{key} is a section, not a setting", where=where, remedy=f"set {example} or another"
+    )
 
 
 def _renamed_by_user(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,10 +180,7 @@ def _explain(
     if problem["type"] == "extra_forbidden":
         return _unknown(_first_leaf(key, problem["input"]), where)
     if problem["type"] == "model_type":
-        example = next(name for name in known_keys() if name.startswith(f"{key}."))
-        return ConfigError(
-            f"{key} is a section, not a setting", where=where, remedy=f"set {example} or another"
-        )
+        return _is_section(key, where)
     reason = problem["msg"][:1].lower() + problem["msg"][1:]
     return ConfigError(f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}", where=where)
 

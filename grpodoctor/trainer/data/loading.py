@@ -132,6 +132,11 @@ class FileTask(Task):
         """Inverse of `state`."""
         self._seed, self._drawn, self._epoch = state["seed"], state["drawn"], -1
 
+    def close(self) -> None:
+        """End the verifier's process."""
+        if self._verifier is not None:
+            self._verifier.close()
+
 
 def _distinct(rows: list[Problem], path: Path) -> list[Problem]:
     """The first row of each prompt; logs the number of dropped rows."""

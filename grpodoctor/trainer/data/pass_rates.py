@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.trainer.algorithms.filters.difficulty import DifficultyConfig, counted, is_outside
-from grpodoctor.trainer.task import Problem, Rewards, Task, correctness
+from grpodoctor.trainer.task import Problem, Rewards, Task, WrappedTask, correctness
 from grpodoctor.vocabulary.values import Rate, Reading
 
 _MAX_DRAWS = 20
@@ -42,19 +42,12 @@ def filtered_by_difficulty(task: Task, settings: DifficultyConfig) -> Task:
     return DifficultyFilteredTask(task, settings) if settings.filters else task
 
 
-class DifficultyFilteredTask(Task):
-    """A task whose problems are filtered by their pass rates in training.
-
-    Args:
-        task: gives the problems and scores the responses.
-        settings: which problems are skipped.
-    """
+class DifficultyFilteredTask(WrappedTask):
+    """A task whose problems are filtered by their pass rates in training."""
 
     def __init__(self, task: Task, settings: DifficultyConfig) -> None:
-        self._task, self._settings = task, settings
-        self.name, self.max_length_hint = task.name, task.max_length_hint
-        self.columns, self.notes = task.columns, task.notes
-        self._steps = 0
+        super().__init__(task)
+        self._settings, self._steps = settings, 0
         self._stats: dict[str, _PromptStats] = {}
         self._excluded = 0
         """Prompts with counts that are out of range or retired."""
@@ -112,22 +105,6 @@ class DifficultyFilteredTask(Task):
             "prompts/skipped_rate": Rate(self._skipped, self._drawn),
             "prompts/outside_rate": Rate(self._excluded, len(self._stats)),
         }
-
-    def heldout(self, count: int) -> list[Problem]:
-        """The held-out problems of the underlying task, unfiltered."""
-        return self._task.heldout(count)
-
-    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
-        """A warm-start response of the underlying task."""
-        return self._task.warm_start_text(problem, rng)
-
-    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
-        """The rewards of the underlying task."""
-        return self._task.score(problems, texts)
-
-    def fingerprint(self) -> str:
-        """The fingerprint of the underlying task."""
-        return self._task.fingerprint()
 
     def state(self) -> dict[str, Any]:
         """The underlying task's state, the number of steps, and the counts of each prompt.

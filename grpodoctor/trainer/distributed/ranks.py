@@ -128,12 +128,7 @@ class Ranks:
         return Share(rows, torch.arange(largest) < len(own))
 
     def gather_rows(self, part: Tensor, count: int) -> Tensor:
-        """Gather the ranks' results for their `share(count)`, without filler, in batch order.
-
-        Args:
-            part: this rank's result; its first dimension has one entry per row of the share.
-            count: rows of the whole batch.
-        """
+        """Gather the ranks' results for their `share(count)`, without filler, in batch order."""
         if self.world == 1:
             return part
         # As bytes: gloo supports only some dtypes.
@@ -186,10 +181,6 @@ def ranks_from_environment() -> Ranks:
 @contextmanager
 def process_group(ranks: Ranks, timeout: float) -> Iterator[None]:
     """Connect the ranks while the body runs: gloo on the CPU, NCCL on CUDA.
-
-    Args:
-        ranks: the processes of the run.
-        timeout: longest wait for another rank, in seconds.
 
     Raises:
         RankError: if the other ranks cannot be reached.

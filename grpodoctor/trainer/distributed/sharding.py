@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 
 def shard(model: PreTrainedModel, ranks: Ranks) -> PreTrainedModel:
-    """A copy of the model, sharded over the ranks; the model itself with a single process.
-
-    Args:
-        model: the same on each rank.
-        ranks: the processes; their process group must exist.
-    """
+    """A copy of the model, sharded over the ranks; the model itself with a single process."""
     if ranks.world == 1:
         return model
     from torch.distributed.device_mesh import init_device_mesh

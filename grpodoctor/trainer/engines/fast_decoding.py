@@ -39,11 +39,8 @@ class Stepper(Protocol):
 def stepper_of(model: PreTrainedModel, cache: Cache, attention_RP: Tensor, room: int) -> Stepper:
     """The fastest stepper that supports the model.
 
-    Args:
-        model: any transformers causal language model.
-        cache: cache filled with the rows' prompts; the stepper takes ownership of it.
-        attention_RP: true where a token of the left-padded prompts is real.
-        room: maximum number of steps.
+    The stepper takes ownership of the cache, which holds the prompts. `room` is the number of
+    steps.
     """
     weights = plain_weights(model)
     if weights is None:

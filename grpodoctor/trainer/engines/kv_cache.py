@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer, stored as views into longer buffers.
-
-    Args:
-        room: maximum number of tokens after the prompt.
-    """
+    """Keys and values of one layer, stored as views into longer buffers."""
 
     def __init__(self, room: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of transformers

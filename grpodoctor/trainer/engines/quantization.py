@@ -14,9 +14,7 @@ def fake_quantize(weight_OI: Tensor, bits: int) -> Tensor:
     many such groups. One scale gives it the error of large models at four bits: |Δp| is 0.03 to
     0.05 on average at 4 bits, and 0.001 to 0.002 at 8.
 
-    Args:
-        weight_OI: a linear layer's weight, outputs by inputs.
-        bits: 2 to 8.
+    Returns the dequantized weight, same shape and dtype; `bits` is 2 to 8.
 
     Returns:
         The dequantized weight, same shape and dtype.

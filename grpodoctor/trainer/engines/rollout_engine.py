@@ -7,8 +7,9 @@ quantization in practice; activations stay in the learner's dtype. At bf16 it co
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,36 +30,53 @@ if TYPE_CHECKING:
 _BITS = {"int8": 8, "int4": 4}
 
 
-class RolloutEngine(Protocol):
-    """The interface of an engine that samples for the training loop."""
+class RolloutEngine(ABC):
+    """An engine that samples for the training loop with the weights of the last sync."""
 
-    synced_step: int
+    synced_step = 0
     """The training step before whose rollout the weights were last synced."""
+
+    def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks) -> None:
+        self._policy, self._ranks = policy, ranks
+        self._engine, self._temperature = config.engine, config.rollout.temperature
+        self._max_length = config.rollout.max_length
+        self._due = False
+        """Whether a changed setting requires a sync before the next rollout."""
 
     @property
     def temperature(self) -> float:
-        """The temperature by which the engine divides logits."""
+        """The engine's own temperature if it has one, else the rollout temperature."""
+        return self._engine.temperature or self._temperature
 
+    @abstractmethod
     def sync(self, step: int) -> None:
         """Load the learner's weights; `step` is the training step about to sample."""
 
     def maybe_sync(self, step: int) -> bool:
         """Sync before the rollout of `step` if a sync is due; returns whether it synced."""
+        if self._due or step - self.synced_step >= self._engine.sync_every:
+            self.sync(step)
+        return self.synced_step == step
 
+    @abstractmethod
     def set(self, engine: EngineConfig, temperature: float) -> None:
         """Change the engine's settings and the rollout temperature during the run."""
 
+    @abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], generator: torch.Generator, top_tokens: int = 0
     ) -> Samples:
         """Sample one response per prompt, with the `top_tokens` most likely tokens per position."""
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """The state for an exact resume: `synced_step`, `due`, and `weights` or None."""
 
+    @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`, for an engine of the same configuration."""
 
+    @abstractmethod
     def close(self) -> None:
         """Release resources outside this process's memory, such as connections and files."""
 
@@ -79,30 +97,14 @@ def build_engine(
     return open_vllm(config, policy, ranks)
 
 
-class BuiltinEngine:
-    """Samples with the learner's weights as of the last sync, at the configured precision.
-
-    Args:
-        config: the run's configuration.
-        policy: the learner; it is only read.
-        ranks: the processes that share the sampling; each has the whole model.
-    """
+class BuiltinEngine(RolloutEngine):
+    """Samples with the learner's weights as of the last sync, at the configured precision."""
 
     def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks = SINGLE_PROCESS) -> None:
-        self._ranks = ranks
-        self._policy = policy
-        self._engine = config.engine
-        self._temperature = config.rollout.temperature
-        self._max_length = config.rollout.max_length
+        super().__init__(config, policy, ranks)
         self._replays_own_experts = config.engine.routing_replay == "R3"
         self._record = config.record
-        self._due = False
         self.sync(0)
-
-    @property
-    def temperature(self) -> float:
-        """The engine's own temperature if it has one, else the rollout temperature."""
-        return self._engine.temperature or self._temperature
 
     @property
     def model(self) -> PreTrainedModel:
@@ -123,9 +125,7 @@ class BuiltinEngine:
     def maybe_sync(self, step: int) -> bool:
         """Sync before the rollout of `step` if a sync is due; returns whether it synced."""
         self._step = step
-        if self._due or step - self.synced_step >= self._engine.sync_every:
-            self.sync(step)
-        return self.synced_step == step
+        return super().maybe_sync(step)
 
     def set(self, engine: EngineConfig, temperature: float) -> None:
         """Change the engine's settings and the rollout temperature during the run.

@@ -6,8 +6,8 @@ the rows still running. Rows that ended are dropped once they make up half of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,23 +41,13 @@ def sample(
 ) -> Samples:
     """Sample one response per prompt; repeat a prompt for a group.
 
-    A row's tokens depend only on its own logits, on the generator and on its number in the batch.
-    Several processes that share a batch therefore sample the same tokens as one process, except
-    where the rounding of a forward pass depends on the other rows.
+    A row's tokens depend only on its own logits, on the generator, which gives one number per call,
+    and on its number in the batch. Processes that share a batch pass the number of their `first`
+    row and the `total` of the batch. They sample the same tokens as one process, except where the
+    rounding of a forward pass depends on the other rows.
 
-    Args:
-        model: a transformers causal language model in evaluation mode.
-        prompts: prompt ids per response; no prompt may be empty.
-        max_length: longest response, in tokens.
-        temperature: divides the logits; 0 selects the most likely token and reports its
-            log-probability at temperature 1.
-        tokenizer: provides the end tokens and the padding token.
-        generator: the only source of randomness; each call takes one number from it.
-        first: number of the first row, if a batch is sampled in several calls with generators in
-            the same state.
-        total: rows of the whole batch; by default the number of the last of these rows plus one.
-        routers: the model's routers, to record the activated experts; None to skip it.
-        top_tokens: number of most likely tokens to record per position; 0 records none.
+    Temperature 0 selects the most likely token and reports its log-probability at temperature 1.
+    `routers` records the activated experts, `top_tokens` the most likely tokens of each position.
 
     Raises:
         DataError: if a prompt and its response may not fit the model's context.
@@ -67,30 +57,39 @@ def sample(
     prompt_tokens, prompt_attention = pack_left(distinct, tokenizer.pad_id, model.device)
     rows = range(first, first + len(prompts))
     draws = _UniformDraws(generator, rows, rows.stop if total is None else total)
-    count = min(top_tokens, model.config.get_text_config().vocab_size)
-    top_buffer = None
-    if count:
-        top_buffer = TopTokenBuffer(len(prompts), max_length, count, temperature, model.device)
-    with ExitStack() as stack:
-        expert_buffer = None
-        if routers is not None:
-            record = stack.enter_context(routers.recording())
-            expert_buffer = ExpertBuffer(record, routers, prompt_attention, origin_B, max_length)
-        decoder = _Decoder(
-            model, max_length, temperature, tokenizer, draws, expert_buffer, top_buffer
-        )
+    top = _top_buffer(model, (len(prompts), max_length), top_tokens, temperature)
+    with _recording(routers, prompt_attention, origin_B, max_length) as experts:
+        decoder = _Decoder(model, max_length, temperature, tokenizer, draws, experts, top)
         response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
-    ended_B = _ends(response_BT, mask_BT, tokenizer).any(dim=1)
     return Samples(
         tokens_BL=torch.cat([prompt_tokens[origin_B], response_BT], dim=1),
         attention_BL=torch.cat([prompt_attention[origin_B], mask_BT], dim=1),
         prompt_width=prompt_tokens.shape[1],
         logprobs_BT=logprobs_BT,
-        truncated_B=~ended_B,
+        truncated_B=~_ends(response_BT, mask_BT, tokenizer).any(dim=1),
         pad_id=tokenizer.pad_id,
-        experts_BLDK=None if expert_buffer is None else expert_buffer.experts(response_BT.shape[1]),
-        top=None if top_buffer is None else top_buffer.top(response_BT.shape[1]),
+        experts_BLDK=None if experts is None else experts.experts(response_BT.shape[1]),
+        top=None if top is None else top.top(response_BT.shape[1]),
     )
+
+
+def _top_buffer(
+    model: PreTrainedModel, shape: tuple[int, int], top_tokens: int, temperature: float
+) -> TopTokenBuffer | None:
+    count = min(top_tokens, model.config.get_text_config().vocab_size)
+    return TopTokenBuffer(*shape, count, temperature, model.device) if count else None
+
+
+@contextmanager
+def _recording(
+    routers: Routers | None, prompt_attention: Tensor, origin_B: Tensor, max_length: int
+) -> Iterator[ExpertBuffer | None]:
+    """Record the experts of the forward passes in the body, if the routers are given."""
+    if routers is None:
+        yield None
+        return
+    with routers.recording() as record:
+        yield ExpertBuffer(record, routers, prompt_attention, origin_B, max_length)
 
 
 def _distinct(
@@ -158,12 +157,8 @@ class _Decoder:
         top_buffer: TopTokenBuffer | None,
     ) -> None:
         self._model, self._max_length, self._temperature = model, max_length, temperature
-        self._tokenizer, self._draws, self._expert_buffer, self._top_buffer = (
-            tokenizer,
-            draws,
-            expert_buffer,
-            top_buffer,
-        )
+        self._tokenizer, self._draws = tokenizer, draws
+        self._expert_buffer, self._top_buffer = expert_buffer, top_buffer
 
     def run(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
@@ -253,11 +248,7 @@ def draw_tokens(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tup
     The sums are float64. In float32, the error of a sum over a large vocabulary exceeds the
     probability of most tokens.
 
-    Args:
-        logits_RV: float32 logits.
-        temperature: divides the logits; 0 selects the most likely token and reports its
-            log-probability at temperature 1.
-        uniform_R: numbers in [0, 1), float64; the only randomness.
+    The only randomness is `uniform_R`, float64 in [0, 1). Temperature 0 is as for `sample`.
 
     Returns:
         Tokens, int64, and their log-probabilities, float32, shape (R,) each. A token of probability

@@ -11,12 +11,7 @@ from grpodoctor.trainer.samples import TopK
 class TopTokenBuffer:
     """Collects the most likely tokens while responses are sampled.
 
-    Args:
-        rows: number of responses.
-        width: longest response, in tokens.
-        count: number of most likely tokens per position.
-        temperature: divides the logits; 0 counts as 1, as for the sampled tokens.
-        device: device of the logits.
+    Temperature 0 counts as 1, as for the sampled tokens.
     """
 
     def __init__(

@@ -28,6 +28,7 @@ from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
+from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
 from grpodoctor.trainer.engines.vllm_backend import (
     Backend,
     LoadResult,
@@ -48,15 +49,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class VllmEngine:
+class VllmEngine(RolloutEngine):
     """Samples with the weights of the last sync.
-
-    Args:
-        config: the run's configuration.
-        policy: the learner; it is only read.
-        files: the directory for the weight files.
-        backend: the way to reach vLLM.
-        ranks: the processes that share the requests; the first one transfers the weights.
 
     Raises:
         EngineError: if vLLM does not respond, or serves a different model.
@@ -70,23 +64,13 @@ class VllmEngine:
         backend: Backend,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
-        self._ranks = ranks
-        self._policy, self._files, self._backend = policy, files, backend
-        self._engine = config.engine
-        self._max_length = config.rollout.max_length
-        self._due = False
-        self.synced_step = 0
+        super().__init__(config, policy, ranks)
+        self._files, self._backend = files, backend
         served_models = backend.describe()
         self._served = served_models[0]
         for served in served_models:
             _refuse_different_model(policy.model, served, backend.name)
-        self._temperature = config.rollout.temperature
         self._refuse_other_logprobs(self.temperature)
-
-    @property
-    def temperature(self) -> float:
-        """The engine's own temperature if it has one, else the rollout temperature."""
-        return self._engine.temperature or self._temperature
 
     def sync(self, step: int) -> None:
         """Transfer the learner's weights; `step` is the training step about to sample.
@@ -105,12 +89,6 @@ class VllmEngine:
         for result in self._backend.load(str(path)):
             _refuse_partial(result, count, self._backend.name)
         self._backend.reset_prefix_cache()
-
-    def maybe_sync(self, step: int) -> bool:
-        """Sync before the rollout of `step` if a sync is due; returns whether it synced."""
-        if self._due or step - self.synced_step >= self._engine.sync_every:
-            self.sync(step)
-        return self.synced_step == step
 
     def set(self, engine: EngineConfig, temperature: float) -> None:
         """Change the engine's settings and the rollout temperature during the run.

@@ -40,11 +40,6 @@ _ENVIRONMENT = {
 class LocalVllm:
     """A vLLM engine in this process.
 
-    Args:
-        config: the run's configuration.
-        policy: the learner; vLLM serves a model of the same sizes.
-        folder: folder for the model configuration that vLLM reads.
-
     Raises:
         MissingExtraError: if vLLM is not installed.
         EngineError: if it does not start.

@@ -69,12 +69,7 @@ class _Reset(BaseModel):
 
 
 def serve_command(model: str, url: str = "") -> str:
-    """The command that starts a suitable server.
-
-    Args:
-        model: directory or hub name of the trained model.
-        url: address on which the server listens.
-    """
+    """The command that starts a suitable server."""
     address = urlsplit(url or "http://127.0.0.1:8000")
     return (
         "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server "
@@ -85,10 +80,6 @@ def serve_command(model: str, url: str = "") -> str:
 
 class VllmServer:
     """A running server, on this machine or another.
-
-    Args:
-        engine: its address and timeouts.
-        model: directory or hub name of the trained model, for error messages.
 
     Raises:
         EngineError: if the server does not respond in time, or does not serve the model.

@@ -15,13 +15,7 @@ from grpodoctor.trainer.distributed.sharding import full_tensor
 def build_adamw(
     parameters: Sequence[nn.Parameter], config: OptimizerConfig, learning_rate: float
 ) -> torch.optim.AdamW:
-    """Build AdamW.
-
-    Args:
-        parameters: the parameters to optimize.
-        config: betas and weight decay.
-        learning_rate: learning rate of the first step.
-    """
+    """Build AdamW."""
     return torch.optim.AdamW(
         parameters,
         lr=learning_rate,

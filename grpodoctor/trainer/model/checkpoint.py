@@ -222,10 +222,6 @@ def latest(run_dir: Path) -> Path:
 def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:
     """The configuration at the newest checkpoint, including changes during the run.
 
-    Args:
-        run_dir: the run to resume.
-        assignments: `section.key=value` texts that override the saved configuration.
-
     Raises:
         RunError: if there is no checkpoint, or it is damaged.
         ConfigError: if an assignment is not valid.

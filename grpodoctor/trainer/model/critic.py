@@ -56,10 +56,6 @@ _NO_VARIANCE = NotApplicable("every token has the same return: there is no varia
 class ValueModel(nn.Module):
     """A causal language model whose output head is replaced by one number per position.
 
-    Args:
-        policy: the model to copy, adapters merged; it is not changed.
-        config: the run's configuration.
-
     Raises:
         ModelError: if the model's body cannot be separated from its head.
     """
@@ -111,10 +107,7 @@ class CriticUpdate:
 class Critic:
     """A value model and its optimizer.
 
-    Args:
-        policy: the model to copy.
-        config: the run's configuration.
-        ranks: the processes that share the work. Each holds the whole critic; gradients are summed.
+    With several ranks each holds the whole critic, and gradients are summed.
 
     Raises:
         ModelError: if the policy's body cannot be separated from its head.
@@ -131,12 +124,7 @@ class Critic:
 
     @torch.no_grad()
     def values(self, samples: Samples, micro_batch: int = 0) -> Tensor:
-        """The value before each token, shape (B, T); zeros outside the tokens, no gradient.
-
-        Args:
-            samples: B responses.
-            micro_batch: responses per forward pass; 0 takes all at once.
-        """
+        """The value before each token, shape (B, T); zeros outside the tokens, no gradient."""
         own = samples.rows(self._ranks.share(len(samples)).rows)
         parts = [self.model(own.rows(rows)) for rows in chunks(len(own), micro_batch)]
         values_BT = self._ranks.gather_rows(torch.cat(parts), len(samples))
@@ -146,11 +134,6 @@ class Critic:
         self, batch: ValueBatch, mini_batches: Iterable[Tensor], config: TrainConfig
     ) -> dict[str, Reading]:
         """Take an optimizer step on each mini-batch.
-
-        Args:
-            batch: the rollout batch.
-            mini_batches: row numbers of each mini-batch.
-            config: configuration of the step.
 
         Returns:
             The critic's readings by canonical name.
@@ -217,11 +200,7 @@ def value_batch(
 ) -> ValueBatch | None:
     """The batch that the critic learns from; None without a critic.
 
-    Args:
-        samples: the responses.
-        inputs: the inputs of their advantages.
-        config: the run's configuration.
-        full_return: train on the full return, whatever `critic.gae_lambda` is.
+    `full_return` trains the critic on the full return, whatever `critic.gae_lambda` is.
     """
     tokens = inputs.tokens
     if tokens is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -21,10 +22,6 @@ def export(run_dir: Path, target: Path) -> Path:
     The directory contains safetensors, the configuration and, except for the built-in model, the
     tokenizer. It is written atomically.
 
-    Args:
-        run_dir: the run.
-        target: a directory that does not exist yet.
-
     Raises:
         RunError: if there is no checkpoint, it is damaged, or the directory cannot be written.
         InputError: if the run's initial model cannot be loaded.
@@ -35,7 +32,8 @@ def export(run_dir: Path, target: Path) -> Path:
             "the directory already exists", where=str(target), remedy="choose a new directory"
         )
     config = saved_config(run_dir, ["model.device=cpu"])
-    policy = load_policy(config, build_task(config.task))
+    with closing(build_task(config.task)) as task:
+        policy = load_policy(config, task)
     load_weights(policy.model, source)
     try:
         with atomic_folder(target) as folder:

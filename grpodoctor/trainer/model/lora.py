@@ -40,10 +40,7 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig, seed: int) -> None
 
     The new adapters do not change the model's output.
 
-    Args:
-        model: a model on the CPU, so that the initial weights are the same on every machine.
-        config: rank, scale and target layers of the adapters.
-        seed: seed of the initial weights.
+    The model is on the CPU, so that the initial weights are the same on every machine.
 
     Raises:
         MissingExtraError: if peft is not installed.

@@ -46,10 +46,6 @@ class Policy:
 def load_policy(config: TrainConfig, task: Task) -> Policy:
     """Load the policy that `config.model` names, in evaluation mode with dropout off.
 
-    Args:
-        config: the run's configuration.
-        task: the task of the built-in model's warm start.
-
     Raises:
         ModelError: if the model is missing, damaged or not safetensors, or lacks its tokenizer.
         ConfigError: if the device does not exist.

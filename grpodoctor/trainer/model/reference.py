@@ -20,11 +20,6 @@ class Reference:
     A policy with adapters is its own reference with the adapters switched off. Any other policy
     needs a second model. It is loaded when a KL penalty first needs it, so that runs without a
     penalty do not pay for it.
-
-    Args:
-        policy: the trained policy.
-        load: loads the policy as it was before training.
-        ranks: the processes that share the scoring; each holds the whole reference.
     """
 
     def __init__(

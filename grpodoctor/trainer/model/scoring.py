@@ -41,13 +41,8 @@ def score(
 ) -> Scores:
     """Log-probabilities and entropies of a batch's tokens under a model, at a temperature.
 
-    Args:
-        model: any causal model with the learner's tokenizer.
-        samples: B responses.
-        temperature: divides the logits.
-        micro_batch: responses per forward pass; 0 takes all at once.
-        routers: the model's routers, to record the routes; None to skip it.
-        replay_BLDK: experts to force on the routers; None leaves them free.
+    With `routers` the routes are recorded; `replay_BLDK` forces experts on them. A
+    `micro_batch` of 0 takes all responses at once.
     """
     parts = []
     for rows in chunks(len(samples), micro_batch):
@@ -74,17 +69,7 @@ def score_on_ranks(
     routers: Routers | None = None,
     replay_BLDK: Tensor | None = None,
 ) -> Scores:
-    """The result of `score` for a batch, with a share of the rows scored on each rank.
-
-    Args:
-        model: the model, whole or sharded over the ranks.
-        samples: the whole batch.
-        temperature: divides the logits.
-        micro_batch: responses per forward pass; 0 takes a rank's share at once.
-        ranks: the processes that share the work.
-        routers: the model's routers, to record the routes; None to skip it.
-        replay_BLDK: experts to force on the routers; None leaves them free.
-    """
+    """The result of `score` for a batch, with a share of the rows scored on each rank."""
     count, rows = len(samples), ranks.share(len(samples)).rows
     own = score(
         model,
@@ -110,14 +95,7 @@ def _join_routes(own: Routes, count: int, ranks: Ranks) -> Routes:
 def top_logprobs(
     samples: Samples, logits_NV: Tensor, logprobs_BT: Tensor, temperature: float
 ) -> TopTokens | None:
-    """Log-probabilities of the sampler's most likely tokens; None if it did not record them.
-
-    Args:
-        samples: B responses.
-        logits_NV: logits at the N = B x T positions.
-        logprobs_BT: log-probabilities of the sampled tokens, from the same logits.
-        temperature: divides the logits.
-    """
+    """Log-probabilities of the sampler's most likely tokens; None if it did not record them."""
     if samples.top is None:
         return None
     ids_BTK = samples.top.ids_BTK

@@ -59,10 +59,6 @@ def routers_of(model: PreTrainedModel) -> Routers | None:
 def require_routers(model: PreTrainedModel, setting: str) -> Routers:
     """The model's routers, for a setting that cannot work without them.
 
-    Args:
-        model: the trained model.
-        setting: the setting that needs the routers, for the error message.
-
     Raises:
         ModelError: if the model is dense or of an unsupported family.
     """
@@ -123,12 +119,7 @@ def _by_row(layers: list[Tensor | None], rows: int) -> Tensor:
 
 
 class Routers:
-    """All routers of a model, in layer order.
-
-    Args:
-        model: a mixture of experts of a supported family.
-        family: the model type.
-    """
+    """All routers of a model, in layer order."""
 
     def __init__(self, model: PreTrainedModel, family: str) -> None:
         source = import_module(f"transformers.models.{family}.modeling_{family}")
@@ -153,9 +144,6 @@ class Routers:
         """Record the routers during the body, and force experts on them if some are given.
 
         The body must include the backward pass: gradient checkpointing runs the layers again.
-
-        Args:
-            replay_BLDK: experts for each column of the pass; None leaves the routers free.
         """
         replay_DNK = None
         if replay_BLDK is not None:
@@ -206,10 +194,7 @@ class _ExpertHook:
 def gate_weights(logits_NE: Tensor, ids_NK: Tensor, normalized: bool) -> Tensor:
     """The gate weights of given experts under the current logits, shape (N, K); differentiable.
 
-    Args:
-        logits_NE: the router's logits.
-        ids_NK: the experts.
-        normalized: whether the weights of a token's experts sum to one.
+    With `normalized`, the weights of a token's experts sum to one.
     """
     weights_NK = torch.softmax(logits_NE, dim=-1, dtype=torch.float32).gather(1, ids_NK)
     if normalized:

@@ -39,10 +39,7 @@ class Routes(NamedTuple):
 def routes_of(record: RoutingRecord, rows: int, length: int) -> Routes:
     """The routes of the latest forward pass.
 
-    Args:
-        record: the record of the pass.
-        rows: number of responses in the pass.
-        length: T, the number of last columns, which predict the response tokens.
+    `length` is T, the number of last columns, which predict the response tokens.
     """
     experts_BLDK = record.experts(rows)
     experts_BTDK = experts_BLDK[:, -length:]
@@ -111,15 +108,7 @@ def replay_counts(record: RoutingRecord, replay_BLDK: Tensor, mask_BT: Tensor) -
 
 
 class ExpertBuffer:
-    """Collects the experts of a batch while it is decoded; `ABSENT` for columns not yet read.
-
-    Args:
-        record: the record of the coming forward passes.
-        routers: the routers of the model.
-        prompt_attention: true where a prompt's token is real, one row per distinct prompt.
-        origin_B: index of each response's prompt.
-        max_length: longest response, in tokens.
-    """
+    """Collects the experts of a batch while it is decoded; `ABSENT` for columns not yet read."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _CHARACTERS_PER_POINT = 1000
 
 def _task(task: Task, config: TaskConfig) -> Scorer:  # noqa: ARG001  # the task has its own settings
     """The task's own verifier."""
-    return task.score
+    return Scorer(task.score)
 
 
 def _math(task: Task, config: TaskConfig) -> Scorer:  # noqa: ARG001  # works for any task
@@ -32,17 +32,17 @@ def _math(task: Task, config: TaskConfig) -> Scorer:  # noqa: ARG001  # works fo
         correct = verifier.verify([problem.answer for problem in problems], texts)
         return Rewards([float(each) for each in correct], correct=correct)
 
-    return score
+    return Scorer(score, verifier.close)
 
 
 def _length(task: Task, config: TaskConfig) -> Scorer:  # noqa: ARG001  # needs the texts only
     """Minus the number of characters in thousands: a positive weight rewards short responses."""
-    return lambda _, texts: Rewards([-len(text) / _CHARACTERS_PER_POINT for text in texts])
+    return Scorer(lambda _, texts: Rewards([-len(text) / _CHARACTERS_PER_POINT for text in texts]))
 
 
 def _boxed(task: Task, config: TaskConfig) -> Scorer:  # noqa: ARG001  # needs the texts only
     r"""1 where the response contains an answer in `\boxed{...}`."""
-    return lambda _, texts: Rewards([float(has_box(text)) for text in texts])
+    return Scorer(lambda _, texts: Rewards([float(has_box(text)) for text in texts]))
 
 
 BUILTIN: dict[BuiltinReward, Callable[[Task, TaskConfig], Scorer]] = {
@@ -55,10 +55,6 @@ BUILTIN: dict[BuiltinReward, Callable[[Task, TaskConfig], Scorer]] = {
 
 def with_configured_reward(task: Task, config: TaskConfig) -> Task:
     """The task with the reward of `task.reward` or `task.rewards`; unchanged if neither is set.
-
-    Args:
-        task: gives the problems; its verifier is the term `task`.
-        config: names the functions and their weights.
 
     Raises:
         DataError: if a function cannot be imported or called.
@@ -83,10 +79,14 @@ def with_configured_reward(task: Task, config: TaskConfig) -> Task:
     weights = {name: term.weight for name, term in config.rewards.items()}
 
     def score(problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
-        terms = {name: scorer(problems, texts) for name, scorer in scorers.items()}
+        terms = {name: scorer.score(problems, texts) for name, scorer in scorers.items()}
         return _weighted_sum(terms, weights)
 
-    return RewardedTask(task, score, tuple(notes))
+    def close() -> None:
+        for scorer in scorers.values():
+            scorer.close()
+
+    return RewardedTask(task, Scorer(score, close), tuple(notes))
 
 
 def _user_reward(spec: str, task: Task, config: TaskConfig, *, option: str) -> UserReward:

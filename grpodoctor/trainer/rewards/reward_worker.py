@@ -70,10 +70,6 @@ def _receive(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]]
 class LoadedReward:
     """A user's function in its own process.
 
-    Args:
-        spec: `FILE.py:function` or `module:function`.
-        columns: names of the data's columns.
-
     Raises:
         DataError: if the function cannot be imported or called.
     """

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from grpodoctor.trainer.rewards.user_reward import UserReward
-from grpodoctor.trainer.task import Problem, Rewards, Task
+from grpodoctor.trainer.task import Problem, Rewards, Task, WrappedTask
 
-Scorer = Callable[[Sequence[Problem], Sequence[str]], Rewards]
+Score = Callable[[Sequence[Problem], Sequence[str]], Rewards]
 """Returns the rewards of responses, one problem each."""
 
 
-class RewardedTask(Task):
-    """A task with another reward.
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Scores responses, possibly in another process."""
 
-    Args:
-        task: gives the problems.
-        scorer: scores the responses.
-        notes: lines for the user about the scorer.
-    """
+    score: Score
+    close: Callable[[], None] = lambda: None
+    """Ends the process; the next score starts another."""
+
+
+class RewardedTask(WrappedTask):
+    """A task with another reward; `notes` are lines for the user about it."""
 
     def __init__(self, task: Task, scorer: Scorer, notes: tuple[str, ...] = ()) -> None:
-        self._task, self._scorer, self.notes = task, scorer, notes
-        self.name, self.max_length_hint = task.name, task.max_length_hint
-
-    def problems(self, rng: random.Random, count: int) -> list[Problem]:
-        """The next problems of the underlying task."""
-        return self._task.problems(rng, count)
-
-    def heldout(self, count: int) -> list[Problem]:
-        """The held-out problems of the underlying task."""
-        return self._task.heldout(count)
-
-    def warm_start_text(self, problem: Problem, rng: random.Random) -> str:
-        """A warm-start response of the underlying task."""
-        return self._task.warm_start_text(problem, rng)
-
-    def fingerprint(self) -> str:
-        """The underlying task's fingerprint: the reward does not affect the warm start."""
-        return self._task.fingerprint()
-
-    def state(self) -> dict[str, Any]:
-        """The state of the underlying task's stream."""
-        return self._task.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore the underlying task's stream."""
-        self._task.restore(state)
+        super().__init__(task)
+        self._scorer, self.notes = scorer, notes
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:
         """The scorer's rewards.
@@ -56,7 +34,12 @@ class RewardedTask(Task):
         Raises:
             DataError: if a user's reward function fails.
         """
-        return self._scorer(problems, texts)
+        return self._scorer.score(problems, texts)
+
+    def close(self) -> None:
+        """End the scorer's process and those of the inner task."""
+        self._scorer.close()
+        super().close()
 
 
 def user_scorer(reward: UserReward) -> Scorer:
@@ -72,4 +55,4 @@ def user_scorer(reward: UserReward) -> Scorer:
             values.total, values.components, correct if len(correct) == len(texts) else None
         )
 
-    return score
+    return Scorer(score, reward.close)

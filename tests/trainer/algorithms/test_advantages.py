@@ -44,7 +44,7 @@ def advantages(groups: list[list[float]], **settings: Any) -> Tensor:
         ("scalerl", {"kind": "scalerl", "epsilon": 0.0}),
     ],
 )
-def test_advantages_are_the_published_ones(name: str, settings: dict[str, Any]) -> None:
+def test_advantages_match_the_published_vectors(name: str, settings: dict[str, Any]) -> None:
     expected_B = torch.tensor(VECTORS["advantages"][name], dtype=torch.float64)
     torch.testing.assert_close(advantages(GROUPS, **settings), expected_B, rtol=1e-6, atol=1e-9)
 
@@ -124,7 +124,7 @@ def test_rejected_groups_have_no_advantage_and_others_their_reward() -> None:
     size=st.integers(2, 16),
     epsilon=st.sampled_from([0.0, 1e-6]),
 )
-def test_equal_rewards_give_exactly_nothing(
+def test_equal_rewards_give_exactly_zero(
     kind: str, reward: float, size: int, epsilon: float
 ) -> None:
     assert (advantages([[reward] * size], kind=kind, epsilon=epsilon) == 0).all()
@@ -158,7 +158,7 @@ def test_soft_overlong_punishment_is_dapos(table: str, limit: int, buffer: int) 
         assert soft_overlong(int(length), limit, buffer) == pytest.approx(expected)
 
 
-def test_a_standard_deviation_bounds_the_advantage_by_the_size_of_the_group() -> None:
+def test_standardized_advantages_are_bounded_by_the_group_size() -> None:
     fixture = VECTORS["advantages"]["bounded"]
     found_B = advantages([fixture["rewards"]], kind="group", epsilon=0)
     wanted_B = torch.tensor(fixture["population_std_normalised"], dtype=torch.float64)
@@ -167,7 +167,7 @@ def test_a_standard_deviation_bounds_the_advantage_by_the_size_of_the_group() ->
 
 
 @pytest.mark.parametrize("right", [1, 4, 7])
-def test_how_hard_a_prompt_is_decides_what_a_right_answer_is_worth(right: int) -> None:
+def test_history_changes_the_advantage_of_a_correct_answer(right: int) -> None:
     wanted = VECTORS["advantages"]["bounded"]["binary_p_of_G8"][f"{right}/8"]
     rewards = [[1.0] * right + [0.0] * (8 - right)]
     standardised_B = advantages(rewards, kind="group", epsilon=0)

@@ -76,7 +76,7 @@ def test_the_coefficient_rises_below_the_target_and_falls_above_it() -> None:
     ]
 
 
-def test_it_begins_at_the_least_and_stays_where_the_entropy_is_no_number() -> None:
+def test_the_coefficient_starts_at_its_minimum_and_ignores_nan_entropy() -> None:
     loss = PpoClip(entropy_target=0.5, entropy_coefficient_min=0.02)
     assert adaptive(0.0, 0.1, loss).coefficient == 0.02
     unknown = adaptive(0.3, float("nan"), loss)
@@ -150,6 +150,6 @@ def test_two_entropy_controls_are_refused(settings: tuple[str, ...], reason: str
         small(*settings)
 
 
-def test_an_adaptive_bonus_beside_a_wider_clip_is_noted() -> None:
+def test_an_adaptive_bonus_with_clip_higher_gives_a_warning() -> None:
     assert small(ALWAYS_BELOW, "loss.clip_high=0.28").warnings()
     assert small(ALWAYS_BELOW).warnings() == []

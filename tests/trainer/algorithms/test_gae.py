@@ -43,7 +43,7 @@ def advantages(
 
 
 @pytest.mark.parametrize("lambda_", [1.0, 0.95, 0.0])
-def test_advantages_are_the_published_ones(lambda_: float) -> None:
+def test_advantages_match_the_published_vectors(lambda_: float) -> None:
     found_BT = advantages([1.0], [VECTOR["values"]], gae_lambda=lambda_)
     wanted_T = tensor(VECTOR[f"lambda{lambda_:g}"])
     torch.testing.assert_close(found_BT[0], wanted_T, rtol=1e-6, atol=1e-12)
@@ -56,7 +56,7 @@ def test_lambdas_by_length_are_the_published_ones() -> None:
     torch.testing.assert_close(found_B, tensor(list(wanted.values())), rtol=1e-6, atol=1e-9)
 
 
-def test_a_lambda_by_length_is_never_negative() -> None:
+def test_a_length_adaptive_lambda_is_never_negative() -> None:
     config = AdvantageConfig(kind="gae", gae_alpha=0.05)
     assert policy_lambda(config, torch.tensor([0, 1, 19, 20])).tolist() == [0, 0, 0, 0]
 
@@ -102,13 +102,13 @@ def test_responses_of_every_length_get_the_sum_of_deltas(
     assert (found_BT[~mask_BT] == 0).all()
 
 
-def test_looking_to_the_end_is_the_reward_less_the_value() -> None:
+def test_lambda_one_gives_the_return_minus_the_value() -> None:
     found_BT = advantages([1.0], [[0.2, 0.9, -0.3, 0.4]], gae_lambda=1.0)
     torch.testing.assert_close(found_BT, tensor([[0.8, 0.1, 1.3, 0.6]]))
 
 
 @pytest.mark.parametrize(("std", "correction"), [("population", 0), ("unbiased", 1)])
-def test_whitening_looks_at_the_loss_tokens_alone(std: str, correction: int) -> None:
+def test_whitening_uses_only_loss_tokens(std: str, correction: int) -> None:
     values = [[0.1, 0.4, 0.2], [0.3, 0.8, 0.0], [9.0, 9.0, 9.0]]
     mask = [[1, 1, 1], [1, 1, 0], [1, 1, 1]]
     loss_mask = [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
@@ -125,19 +125,19 @@ def test_whitening_looks_at_the_loss_tokens_alone(std: str, correction: int) -> 
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_whitening_without_a_spread_leaves_the_advantages(count: int) -> None:
+def test_whitening_without_spread_leaves_the_advantages(count: int) -> None:
     loss_mask = [[1] * count + [0] * (3 - count)]
     found_BT = advantages([1.0], [[0.0, 0.0, 0.0]], loss_mask=loss_mask, whiten=True)
     assert found_BT.isfinite().all()
     assert torch.equal(found_BT, advantages([1.0], [[0.0, 0.0, 0.0]]))
 
 
-def test_equal_advantages_are_whitened_to_nothing() -> None:
+def test_equal_advantages_are_whitened_to_zero() -> None:
     found_BT = advantages([0.1], [[0.0] * 3], gae_lambda=1.0, whiten=True)
     assert found_BT.abs().max() < 1e-6
 
 
-def test_values_are_needed() -> None:
+def test_gae_without_values_is_an_error() -> None:
     config = AdvantageConfig(kind="gae")
     with pytest.raises(ValueError, match="critic"):
         gae(AdvantageInputs(tensor([1.0]), torch.tensor([0]), config))

@@ -270,7 +270,7 @@ def test_nothing_at_padding_reaches_the_gradient(variant: tuple[str, ...], bench
         assert_same(bench.gradient(batch, config), wanted)
 
 
-def test_the_variants_are_many_and_every_one_of_a_family_is_among_them() -> None:
+def test_the_invariance_variants_cover_every_family() -> None:
     told = " ".join(" ".join(each) for each in VARIANTS)
     for family in ("losses", "corrections"):
         wanted = set(LOSSES) if family == "losses" else set(names("corrections"))

@@ -197,7 +197,7 @@ def test_in_the_reward_it_holds_the_policy_near_its_reference(tmp_path: Path) ->
         (("loss.kl_estimator=k4",), "unknown KL estimator 'k4'; use one of k1, k2, k3"),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_the_reason(
+def test_conflicting_settings_are_refused_with_the_reason(
     settings: tuple[str, ...], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):

@@ -55,7 +55,7 @@ def test_the_document_holds_every_page_and_every_preset() -> None:
     assert "- `loss.clip_high=0.28`" in text
 
 
-def test_no_page_of_an_earlier_release_is_lost() -> None:
+def test_every_page_of_an_earlier_release_still_exists() -> None:
     assert {page.name for page in families()[""]} >= {
         *("critic", "positive_nll", "sequence_mask", "verbalized")
     }
@@ -89,7 +89,7 @@ def test_a_variant_precedes_the_preset_of_the_same_name_and_mentions_it() -> Non
         page_of("scalerl")
 
 
-def test_it_prints_without_torch() -> None:
+def test_recipes_print_without_torch() -> None:
     program = (
         "import sys; from grpodoctor.trainer.recipes import markdown; markdown()\n"
         "assert 'torch' not in sys.modules"

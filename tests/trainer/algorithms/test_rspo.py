@@ -49,7 +49,7 @@ def outcome(terms: LossTerms, new_logprobs_BT: Tensor) -> tuple[Tensor, Tensor]:
     return loss.detach(), gradient_BT
 
 
-def test_value_and_gradient_are_the_published_ones() -> None:
+def test_value_and_gradient_match_the_published_vectors() -> None:
     new_BT = tensor(CORE["p_new"]).log().requires_grad_()
     settings = Rspo(log_clip=VECTOR["params"]["log_eps"], shift_floor=VECTOR["params"]["gamma_min"])
     raw_BT = torch.where(MASK_BT, tensor(VECTOR["gamma_raw"]), float("nan"))
@@ -74,7 +74,7 @@ def test_the_shift_is_the_published_one() -> None:
     torch.testing.assert_close(shift_BT[MASK_BT], wanted_BT[MASK_BT], rtol=1e-6, atol=1e-7)
 
 
-def test_without_a_shift_it_is_gmpo() -> None:
+def test_rspo_without_shift_equals_gmpo() -> None:
     new_BT = tensor(CORE["p_new"]).log().requires_grad_()
     ones_BT = torch.ones_like(new_BT)
     one = outcome(rspo(inputs_of(new_BT, Rspo(), ones_BT)), new_BT)
@@ -83,7 +83,7 @@ def test_without_a_shift_it_is_gmpo() -> None:
     assert torch.equal(one[1], other[1])
 
 
-def test_a_moved_router_is_seen_by_layer_and_has_no_gradient() -> None:
+def test_the_router_shift_covers_all_layers_and_has_no_gradient() -> None:
     """One layer's router is moved by a known amount: the shift follows from the definition."""
     model = build("mixtral")
     routers = routers_of(model)

@@ -100,12 +100,9 @@ def alone(batch: LearnBatch, rows: Tensor) -> LearnBatch:
     )
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_filtered_groups_leave_every_denominator(
-    aggregation: str, parity: str, tmp_path: Path
-) -> None:
-    settings = (parity, FILTER, f"loss.aggregation={aggregation}", "optimizer.updates_per_batch=1")
-    trainer = Trainer(small(*settings, "optimizer.max_grad_norm=1e9"), tmp_path / "run")
+def test_filtered_groups_do_not_count_in_denominators(parity: str, tmp_path: Path) -> None:
+    settings = (parity, FILTER, "optimizer.updates_per_batch=1", "optimizer.max_grad_norm=1e9")
+    trainer = Trainer(small(*settings), tmp_path / "run")
     rollouts, batch = drawn(trainer)
     kept = batch.kept_B.nonzero().flatten()
     assert 0 < len(kept) < len(batch.kept_B)
@@ -113,15 +110,16 @@ def test_filtered_groups_leave_every_denominator(
     assert torch.equal(batch.kept_B.view(-1, 2)[:, 0], totals_G[:, 0] != totals_G[:, 1])
     parts = list(mini_batches(batch.group_ids_B, batch.kept_B, 1, 1, torch.Generator()))
     assert [part.tolist() for part in parts] == [kept.tolist()]
-    filtered = gradient(trainer.learner, batch, parts[0], trainer.config)
-    smaller = alone(batch, kept)
-    rows = torch.arange(len(kept))
-    torch.testing.assert_close(filtered, gradient(trainer.learner, smaller, rows, trainer.config))
-    assert filtered.abs().max() > 0
+    smaller, rows = alone(batch, kept), torch.arange(len(kept))
+    for aggregation in AGGREGATIONS:
+        config = small(*settings, f"loss.aggregation={aggregation}")
+        filtered = gradient(trainer.learner, batch, parts[0], config)
+        torch.testing.assert_close(filtered, gradient(trainer.learner, smaller, rows, config))
+        assert filtered.abs().max() > 0
 
 
 @pytest.mark.parametrize("kind", ["scalerl", "batch_std", "gdpo", "group", "leave_one_out"])
-def test_advantages_of_what_is_kept_do_not_know_the_rest(kind: str) -> None:
+def test_advantages_of_kept_responses_ignore_the_others(kind: str) -> None:
     rewards_B = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.5, 2.0, 0.0, 0.0], dtype=torch.float64)
     ids_B = torch.arange(4).repeat_interleave(2)
     kept_B = torch.tensor([1, 1, 0, 0, 1, 1, 0, 0]).bool()
@@ -212,7 +210,9 @@ def test_active_sampling_draws_what_is_missing_and_dynamic_sampling_whole_rounds
         assert flat == sum(counting.asked[1:])
 
 
-def test_variance_of_what_is_right_is_not_that_of_the_reward(parity: str, tmp_path: Path) -> None:
+def test_variance_of_correctness_differs_from_variance_of_reward(
+    parity: str, tmp_path: Path
+) -> None:
     # Every group's rewards differ, by the length of the responses if by nothing else.
     soft = ("overlong.kind=soft-punishment", "overlong.buffer=28", FILTER)
     trainer = Trainer(small(parity, *soft, "rollout.variance_of=correct"), tmp_path / "run")
@@ -230,12 +230,17 @@ def test_variance_of_what_is_right_is_not_that_of_the_reward(parity: str, tmp_pa
 
 
 @pytest.mark.parametrize("refill", ["rounds", "missing"])
-def test_a_limit_that_was_hit_is_recorded(refill: str, parity: str, tmp_path: Path) -> None:
+def test_reaching_the_resample_limit_is_recorded(refill: str, parity: str, tmp_path: Path) -> None:
     hopeless = ("task.reward=parities:flat", DYNAMIC, f"rollout.refill={refill}", "steps=2")
     trained(small(*hopeless, "rollout.resample_limit=3"), tmp_path / "hopeless")
     for step in values(tmp_path / "hopeless"):
         assert scalar(step["groups/limit_hit_rate"]) == 1
         assert scalar(step["groups/generated_per_kept"]) == 3
+
+
+def test_the_resample_limit_is_not_reported_as_reached_otherwise(
+    parity: str, tmp_path: Path
+) -> None:
     trained(small(parity, DYNAMIC, "rollout.resample_limit=60", "steps=1"), tmp_path / "filled")
     assert scalar(values(tmp_path / "filled")[0]["groups/limit_hit_rate"]) == 0
     trained(small(parity, "steps=1"), tmp_path / "plain")
@@ -250,7 +255,7 @@ def test_repeated_responses_of_a_group_are_found_token_by_token() -> None:
     assert found.tolist() == [False, True, False, False, False, True]
 
 
-def test_duplicates_and_truncated_responses_bear_no_loss_and_keep_their_place(
+def test_duplicates_and_truncated_responses_are_masked_and_stay_in_the_batch(
     tmp_path: Path,
 ) -> None:
     # So short a limit and so low a temperature repeat responses, and truncate some.
@@ -269,7 +274,7 @@ def test_duplicates_and_truncated_responses_bear_no_loss_and_keep_their_place(
     assert torch.equal(batch.advantages_BT[:, 0], undropped.advantages_BT[:, 0])
 
 
-def test_what_is_left_out_is_recorded(tmp_path: Path) -> None:
+def test_the_share_of_left_out_responses_is_recorded(tmp_path: Path) -> None:
     often = ("rollout.max_length=3", "rollout.group_size=8", "rollout.temperature=0.3", "steps=2")
     trained(small(*often, "rollout.drop_duplicates=true"), tmp_path / "duplicates")
     for step in values(tmp_path / "duplicates"):
@@ -329,9 +334,7 @@ def test_each_part_of_the_reward_is_a_component_of_its_own(parity: str, tmp_path
     assert scalar(values(tmp_path / "run")[0]["reward/mean"]) == pytest.approx(total)
 
 
-def test_the_soft_punishment_of_correct_responses_spares_the_wrong_ones(
-    parity: str, tmp_path: Path
-) -> None:
+def test_only_correct_punishment_spares_incorrect_responses(parity: str, tmp_path: Path) -> None:
     soft = ("overlong.kind=soft-punishment", "overlong.buffer=28", "overlong.only_correct=true")
     trainer = Trainer(small(parity, *soft), tmp_path / "run")
     rewards = drawn(trainer)[0].rewards

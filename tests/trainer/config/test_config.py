@@ -48,6 +48,9 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("model.heads=5", "do not fit a width"),
         ("loss=3", "loss is a section, not a setting; set loss.kind"),
         ("xyzzy=3", "unknown setting xyzzy; sections: advantage, "),
+        ("foo=1", "unknown setting foo; sections: advantage, "),
+        ("los.kind=ppo_clip", r"did you mean loss\.kind"),
+        ("loss.clip_hi=0.3", r"did you mean loss\.clip_high\?"),
         (
             "optimizer.lr=1",
             "unknown setting optimizer.lr; did you mean optimizer.learning_rate.",
@@ -211,7 +214,7 @@ def test_checking_a_configuration_does_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_a_message_names_the_file_that_is_to_blame_and_no_other(tmp_path: Path) -> None:
+def test_an_error_names_only_the_faulty_file(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_bytes(b"\xef\xbb\xbfsteps = 7\n[loss]\nclip_low = 0.1\n")
     assert load_config(file=file).steps == 7

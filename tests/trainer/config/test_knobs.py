@@ -113,7 +113,7 @@ def test_a_live_run_applies_a_change_and_records_it(tmp_path: Path) -> None:
     assert trainer.config.loss.clip_high == 0.5
 
 
-def test_what_is_not_allowed_is_refused_with_a_reason_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_disallowed_request_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     sent = {1: change("apply", group_size=8), 2: change("apply", clip_high=99.0, clip_low=0.1)}
     trainer = run_with(tmp_path / "run", sent)
     untouched = run_with(tmp_path / "untouched", {})
@@ -151,7 +151,7 @@ def test_a_note_is_recorded_as_an_event(tmp_path: Path) -> None:
     assert noted.body == {"why": "[bold]because[/bold]"}
 
 
-def test_a_kl_penalty_in_flight_is_to_the_model_that_the_run_began_with(tmp_path: Path) -> None:
+def test_a_kl_penalty_added_during_a_run_refers_to_the_initial_model(tmp_path: Path) -> None:
     sent = {2: change("apply", kl_coefficient=0.1)}
     trainer = run_with(tmp_path / "run", sent, "optimizer.learning_rate=1e-3")
     steps = list(read_run(tmp_path / "run").steps)

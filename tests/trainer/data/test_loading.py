@@ -62,7 +62,7 @@ def test_the_last_tenth_is_held_out(tmp_path: Path) -> None:
     assert not heldout & {each.prompt for each in task.problems(random.Random(0), 27)}
 
 
-def test_a_file_of_its_own_is_held_out(tmp_path: Path) -> None:
+def test_a_heldout_file_is_used_for_evaluation(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", ROWS[:20])
     heldout = write_lines(tmp_path / "b.jsonl", ROWS[20:])
     task = build_task(TaskConfig(data=str(data), heldout_data=str(heldout)))
@@ -131,7 +131,7 @@ def test_final_answers(text: str, answer: str) -> None:
     assert final_answer(text) == answer
 
 
-def test_answers_agree_as_text_or_as_numbers(tmp_path: Path) -> None:
+def test_answers_match_as_text_or_as_numbers(tmp_path: Path) -> None:
     answers = ("1,200", "0.5", "yes", "nan", "#### 3")
     rows = [{"prompt": f"p{place}", "answer": answer} for place, answer in enumerate(answers)]
     task = FileTask(write_lines(tmp_path / "a.jsonl", rows), tmp_path / "a.jsonl")
@@ -142,7 +142,7 @@ def test_answers_agree_as_text_or_as_numbers(tmp_path: Path) -> None:
     assert rewards.components == {"correct": rewards.total}
 
 
-def test_a_byte_order_mark_is_no_damage(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ROWS)
     plain = read_problems(path)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())

@@ -81,7 +81,7 @@ def test_without_an_estimate_a_prompt_is_inside(source: FileTask) -> None:
     assert len(set(drawn)) == 19
 
 
-def test_exploring_finds_out_that_a_rate_has_recovered(source: FileTask) -> None:
+def test_exploration_detects_a_recovered_pass_rate(source: FileTask) -> None:
     stuck = DifficultyFilteredTask(source, DifficultyConfig(every=1, explore=0))
     curious = DifficultyFilteredTask(source, DifficultyConfig(every=1, explore=0.3))
     seen = {}
@@ -102,7 +102,7 @@ def test_retired_prompts_never_return(source: FileTask) -> None:
     assert task.readings()["prompts/outside_rate"] == Rate(2, 20)
 
 
-def test_where_too_few_are_left_others_fill_the_batch_and_retired_ones_last(
+def test_skipped_prompts_fill_the_batch_with_retired_ones_last(
     source: FileTask,
 ) -> None:
     hopeless = dict.fromkeys((f"{n}+0=" for n in range(20)), 0.0)
@@ -117,7 +117,7 @@ def test_where_too_few_are_left_others_fill_the_batch_and_retired_ones_last(
     assert len(step(easy, 1, rates=solved)) == 20
 
 
-def test_what_is_recent_counts_more(source: FileTask) -> None:
+def test_recent_visits_count_more(source: FileTask) -> None:
     task = DifficultyFilteredTask(source, DifficultyConfig(every=1, explore=0))
     problem = Problem("x", "3+0=", "3")
     for _ in range(4):
@@ -144,7 +144,7 @@ def test_the_state_survives_being_written_and_read(tmp_path: Path) -> None:
     assert len(step(fresh, 0)) == 20
 
 
-def test_a_snapshot_is_not_changed_by_what_comes_after(source: FileTask) -> None:
+def test_a_snapshot_is_independent_of_later_updates(source: FileTask) -> None:
     task = DifficultyFilteredTask(source, DifficultyConfig(every=1, explore=0))
     step(task, 0)
     before = task.state()
@@ -155,7 +155,7 @@ def test_a_snapshot_is_not_changed_by_what_comes_after(source: FileTask) -> None
     assert orjson.dumps(task.state()) == kept
 
 
-def test_off_is_the_task_itself(source: FileTask) -> None:
+def test_without_difficulty_settings_the_task_is_unchanged(source: FileTask) -> None:
     assert filtered_by_difficulty(source, DifficultyConfig()) is source
 
 
@@ -181,7 +181,7 @@ def small(*assignments: str) -> TrainConfig:
 
 
 @pytest.mark.parametrize("refilled", [False, True], ids=["filtered-file", "active-builtin"])
-def test_with_everything_on_a_resumed_run_is_the_uninterrupted_one(
+def test_a_resumed_run_with_all_features_equals_an_uninterrupted_one(
     refilled: bool, tmp_path: Path
 ) -> None:
     data = (f"task.data={data_file(tmp_path, 12)}", "model.warm_start_steps=60")
@@ -201,7 +201,7 @@ def test_with_everything_on_a_resumed_run_is_the_uninterrupted_one(
     assert scalar(outside[-1]) != 0  # the filter had something to remember
 
 
-def test_who_cannot_tell_right_from_wrong_cannot_filter_by_difficulty(
+def test_difficulty_filtering_requires_correctness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "blind.py").write_text("def reward(a, b, c):\n    return [1.0] * len(a)\n")
@@ -212,12 +212,12 @@ def test_who_cannot_tell_right_from_wrong_cannot_filter_by_difficulty(
         trainer.run()
 
 
-def test_an_empty_band_is_refused() -> None:
+def test_an_empty_pass_rate_range_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no pass rate is between 0\.8 and 0\.2"):
         small("difficulty.low=0.8", "difficulty.high=0.2")
 
 
-def test_of_identical_prompts_the_first_is_kept_and_the_log_says_so(
+def test_repeated_prompts_are_dropped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [("1+1=", "2"), ("2+2=", "4"), ("1+1=", "2"), ("1+1=", "3"), ("3+3=", "6")]

@@ -63,7 +63,7 @@ def test_the_stream_follows_its_generator(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_crowd_is_mixed_and_mostly_well_formed(name: str) -> None:
+def test_warm_start_texts_are_mixed_and_mostly_well_formed(name: str) -> None:
     task, rng = make(name), random.Random(0)
     problems = task.problems(rng, 2000)
     texts = [task.warm_start_text(each, rng) for each in problems]
@@ -105,7 +105,7 @@ def test_arithmetic_shows_operation_and_running_result() -> None:
         ("", False, False, False),
     ],
 )
-def test_verdicts(text: str, strict: bool, lenient: bool, tidy: bool) -> None:
+def test_correctness_of_final_answers(text: str, strict: bool, lenient: bool, tidy: bool) -> None:
     problem = [Problem("p", "7*3+8-2=", "7")]
     last = make("arithmetic").score(problem, [text])
     anywhere = make("arithmetic", verifier="any").score(problem, [text])

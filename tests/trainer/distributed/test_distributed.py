@@ -226,7 +226,7 @@ def test_two_ranks_sample_and_record_what_one_process_does(both: Both, name: str
     assert_same_records(*both(name))
 
 
-def test_dynamic_sampling_had_something_to_do(both: Both) -> None:
+def test_the_dynamic_sampling_scenario_contains_flat_groups(both: Both) -> None:
     drawn = [mean_of(step, "groups/generated_per_kept") for step in read_run(both("dapo")[1]).steps]
     assert max(each or 0 for each in drawn) > 1
 
@@ -380,7 +380,7 @@ def test_shares_cover_a_batch_once_and_are_equally_long(count: int) -> None:
     assert torch.cat([share.rows[share.real] for share in shares]).tolist() == list(range(count))
 
 
-def test_torchrun_says_who_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_sets_rank_and_world_size(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}
     for name in (*told, "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
@@ -413,19 +413,19 @@ def test_ranks_do_not_share_a_device(
 @pytest.mark.parametrize(
     "error", [DataError("a", where="b", remedy="c"), MissingExtraError("training", "torch")]
 )
-def test_an_error_can_be_told_to_another_process(error: GrpodoctorError) -> None:
+def test_an_error_can_be_sent_to_another_process(error: GrpodoctorError) -> None:
     told = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert (type(told), str(told), told.remedy) == (type(error), str(error), error.remedy)
 
 
-def test_a_lost_connection_is_told_from_other_failures() -> None:
+def test_a_lost_connection_is_distinguished_from_other_failures() -> None:
     with pytest.raises(RankError, match="no longer answers"), detecting_lost_ranks():
         raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection closed by peer")
     with pytest.raises(RuntimeError, match="shape"), detecting_lost_ranks():
         raise RuntimeError("a shape does not fit")
 
 
-def test_rewards_of_several_lots_are_those_of_one() -> None:
+def test_scoring_in_parts_gives_the_same_rewards() -> None:
     lots = [
         Rewards([1.0], {"a": [1.0]}, [True]),
         Rewards([2.0, 3.0], {"b": [2.0, 3.0]}, [False] * 2),

@@ -70,7 +70,7 @@ def build(kind: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedMode
     ],
     ids=["qwen2", "qwen2 tied", "llama", "llama with biases and wide heads"],
 )
-def test_the_short_way_gives_the_logits_of_the_modules(model: PreTrainedModel) -> None:
+def test_fast_decoding_gives_the_logits_of_the_modules(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(1)
     rows = [torch.randint(2, 97, (n,), generator=generator).tolist() for n in (3, 7, 1, 7, 5)]
     tokens, attention = pack_left(rows, 0, torch.device("cpu"))
@@ -133,7 +133,9 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0}
     ],
     ids=["family", "window", "gelu", "bias", "yarn", "bfloat16", "large", "adapter", "hook"],
 )
-def test_what_asks_for_more_goes_through_its_modules(make: Callable[[], PreTrainedModel]) -> None:
+def test_unsupported_models_decode_through_their_modules(
+    make: Callable[[], PreTrainedModel],
+) -> None:
     model = make()
     assert plain_weights(model) is None
     tokenizer = CharTokenizer()
@@ -148,7 +150,7 @@ def test_what_asks_for_more_goes_through_its_modules(make: Callable[[], PreTrain
     assert samples.logprobs_BT.isfinite().all()
 
 
-def test_autocast_is_left_to_the_modules() -> None:
+def test_fast_decoding_is_not_used_under_autocast() -> None:
     model = qwen2()
     assert plain_weights(model) is not None
     with torch.autocast("cpu", torch.bfloat16):

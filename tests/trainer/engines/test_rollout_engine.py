@@ -152,7 +152,7 @@ def test_a_stale_engine_survives_a_resume(warm_policy: Policy) -> None:
     assert engine_of(policy).state_dict()["weights"] is None
 
 
-def test_copies_take_no_gradient(warm_policy: Policy) -> None:
+def test_engine_copies_have_no_gradient(warm_policy: Policy) -> None:
     for precision in ("bf16", "int8"):
         engine = engine_of(warm_policy, precision=precision)
         assert not any(parameter.requires_grad for parameter in engine.model.parameters())

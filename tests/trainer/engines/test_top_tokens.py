@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.trainer.algorithms.losses.base import LossInputs, coarsened
+from grpodoctor.trainer.algorithms.losses.base import LossInputs
+from grpodoctor.trainer.algorithms.losses.divergence._shared import coarsened
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.loop import Trainer
@@ -41,7 +42,7 @@ def logits(policy: Policy, samples: Samples) -> Tensor:
         )
 
 
-def test_they_are_the_likeliest_of_the_distribution_that_was_sampled(warm_policy: Policy) -> None:
+def test_top_tokens_come_from_the_sampling_distribution(warm_policy: Policy) -> None:
     samples = drawn(warm_policy, 5)
     wanted = torch.log_softmax(logits(warm_policy, samples) / TEMPERATURE, dim=-1).topk(5)
     mask_BT, top = samples.mask_BT, samples.top
@@ -54,14 +55,14 @@ def test_they_are_the_likeliest_of_the_distribution_that_was_sampled(warm_policy
     assert (top.logprobs_BTK[~mask_BT] == 0).all()
 
 
-def test_asking_for_them_changes_no_response(warm_policy: Policy) -> None:
+def test_recording_top_tokens_changes_no_response(warm_policy: Policy) -> None:
     plain, asked = drawn(warm_policy, 0), drawn(warm_policy, 3)
     assert plain.top is None
     assert torch.equal(plain.tokens_BL, asked.tokens_BL)
     assert torch.equal(plain.logprobs_BT, asked.logprobs_BT)
 
 
-def test_they_follow_their_rows(warm_policy: Policy) -> None:
+def test_top_tokens_stay_with_their_rows(warm_policy: Policy) -> None:
     short, long = drawn(warm_policy, 3, 2, max_length=2), drawn(warm_policy, 3)
     both = concatenate([short, long])
     assert both.top is not None
@@ -96,7 +97,7 @@ def test_the_learner_sees_the_same_tokens_and_all_of_them_make_a_whole(
 
 
 @pytest.mark.parametrize("kind", ["dppo_topk_tv", "dppo_topk_kl"])
-def test_a_run_masks_what_a_rough_engine_leaves_behind(kind: str, tmp_path: Path) -> None:
+def test_a_run_masks_the_mismatch_of_an_int4_engine(kind: str, tmp_path: Path) -> None:
     config = load_config(
         assignments=[
             *("threads=1", "model.warm_start_steps=30", "steps=2", "evaluation.every=0"),

@@ -138,15 +138,13 @@ def test_without_a_sync_the_mismatch_grows(model: Path, server: str, tmp_path: P
     assert [reading(step, "staleness/mean") for step in stale] == [0, 4, 8, 12]
 
 
-def test_a_sync_now_and_then_arrives_when_it_is_due(
-    model: Path, server: str, tmp_path: Path
-) -> None:
+def test_a_periodic_sync_arrives_when_it_is_due(model: Path, server: str, tmp_path: Path) -> None:
     steps = trained(small(model, server, "steps=4", "engine.sync_every=2"), tmp_path / "run")
     fresh = [reading(step, "mismatch/prob_diff_max") < ARRIVED for step in steps]
     assert fresh == [True, False, True, False]
 
 
-def test_a_cached_prompt_forgets_the_old_weights(model: Path, server: str) -> None:
+def test_a_sync_empties_the_prefix_cache(model: Path, server: str) -> None:
     """The prompt fills a block of vLLM's prefix cache, which would keep the old weights' keys."""
     with opened(model, server) as (engine, policy):
         prompts = prompts_of(policy, "1+2*3-4=" * 24)
@@ -158,7 +156,7 @@ def test_a_cached_prompt_forgets_the_old_weights(model: Path, server: str) -> No
         assert gap(policy, drawn(engine, prompts)) < ARRIVED
 
 
-def test_what_a_sync_leaves_out_is_an_error(model: Path, server: str) -> None:
+def test_an_incomplete_sync_is_an_error(model: Path, server: str) -> None:
     with opened(model, server) as (engine, policy):
         partial = [
             (name, tensor)
@@ -173,7 +171,7 @@ def test_what_a_sync_leaves_out_is_an_error(model: Path, server: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_weights_are_handed_over_as_a_checkpoint_holds_them(family: str, tmp_path: Path) -> None:
+def test_weights_are_transferred_under_checkpoint_names(family: str, tmp_path: Path) -> None:
     folder = save_model(tmp_path, family)
     _, policy = policy_and(load_config(assignments=[f"model.name={folder}"]))
     handed = dict(checkpoint_weights(policy.model))
@@ -182,7 +180,7 @@ def test_weights_are_handed_over_as_a_checkpoint_holds_them(family: str, tmp_pat
     assert all(torch.equal(handed[name], saved[name]) for name in saved)
 
 
-def test_adapters_are_merged_into_what_is_handed_over(model: Path, server: str) -> None:
+def test_adapters_are_merged_into_the_transferred_weights(model: Path, server: str) -> None:
     with opened(model, server, "model.lora_rank=4") as (engine, policy):
         prompts = prompts_of(policy, "1+2=", "7*3=")
         with torch.no_grad():
@@ -219,7 +217,7 @@ def test_a_seed_gives_the_same_responses_again(model: Path, server: str) -> None
     assert len({tuple(row) for row in first.response_ids()}) == len(prompts)
 
 
-def test_rows_drawn_apart_are_those_of_the_whole_batch(model: Path, server: str) -> None:
+def test_rows_sampled_in_parts_equal_the_whole_batch(model: Path, server: str) -> None:
     """So that ranks which share a batch draw what one process draws, mid-group too."""
     with opened(model, server) as (engine, policy):
         prompts = prompts_of(policy, "1+2=", "7*3=")
@@ -248,7 +246,7 @@ def test_two_ranks_draw_from_a_server_what_one_process_draws(
             assert reading(left, name) == reading(right, name)
 
 
-def test_truncated_is_what_no_end_token_ends(model: Path, server: str) -> None:
+def test_a_response_without_end_token_is_truncated(model: Path, server: str) -> None:
     with opened(model, server, "rollout.max_length=24") as (engine, policy):
         with torch.no_grad():
             policy.model.get_input_embeddings().weight[1].mul_(2)  # writes the end token more often
@@ -262,7 +260,7 @@ def test_truncated_is_what_no_end_token_ends(model: Path, server: str) -> None:
     assert all(1 not in row[:-1] for row in ids)
 
 
-def test_the_likeliest_tokens_are_told(model: Path, server: str) -> None:
+def test_vllm_reports_the_most_likely_tokens(model: Path, server: str) -> None:
     with opened(model, server, "rollout.temperature=0.7") as (engine, policy):
         samples = drawn(engine, prompts_of(policy, "1+2=", "7*3="), top_tokens=5)
     assert samples.top is not None
@@ -384,7 +382,7 @@ def test_weights_that_the_server_cannot_read_are_an_error(
         open_vllm(*policy_and(small(model, server, f"engine.sync_dir={tmp_path / 'nowhere'}")))
 
 
-def test_what_is_handed_over_is_removed_in_the_end(
+def test_transferred_weight_files_are_removed_at_the_end(
     model: Path, server: str, tmp_path: Path
 ) -> None:
     with opened(model, server, f"engine.sync_dir={tmp_path}") as (engine, _):

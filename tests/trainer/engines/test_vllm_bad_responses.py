@@ -105,7 +105,9 @@ def pretender(told: dict[str, Answer]) -> Iterator[str]:
             thread.join()
 
 
-def test_the_pretender_passes_where_it_answers_as_vllm_does(model: Path, tmp_path: Path) -> None:
+def test_the_fake_server_is_accepted_when_it_responds_like_vllm(
+    model: Path, tmp_path: Path
+) -> None:
     with pretender(answers()) as url:
         assert len(trained(small(model, url, "steps=1"), tmp_path)) == 1
 
@@ -197,7 +199,7 @@ def test_each_failure_of_a_server_is_one_line(case: str, model: Path, tmp_path: 
     assert "\x1b" not in str(caught.value)
 
 
-def test_nobody_at_the_address(
+def test_an_unreachable_server_is_one_line(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}"
@@ -209,7 +211,7 @@ def test_nobody_at_the_address(
     assert sum(pauses) == pytest.approx(1)
 
 
-def test_raw_log_probabilities_will_do_at_temperature_one_alone(model: Path) -> None:
+def test_raw_log_probabilities_are_accepted_only_at_temperature_one(model: Path) -> None:
     with pretender(answers()) as url, ExitStack() as stack:
         engine, _ = stack.enter_context(opened(model, url))
         with pytest.raises(EngineError, match=r"raw_logprobs, which at temperature 0.7"):

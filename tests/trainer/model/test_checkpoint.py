@@ -47,7 +47,9 @@ def assert_identical(left: Trainer, right: Trainer) -> None:
 
 
 @pytest.mark.parametrize("extra", [(), STALE], ids=["fresh-engine", "stale-engine"])
-def test_resumed_weights_are_the_uninterrupted_ones(extra: tuple[str, ...], tmp_path: Path) -> None:
+def test_resumed_weights_equal_those_of_an_uninterrupted_run(
+    extra: tuple[str, ...], tmp_path: Path
+) -> None:
     whole = Trainer(small(*extra), tmp_path / "whole")
     whole.run()
     part = Trainer(small(*extra), tmp_path / "part")
@@ -123,7 +125,7 @@ def test_a_killed_run_resumes_from_its_newest_checkpoint(tmp_path: Path) -> None
     assert_identical(whole, resumed)
 
 
-def test_only_so_many_checkpoints_are_kept(tmp_path: Path) -> None:
+def test_old_checkpoints_are_removed(tmp_path: Path) -> None:
     Trainer(small("checkpoint.every=1", "checkpoint.keep=2"), tmp_path / "run").run()
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-000005", "step-000006"]
 
@@ -168,7 +170,7 @@ def test_a_setting_of_another_version_in_a_checkpoint_is_one_clear_line(tmp_path
 
 
 @pytest.mark.parametrize("recorded", ["true", "false"])
-def test_a_new_run_spares_the_run_that_is_there(tmp_path: Path, recorded: str) -> None:
+def test_a_new_run_does_not_overwrite_an_existing_run(tmp_path: Path, recorded: str) -> None:
     Trainer(small("steps=1"), tmp_path / "run").run()
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="already contains a run"):
@@ -177,7 +179,7 @@ def test_a_new_run_spares_the_run_that_is_there(tmp_path: Path, recorded: str) -
     assert after == before
 
 
-def test_an_unrecorded_run_spares_a_directory_of_something_else(tmp_path: Path) -> None:
+def test_an_unrecorded_run_refuses_a_directory_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RunError, match=r"other content: thesis\.tex"):
         Trainer(small("steps=1", "record.enabled=false"), tmp_path)

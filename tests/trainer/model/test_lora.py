@@ -220,7 +220,7 @@ def test_the_built_in_model_takes_adapters_too(tmp_path: Path) -> None:
     assert len(adapters.adapter_layers(trainer.policy.model)) == 14
 
 
-def test_there_is_no_such_device(qwen: Path) -> None:
+def test_a_missing_device_is_one_line(qwen: Path) -> None:
     with pytest.raises(ConfigError, match=r"CUDA devices.*model\.device=cuda:99"):
         load(small(qwen, "model.device=cuda:99"))
 

@@ -212,7 +212,7 @@ def test_small_updates_survive_in_float32_weights_and_vanish_in_bfloat16(tmp_pat
     assert changed["autocast"] > 0.9
 
 
-def test_matrices_are_multiplied_in_what_the_configuration_says(tmp_path: Path) -> None:
+def test_matrix_products_use_the_configured_dtype(tmp_path: Path) -> None:
     config = small(save("llama", tmp_path / "model"), "model.compute=bfloat16")
     model = load_policy(config, build_task(config.task)).model
     seen = []

@@ -202,13 +202,13 @@ def test_a_damaged_checkpoint_is_one_line(checkpoint: Path, case: str) -> None:
         ("some-owner/some-model-that-is-not-cached", "does not load"),
     ],
 )
-def test_a_model_that_is_not_there(name: str, message: str) -> None:
+def test_a_missing_model_is_one_line(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         load(name)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_and_an_empty_directory_are_no_models(tmp_path: Path) -> None:
+def test_a_file_and_an_empty_directory_are_refused_as_models(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors").write_bytes(b"")
     with pytest.raises(ModelError, match="this is a file"):
         load(tmp_path / "weights.safetensors")

@@ -29,7 +29,7 @@ def reward_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         Path(f"{name}.py").write_text(
             f"import numpy as np\ndef reward(prompts, completions, answers):\n{lines}\n"
         )
-        return user_scorer(UserReward(f"{name}:reward", seconds=60))(PROBLEMS, TEXTS)
+        return user_scorer(UserReward(f"{name}:reward", seconds=60)).score(PROBLEMS, TEXTS)
 
     return score
 
@@ -39,7 +39,7 @@ def test_a_list_is_the_reward(reward_of) -> None:
     assert rewards == Rewards([1.0, 1.0, 0.0], {}, None)
 
 
-def test_an_array_will_do(reward_of) -> None:
+def test_an_array_is_accepted(reward_of) -> None:
     assert reward_of("return np.arange(3) / 2").total == [0.0, 0.5, 1.0]
 
 
@@ -85,7 +85,9 @@ def test_numbers_called_correct_are_no_verdicts(reward_of) -> None:
         ("raise ValueError('two\\nlines')", "ValueError: two lines .*line 3. at completion 0"),
     ],
 )
-def test_what_is_no_reward_is_one_line_that_names_the_function(reward_of, body, message) -> None:
+def test_an_invalid_return_value_is_one_line_that_names_the_function(
+    reward_of, body, message
+) -> None:
     with pytest.raises(DataError, match=message) as caught:
         reward_of(body)
     assert "\n" not in str(caught.value)
@@ -166,7 +168,7 @@ def test_several_rewards_are_weighed_in_the_sum_and_recorded_as_they_are(mix) ->
     assert listed.correct == [True, True, False]
 
 
-def test_a_weight_of_zero_records_alone(mix) -> None:
+def test_a_reward_of_weight_zero_is_only_recorded(mix) -> None:
     rewards = mix("task.rewards.length.weight=0", "task.rewards.boxed.weight=2")
     assert rewards.components == {"length": [-0.002, -0.002, -0.007], "boxed": [0.0, 0.0, 0.0]}
     assert rewards.total == [0.0, 0.0, 0.0]
@@ -198,7 +200,7 @@ def test_math_is_a_reward_of_any_task_with_answers(mix) -> None:
         ("task.rewards.x.function=MODULE:broken", "broken returned 'nan' for completion 0"),
     ],
 )
-def test_rewards_that_cannot_be_are_one_line(mix, assignment: str, message: str) -> None:
+def test_unusable_rewards_are_one_line(mix, assignment: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         mix(assignment)
     assert "\n" not in str(caught.value)
@@ -209,7 +211,7 @@ def test_one_reward_and_several_are_not_both(mix) -> None:
         mix("task.reward=math:fsum", "task.rewards.task.weight=1")
 
 
-def test_a_component_does_not_hide_what_is_added_to_the_reward(mix) -> None:
+def test_a_component_cannot_take_the_name_of_a_shaping_term(mix) -> None:
     rewards = mix("task.rewards=[{function='length', name='overlong'}]")
     assert rewards.plus("repetition", [1.0, 0.0, 0.0], -2.0).total[0] == pytest.approx(-2.002)
     with pytest.raises(DataError, match="has a component 'overlong'"):

@@ -156,7 +156,7 @@ def test_without_math_verify_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
         MathVerifier()
 
 
-def test_a_child_that_dies_costs_one_verdict_alone() -> None:
+def test_a_child_that_dies_leaves_only_one_pair_undecided() -> None:
     def judge(gold: str, answer: str, marked: bool) -> bool:
         if answer == "die":
             os.kill(os.getpid(), signal.SIGKILL)

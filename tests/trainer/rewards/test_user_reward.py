@@ -15,7 +15,10 @@ from grpodoctor.preflight.rows import PromptRow, read_prompt_rows
 from grpodoctor.preflight.run import _open_reward
 from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.trainer.config.sections import TaskConfig
+from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.loading import build_task
+from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.rewards.reward_worker import LoadedReward
 from grpodoctor.trainer.rewards.rewarded_task import RewardedTask
 from grpodoctor.trainer.rewards.user_reward import UserReward
 from tests.trainer.rewards.reward_sources import FAILING_REWARDS, REFUSED_REWARDS, SOUND_REWARDS
@@ -80,7 +83,7 @@ def test_every_form_works_in_both_commands(form: str, score: Score, tmp_path: Pa
 
 @COMMANDS
 @pytest.mark.parametrize("kind", REFUSED_REWARDS)
-def test_what_is_no_reward_function_is_refused_in_both_commands(
+def test_objects_that_are_not_reward_functions_are_refused_in_both_commands(
     kind: str, score: Score, tmp_path: Path
 ) -> None:
     source, message = REFUSED_REWARDS[kind]
@@ -155,14 +158,19 @@ def reward_of(tmp_path: Path) -> Iterator[Callable[..., UserReward]]:
 
 
 @pytest.mark.parametrize("name", SOUND_REWARDS)
-def test_the_form_is_detected_and_reported(name: str, reward_of: Callable[..., UserReward]) -> None:
-    reward = reward_of(SOUND_REWARDS[name])
-    assert reward.form == name.partition(",")[0]
-    whose = {"trl": "TRL", "verl batch": "verl's batch manager"}.get(reward.form, reward.form)
-    assert f": called as {whose} calls it (" in reward.description
+def test_the_form_is_detected_and_reported(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())  # the worker extends it
+    path = tmp_path / "rewards.py"
+    path.write_text(SOUND_REWARDS[name])
+    form = LoadedReward(f"{path}:reward", ()).answer({"check_form": False})
+    assert form["name"] == name.partition(",")[0]
+    whose = {"trl": "TRL", "verl batch": "verl's batch manager"}.get(form["name"], form["name"])
+    assert form["description"].startswith(f"as {whose} calls it (")
 
 
-def test_a_column_called_answers_makes_it_trls(reward_of: Callable[..., UserReward]) -> None:
+def test_a_column_named_answers_selects_trls_form(reward_of: Callable[..., UserReward]) -> None:
     source = "def reward(completions, answers, **kwargs):\n    return [len(a) for a in answers]\n"
     assert reward_of(source).form == "grpodoctor"
     reward = reward_of(source, columns=("answers",))
@@ -274,6 +282,20 @@ def test_prints_of_the_function_stay_out_of_standard_output(tmp_path: Path) -> N
         )
         assert done.stdout == ""
         assert done.stderr == ("imported\ncalled\n" if show_output else "")
+
+
+def test_a_run_ends_the_process_of_its_reward(tmp_path: Path) -> None:
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text(
+        "import os, pathlib\n"
+        "def reward(prompts, completions, answers):\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        "    return [float(len(text) % 2) for text in completions]\n"
+    )
+    term = f"task.rewards.own.function={rewards}:reward"
+    small = ("steps=1", "evaluation.every=0", "model.warm_start_steps=0", "record.enabled=false")
+    Trainer(load_config(assignments=[*small, term]), tmp_path / "run").run()
+    assert not (Path("/proc") / (tmp_path / "pid").read_text()).exists()
 
 
 def test_the_adapter_needs_no_torch() -> None:

@@ -69,13 +69,7 @@ Advantage = Callable[[AdvantageInputs], Tensor]
 
 
 def of_kept(advantage: Advantage, inputs: AdvantageInputs, kept_B: Tensor) -> Tensor:
-    """The advantages as if the kept responses were the whole batch; zero for the others.
-
-    Args:
-        advantage: a registered advantage.
-        inputs: of all responses.
-        kept_B: responses to learn from, bool, in whole groups.
-    """
+    """The advantages as if the kept responses were the whole batch; zero for the others."""
     if bool(kept_B.all()):
         return advantage(inputs)
     if not bool(kept_B.any()):

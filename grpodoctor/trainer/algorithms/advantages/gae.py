@@ -67,13 +67,7 @@ def policy_lambda(settings: AdvantageConfig, lengths_B: Tensor) -> Tensor:
 
 
 def token_rewards(rewards_B: Tensor, mask_BT: Tensor, more_BT: Tensor | None = None) -> Tensor:
-    """Each response's reward at its last token, shape (B, T), float64.
-
-    Args:
-        rewards_B: of the responses.
-        mask_BT: their tokens, from the first column on.
-        more_BT: additional rewards of single tokens; none by default.
-    """
+    """Each response's reward at its last token, shape (B, T), float64."""
     place_1T = torch.arange(mask_BT.shape[1], device=mask_BT.device)[None, :]
     last_BT = mask_BT & (place_1T == mask_BT.sum(dim=1, keepdim=True) - 1)
     rewards_BT = torch.where(last_BT, rewards_B.to(mask_BT.device).double()[:, None], 0.0)
@@ -85,12 +79,7 @@ def generalized_advantages(
 ) -> Tensor:
     """The GAE recursion, shape (B, T), float64, zero outside the mask.
 
-    Args:
-        rewards_BT: of each token.
-        values_BT: the critic's value before each token.
-        mask_BT: the tokens of each response, from the first column on.
-        lambda_B: of each response.
-        discount: per token.
+    Responses start in the first column. `values_BT` is the critic's value before each token.
     """
     values_BT = torch.where(mask_BT, values_BT.double(), 0.0)
     ahead_BT = torch.nn.functional.pad(values_BT[:, 1:], (0, 1))

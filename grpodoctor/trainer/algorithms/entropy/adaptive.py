@@ -47,10 +47,7 @@ class AdaptiveStep(NamedTuple):
 def adaptive(coefficient: float, entropy: float, loss: LossConfig) -> AdaptiveStep:
     """The coefficient for a batch with this mean entropy, and for the next batch.
 
-    Args:
-        coefficient: from the previous batch.
-        entropy: of this batch, in nats per token; NaN leaves the coefficient unchanged.
-        loss: its `entropy_target`; without one the fixed coefficient is used.
+    A NaN entropy leaves the coefficient unchanged.
     """
     if loss.entropy_target is None:
         return AdaptiveStep(loss.entropy_coefficient, coefficient)

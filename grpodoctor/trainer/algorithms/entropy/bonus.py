@@ -32,10 +32,5 @@ from torch import Tensor
 
 
 def bonus(entropy_BT: Tensor, coefficient: float) -> Tensor:
-    """The bonus per token, as a term of the loss, shape (B, T).
-
-    Args:
-        entropy_BT: over the full vocabulary, in nats, with gradient; zero outside the mask.
-        coefficient: weight of the bonus.
-    """
+    """The bonus per token, as a term of the loss, shape (B, T)."""
     return -coefficient * entropy_BT

@@ -30,10 +30,5 @@ from __future__ import annotations
 
 
 def active_sampling(wanted: int, varied: int) -> int:
-    """The number of prompts that the next round draws.
-
-    Args:
-        wanted: groups in a batch.
-        varied: groups with variance so far.
-    """
+    """The number of prompts that the next round draws."""
     return wanted - varied

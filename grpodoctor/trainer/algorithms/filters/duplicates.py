@@ -34,13 +34,7 @@ from torch import Tensor
 
 
 def duplicates(tokens_BT: Tensor, mask_BT: Tensor, group_ids_B: Tensor) -> Tensor:
-    """Responses that repeat an earlier one of their group, bool, shape (B,).
-
-    Args:
-        tokens_BT: generated token IDs; any value outside the mask.
-        mask_BT: generated tokens, bool.
-        group_ids_B: responses of one prompt share it.
-    """
+    """Responses that repeat an earlier one of their group, bool, shape (B,)."""
     seen: set[tuple[int, ...]] = set()
     repeated = []
     for group, ids, mask in zip(

@@ -33,10 +33,5 @@ from __future__ import annotations
 
 
 def dynamic_sampling(wanted: int, varied: int) -> int:  # noqa: ARG001  # one signature for both
-    """The number of prompts that the next round draws.
-
-    Args:
-        wanted: groups in a batch.
-        varied: groups with variance so far.
-    """
+    """The number of prompts that the next round draws."""
     return wanted

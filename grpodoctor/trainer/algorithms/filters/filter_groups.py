@@ -38,8 +38,6 @@ from grpodoctor.trainer.algorithms.advantages.base import varied_groups
 def filter_groups(judged_B: Tensor, group_ids_B: Tensor) -> Tensor:
     """The responses to train on, bool, shape (B,).
 
-    Args:
-        judged_B: correctness, or rewards before a KL penalty, which would always differ.
-        group_ids_B: 0 .. number of groups - 1.
+    `judged_B` is the correctness, or the reward before a KL penalty, which would always differ.
     """
     return varied_groups(judged_B, group_ids_B)[group_ids_B]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from grpodoctor.errors import ConfigError
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
 if TYPE_CHECKING:
@@ -48,11 +47,8 @@ class LossInputs(Generic[SettingsT]):
 
     def chosen(self) -> Tensor:
         """The selected tokens, bool, shape (B, T); none if nothing was selected."""
-        return (
-            self.mask_BT.new_zeros(self.mask_BT.shape)
-            if self.chosen_BT is None
-            else (self.chosen_BT)
-        )
+        nothing_BT = self.mask_BT.new_zeros(self.mask_BT.shape)
+        return nothing_BT if self.chosen_BT is None else self.chosen_BT
 
     def log_ratio(self) -> Tensor:
         """log(new / old), shape (B, T), zero outside the mask."""
@@ -124,25 +120,6 @@ def clip_flags(
     return (advantages_BT < 0) & (ratio_BT < low), (advantages_BT > 0) & (ratio_BT > high)
 
 
-def masked_surrogate(
-    inputs: LossInputs[Any], beyond_BT: Tensor, ratio_cap: float | None
-) -> LossTerms:
-    """-r A with r = new / sampler, without tokens beyond a divergence limit that move further away.
-
-    Args:
-        inputs: of a loss anchored on the sampler.
-        beyond_BT: tokens whose divergence from the sampler exceeds the limit.
-        ratio_cap: bounds both the value and the gradient's weight; None for no bound.
-    """
-    ratio_BT, advantages_BT = inputs.log_ratio_to_sampler().exp(), inputs.advantages_BT
-    low_BT, high_BT = clip_flags(ratio_BT, advantages_BT, 1.0, 1.0)
-    low_BT, high_BT = low_BT & beyond_BT, high_BT & beyond_BT
-    if ratio_cap is not None:
-        ratio_BT = ratio_BT * (ratio_cap / ratio_BT.detach()).clamp(max=1.0)
-    loss_BT = (-ratio_BT * advantages_BT).where(~(low_BT | high_BT), 0.0)
-    return LossTerms(loss_BT, low_BT, high_BT)
-
-
 def covariances(inputs: LossInputs[Any]) -> Tensor:
     """(log new - its mean) (A - its mean), shape (B, T), zero outside the mask.
 
@@ -158,39 +135,3 @@ def covariances(inputs: LossInputs[Any]) -> Tensor:
         for values_BT in (new_BT, inputs.advantages_BT)
     ]
     return deviations[0] * deviations[1]
-
-
-def coarsened(inputs: LossInputs[Any]) -> tuple[Tensor, Tensor]:
-    """Probabilities of the sampler's K most likely tokens, the sampled token, and all others.
-
-    Returns:
-        The sampler's and the learner's, shape (B, T, K + 2), without gradient. If the sampled token
-        is among the K most likely, its separate entry is 0.
-
-    Raises:
-        ConfigError: if the engine does not report its most likely tokens.
-    """
-    if inputs.top is None:
-        raise ConfigError(
-            "the sampling engine does not report its most likely tokens",
-            where="loss.kind and engine.kind",
-            remedy="use dppo_binary_tv or dppo_binary_kl, which do not need them",
-        )
-    listed_BT = inputs.top.sampled_BTK.any(dim=-1)
-    sampler_BTS, new_BTS = (
-        _with_rest(top_BTK.exp(), own_BT.detach().exp().masked_fill(listed_BT, 0.0)[..., None])
-        for top_BTK, own_BT in (
-            (inputs.top.sampler_logprobs_BTK, inputs.sampler_logprobs_BT),
-            (inputs.top.new_logprobs_BTK, inputs.new_logprobs_BT),
-        )
-    )
-    return sampler_BTS, new_BTS
-
-
-def _with_rest(top_BTK: Tensor, own_BT1: Tensor) -> Tensor:
-    """Append the probability of all other tokens, at least the smallest positive one."""
-    import torch
-
-    listed_BTS = torch.cat([top_BTK, own_BT1], dim=-1)
-    rest_BT1 = (1 - listed_BTS.sum(dim=-1, keepdim=True)).clamp(min=torch.finfo(top_BTK.dtype).eps)
-    return torch.cat([listed_BTS, rest_BT1], dim=-1)

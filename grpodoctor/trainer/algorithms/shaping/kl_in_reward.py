@@ -37,13 +37,6 @@ from torch import Tensor
 def kl_in_reward(
     old_logprobs_BT: Tensor, reference_logprobs_BT: Tensor, mask_BT: Tensor, coefficient: float
 ) -> Tensor:
-    """The amount to subtract from each reward, shape (B,), float64, without gradient.
-
-    Args:
-        old_logprobs_BT: under the learner at the start of the batch.
-        reference_logprobs_BT: under the reference.
-        mask_BT: generated tokens, bool; any value outside.
-        coefficient: weight of the penalty.
-    """
+    """The amount to subtract from each reward, shape (B,), float64, without gradient."""
     gap_BT = torch.where(mask_BT, old_logprobs_BT.double() - reference_logprobs_BT.double(), 0.0)
     return coefficient * gap_BT.sum(dim=1).detach()

@@ -27,38 +27,35 @@ Source
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, masked_surrogate
-from grpodoctor.trainer.algorithms.losses.settings import Aggregation, LossConfig
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.algorithms.losses.divergence._shared import (
+    DivergenceConfig,
+    masked_surrogate,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class DppoBinaryKl(LossConfig):
+class DppoBinaryKl(DivergenceConfig):
     """DPPO with the binary KL divergence."""
 
-    anchored_on_sampler: ClassVar[bool] = True
-
     kind: Literal["dppo_binary_kl"] = "dppo_binary_kl"
-    aggregation: Aggregation = "token-mean"
     divergence_limit: float = Field(0.05, gt=0, le=10)
     """KL divergence, in nats, above which a token may not move further away."""
-    ratio_cap: float | None = Field(None, ge=1, le=1000)
-    """Largest weight of a token's gradient; unbounded by default."""
 
 
 def dppo_binary_kl(inputs: LossInputs[DppoBinaryKl]) -> LossTerms:
     """-r A, without the tokens beyond a binary KL divergence that move further away."""
-    settings = inputs.settings
     sampler_BT, new_BT = inputs.sampler_logprobs_BT, inputs.new_logprobs_BT.detach()
     other_BT = _log_complement(sampler_BT)
     divergence_BT = sampler_BT.exp() * (sampler_BT - new_BT)
     divergence_BT = divergence_BT + other_BT.exp() * (other_BT - _log_complement(new_BT))
-    return masked_surrogate(inputs, divergence_BT > settings.divergence_limit, settings.ratio_cap)
+    return masked_surrogate(inputs, divergence_BT > inputs.settings.divergence_limit)
 
 
 def _log_complement(logprobs_BT: Tensor) -> Tensor:

@@ -31,30 +31,27 @@ Source
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, masked_surrogate
-from grpodoctor.trainer.algorithms.losses.settings import Aggregation, LossConfig
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.algorithms.losses.divergence._shared import (
+    DivergenceConfig,
+    masked_surrogate,
+)
 
 
-class DppoBinaryTv(LossConfig):
+class DppoBinaryTv(DivergenceConfig):
     """DPPO with the binary total variation."""
 
-    anchored_on_sampler: ClassVar[bool] = True
-
     kind: Literal["dppo_binary_tv"] = "dppo_binary_tv"
-    aggregation: Aggregation = "token-mean"
     divergence_limit: float = Field(0.15, gt=0, le=1)
     """Total variation above which a token may not move further away."""
-    ratio_cap: float | None = Field(None, ge=1, le=1000)
-    """Largest weight of a token's gradient; unbounded by default."""
 
 
 def dppo_binary_tv(inputs: LossInputs[DppoBinaryTv]) -> LossTerms:
     """-r A, without the tokens beyond a total variation that move further away."""
-    settings = inputs.settings
     new_BT = inputs.new_logprobs_BT.detach().exp()
     variation_BT = (inputs.sampler_logprobs_BT.exp() - new_BT).abs()
-    return masked_surrogate(inputs, variation_BT > settings.divergence_limit, settings.ratio_cap)
+    return masked_surrogate(inputs, variation_BT > inputs.settings.divergence_limit)

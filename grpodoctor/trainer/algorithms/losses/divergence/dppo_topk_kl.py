@@ -26,43 +26,30 @@ Source
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from grpodoctor.trainer.algorithms.losses.base import (
-    LossInputs,
-    LossTerms,
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.algorithms.losses.divergence._shared import (
+    TopDivergenceConfig,
     coarsened,
     masked_surrogate,
 )
-from grpodoctor.trainer.algorithms.losses.settings import Aggregation, LossConfig
 
 
-class DppoTopkKl(LossConfig):
+class DppoTopkKl(TopDivergenceConfig):
     """DPPO with the KL divergence over the sampler's most likely tokens."""
 
-    anchored_on_sampler: ClassVar[bool] = True
-
     kind: Literal["dppo_topk_kl"] = "dppo_topk_kl"
-    aggregation: Aggregation = "token-mean"
-    top_tokens: int = Field(20, ge=1, le=1000)
-    """How many of the sampler's most likely tokens to distinguish; all others are one outcome."""
     divergence_limit: float = Field(0.05, gt=0, le=10)
     """KL divergence, in nats, above which a token may not move further away."""
-    ratio_cap: float | None = Field(None, ge=1, le=1000)
-    """Largest weight of a token's gradient; unbounded by default."""
-
-    def sampler_top_tokens(self) -> int:
-        """The number of distinguished tokens."""
-        return self.top_tokens
 
 
 def dppo_topk_kl(inputs: LossInputs[DppoTopkKl]) -> LossTerms:
     """-r A, without the tokens beyond a coarse KL divergence that move further away."""
-    settings = inputs.settings
     sampler_BTS, new_BTS = coarsened(inputs)
     # p log p - p log q is 0 if the sampler's p is 0, for any q of the learner.
     divergence_BTS = sampler_BTS.xlogy(sampler_BTS) - sampler_BTS.xlogy(new_BTS)
     divergence_BT = divergence_BTS.sum(dim=-1)
-    return masked_surrogate(inputs, divergence_BT > settings.divergence_limit, settings.ratio_cap)
+    return masked_surrogate(inputs, divergence_BT > inputs.settings.divergence_limit)

@@ -28,41 +28,28 @@ Source
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from grpodoctor.trainer.algorithms.losses.base import (
-    LossInputs,
-    LossTerms,
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.algorithms.losses.divergence._shared import (
+    TopDivergenceConfig,
     coarsened,
     masked_surrogate,
 )
-from grpodoctor.trainer.algorithms.losses.settings import Aggregation, LossConfig
 
 
-class DppoTopkTv(LossConfig):
+class DppoTopkTv(TopDivergenceConfig):
     """DPPO with the total variation over the sampler's most likely tokens."""
 
-    anchored_on_sampler: ClassVar[bool] = True
-
     kind: Literal["dppo_topk_tv"] = "dppo_topk_tv"
-    aggregation: Aggregation = "token-mean"
-    top_tokens: int = Field(20, ge=1, le=1000)
-    """How many of the sampler's most likely tokens to distinguish; all others are one outcome."""
     divergence_limit: float = Field(0.15, gt=0, le=1)
     """Total variation above which a token may not move further away."""
-    ratio_cap: float | None = Field(None, ge=1, le=1000)
-    """Largest weight of a token's gradient; unbounded by default."""
-
-    def sampler_top_tokens(self) -> int:
-        """The number of distinguished tokens."""
-        return self.top_tokens
 
 
 def dppo_topk_tv(inputs: LossInputs[DppoTopkTv]) -> LossTerms:
     """-r A, without the tokens beyond a coarse total variation that move further away."""
-    settings = inputs.settings
     sampler_BTS, new_BTS = coarsened(inputs)
     variation_BT = (sampler_BTS - new_BTS).abs().sum(dim=-1) / 2
-    return masked_surrogate(inputs, variation_BT > settings.divergence_limit, settings.ratio_cap)
+    return masked_surrogate(inputs, variation_BT > inputs.settings.divergence_limit)
