@@ -130,7 +130,7 @@ def test_no_checkpoint_is_written_in_the_middle_of_a_step(
 def test_after_a_failure_before_the_first_update_the_run_resumes_exactly(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(f'{{"prompt": "{n}+1=", "answer": "{n + 1}"}}' for n in range(40)))
-    config = small(f"task.data={data}", "model.warm_start_steps=0")
+    config = small(f"task.data={data}", "model.warm_start_steps=0", "record.enabled=false")
     whole = Trainer(config, tmp_path / "whole")
     whole.run()
     part = Trainer(config, tmp_path / "part")

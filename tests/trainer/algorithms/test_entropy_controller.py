@@ -98,12 +98,12 @@ def test_the_adaptive_coefficient_is_recorded_and_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("updates", [1, 2])
 def test_the_updates_use_the_adaptive_coefficient(updates: int, tmp_path: Path) -> None:
-    often = f"optimizer.updates_per_batch={updates}"
+    often = (f"optimizer.updates_per_batch={updates}", "record.enabled=false", "steps=2")
     bounds = ("loss.entropy_coefficient_min=0.05", "loss.entropy_coefficient_max=0.05")
-    adaptive_run = trained(tmp_path / "adaptive", ALWAYS_BELOW, often, *bounds)
-    fixed_run = trained(tmp_path / "fixed", "loss.entropy_coefficient=0.05", often)
+    adaptive_run = trained(tmp_path / "adaptive", ALWAYS_BELOW, *often, *bounds)
+    fixed_run = trained(tmp_path / "fixed", "loss.entropy_coefficient=0.05", *often)
     assert same_weights(adaptive_run, fixed_run)
-    assert not same_weights(adaptive_run, trained(tmp_path / "plain", often))
+    assert not same_weights(adaptive_run, trained(tmp_path / "plain", *often))
 
 
 def test_a_resumed_run_goes_on_with_its_coefficient(tmp_path: Path) -> None:
