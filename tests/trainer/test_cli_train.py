@@ -10,11 +10,11 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from tests.cli.in_process import run as run_in_process
 
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from tests.cli.in_process import run as run_in_process
 
 COMMAND = (sys.executable, "-m", "grpodoctor", "train")
 SMALL = (
