@@ -61,6 +61,7 @@ def train(cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_an_allocation_that_fails_is_one_line_and_the_last_step_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

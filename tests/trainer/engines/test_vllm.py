@@ -231,6 +231,7 @@ def test_rows_sampled_in_parts_equal_the_whole_batch(model: Path, server: str) -
     assert [list(each.ids) for part in parts for each in part] == whole
 
 
+@pytest.mark.slow
 def test_two_ranks_draw_from_a_server_what_one_process_draws(
     model: Path, server: str, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_stale_engine_survives_a_resume(model: Path, server: str) -> None:
 # In process
 
 
+@pytest.mark.slow
 def test_every_sync_arrives_in_process_and_in_a_mixture_of_experts(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", "qwen3_moe", head_dim=32, tie_word_embeddings=True)
     settings = ("engine.kind=vllm", "engine.memory_share=0.05", "engine.max_model_len=64")
