@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -80,6 +82,12 @@ def database() -> bytes:
         return path.read_bytes()
 
 
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([{**ROW, "step": step} for step in range(20)]), sink)
+    return sink.getvalue().to_pybytes()
+
+
 LINES = [json.dumps({**ROW, "step": step}) for step in range(1, 20)]
 SOUND: dict[str, bytes] = {
     "jsonl": "\n".join(LINES).encode(),
@@ -95,6 +103,8 @@ SOUND: dict[str, bytes] = {
     "tensorboard": events(),
     "wandb": wandb_log(),
     "trackio": database(),
+    "mlflow": b"".join(b"1700000000000 0.5 %d\n" % step for step in range(20)),
+    "parquet": parquet(),
 }  # fmt: skip
 
 
