@@ -1,0 +1,251 @@
+"""Suggestions for a mapping from the keys of an unknown log to canonical metrics.
+
+A suggestion rests on two things: the words of the key, and whether the values can be the metric's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpodoctor.errors import RunError
+from grpodoctor.frameworks.registry import generic_framework
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation, words_of
+from grpodoctor.frameworks.translation import Translator
+from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.reading.log_files import LogFiles
+from grpodoctor.runs.reading.no_run_error import no_run_error
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.vocabulary.metrics import metric_of
+
+_MAX_ROWS = 200_000
+
+Words = frozenset[str]
+
+
+@dataclass(slots=True)
+class KeyStatistics:
+    """The finite values of one key."""
+
+    count: int = 0
+    first: float = math.nan
+    last: float = math.nan
+    low: float = math.inf
+    high: float = -math.inf
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Add a value; values that are not finite are left out."""
+        if not math.isfinite(value):
+            return
+        if not self.count:
+            self.first = value
+        self.count += 1
+        self.last = value
+        self.low, self.high = min(self.low, value), max(self.high, value)
+        self.total += value
+
+    @property
+    def mean(self) -> float:
+        """The mean of all values; NaN without values."""
+        return self.total / self.count if self.count else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A proposed metric for a key."""
+
+    key: str
+    metric: str
+    statistics: KeyStatistics
+    objection: str = ""
+    """Why the values contradict the metric, or why another key is preferred; empty if nothing
+    does."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapSuggestions:
+    """The suggestions for a log."""
+
+    suggestions: tuple[Suggestion, ...]
+    known: Mapping[str, str]
+    """Keys that are read without a mapping, and their metrics."""
+    unknown: Mapping[str, KeyStatistics]
+    """Keys for which there is no suggestion."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """The words of keys that hold a metric."""
+
+    metric: str
+    words: tuple[Words, ...]
+    """A key needs a word of each set."""
+    without: Words = frozenset()
+    low: float = -math.inf
+    high: float = math.inf
+
+    def matches(self, words: Words) -> bool:
+        return all(not group.isdisjoint(words) for group in self.words) and self.without.isdisjoint(
+            words
+        )
+
+
+def _words(text: str) -> Words:
+    return frozenset(text.split())
+
+
+_EXTREMES = _words("max min std stdev var variance median p95 p50 p90 best worst sum count num")
+_LENGTH = _words("len length lengths tokens toks")
+_KL = _words("kl kld kldiv")
+_LOGPROB = _words("logprob logprobs logp logps lp")
+_RATE = _words("frac fraction ratio rate share pct percent proportion")
+_SAMPLER = _words("rollout sampler sampling vllm sglang inference engine behave behavior mismatch")
+_REWARD = _words("reward rewards rew return returns score scores")
+_RIGHT = _words("acc accuracy accuracies correct correctness solved success win pass solve")
+
+_PATTERNS = (
+    _Pattern("mismatch/kl_k3", (_KL, _SAMPLER), _EXTREMES),
+    _Pattern("mismatch/logprob_diff_mean",
+             (_LOGPROB, _words("diff abs gap delta error mismatch")), _EXTREMES, 0),
+    _Pattern("kl/reference/k3", (_KL, _words("ref reference base init initial sft")), _EXTREMES),
+    _Pattern("kl/old_policy/k1", (_KL, _words("old approx ppo policy")), _EXTREMES),
+    _Pattern("length/truncated_rate", (_words("trunc truncated truncation overlong cutoff"),),
+             frozenset(), 0, 1),
+    _Pattern("length/truncated_rate", (_words("clip clipped limit"), _LENGTH), frozenset(), 0, 1),
+    _Pattern("groups/zero_variance_rate",
+             (_words("zero dead degenerate flat constant uniform same"),
+              _words("std var variance group groups adv advantage advantages")), frozenset(), 0, 1),
+    _Pattern("groups/reward_std", (_REWARD, _words("std stdev"), _words("group groups")),
+             frozenset(), 0),
+    _Pattern("reward/std", (_REWARD, _words("std stdev"))),
+    _Pattern("clip/any_rate", (_words("clip clipped clipfrac clipping"),), _EXTREMES | _LENGTH,
+             0, 1),
+    _Pattern("ratio/max", (_words("ratio ratios"), _words("max")), _RATE - _words("ratio"), 0),
+    _Pattern("ratio/mean", (_words("ratio ratios"), _words("importance is mean prob policy")),
+             _EXTREMES, 0),
+    _Pattern("length/max", (_LENGTH, _words("max")), _words("prompt input limit config"), 1),
+    _Pattern("length/mean", (_LENGTH,),
+             (_EXTREMES - {"num"}) | _words("prompt input total second sec"), 0),
+    _Pattern("entropy/mean", (_words("entropy ent"),), _EXTREMES | _words("coef coeff loss target"),
+             0, 20),
+    _Pattern("accuracy/train", (_RIGHT,), _EXTREMES | _words("at format"), 0, 1),
+    _Pattern("optimizer/grad_norm", (_words("grad gradient gnorm grads"),
+                                     _words("norm gnorm l2")), _words("clip clipped max"), 0),
+    _Pattern("optimizer/learning_rate", (_words("lr"),), frozenset(), 0, 1),
+    _Pattern("optimizer/learning_rate", (_words("learning"), _words("rate")), frozenset(), 0, 1),
+    _Pattern("optimizer/loss", (_words("loss"),),
+             _EXTREMES | _words("kl entropy value critic aux")),
+    _Pattern("staleness/mean", (_words("stale staleness lag offpolicyness"),), _EXTREMES, 0),
+    _Pattern("time/step",
+             (_words("time sec seconds duration"), _words("step iter iteration total")),
+             _words("rollout gen train update elapsed"), 0),
+    _Pattern("reward/mean", (_REWARD,),
+             _EXTREMES | _words("format length penalty bonus advantage")),
+)  # fmt: skip
+"""In this order; the first match counts."""
+
+_HELD_OUT = {"reward/mean": "reward/heldout", "accuracy/train": "accuracy/heldout"}
+
+
+def suggest_map(path: Path, options: ReadOptions) -> MapSuggestions:
+    """Suggest metrics for the keys of a log that are not read yet.
+
+    Raises:
+        RunError: if there is no log.
+        ConfigError: if the options name an unknown format.
+    """
+    statistics = _statistics(path, options)
+    known = _known_keys(path, options, statistics)
+    taken = {metric.partition("/set/")[0]: key for key, metric in known.items()}
+    suggestions: list[Suggestion] = []
+    unknown: dict[str, KeyStatistics] = {}
+    for key, stats in sorted(statistics.items(), key=lambda pair: (-pair[1].count, pair[0])):
+        if key in known:
+            continue
+        suggestion = _suggestion(key, stats, taken) if stats.count else None
+        if suggestion is None:
+            unknown[key] = stats
+            continue
+        suggestions.append(suggestion)
+        if not suggestion.objection:
+            taken[suggestion.metric] = key
+    ordered = sorted(suggestions, key=lambda each: (bool(each.objection), each.metric, each.key))
+    return MapSuggestions(tuple(ordered), known, unknown)
+
+
+def _suggestion(key: str, stats: KeyStatistics, taken: Mapping[str, str]) -> Suggestion | None:
+    pattern = _pattern_of(key)
+    metric = pattern.metric if pattern else ""
+    if is_evaluation(key):
+        metric = _HELD_OUT.get(metric, "")
+    if pattern is None or not metric:
+        return None
+    objection = _objection(pattern, stats)
+    if not objection and metric in taken:
+        objection = f"{metric} is read from {taken[metric]}"
+    return Suggestion(key, metric, stats, objection)
+
+
+def _pattern_of(key: str) -> _Pattern | None:
+    words = words_of(key)
+    return next((pattern for pattern in _PATTERNS if pattern.matches(words)), None)
+
+
+def _objection(pattern: _Pattern, stats: KeyStatistics) -> str:
+    row = metric_of(pattern.metric)
+    low = max(pattern.low, row.low if row else -math.inf)
+    high = min(pattern.high, row.high if row else math.inf)
+    if stats.low < low or stats.high > high:
+        return f"its values leave the range of {pattern.metric} ({low:g} to {high:g})"
+    if stats.count > 1 and stats.low == stats.high == 0:
+        return "it is zero in every row"
+    return ""
+
+
+def _statistics(path: Path, options: ReadOptions) -> dict[str, KeyStatistics]:
+    statistics: dict[str, KeyStatistics] = {}
+    for row in _rows(path, options):
+        for key, value in row.values.items():
+            if key not in statistics and len(statistics) >= MOST_KEYS:
+                continue
+            statistics.setdefault(key, KeyStatistics()).add(value)
+    if not statistics:
+        raise no_run_error(path, [])
+    return statistics
+
+
+def _rows(path: Path, options: ReadOptions) -> Iterator[LogRow]:
+    logs = LogFiles(path, None, RowKeys())
+    logs.search()
+    rows = 0
+    for file in logs.in_order():
+        more = True
+        while more and rows < _MAX_ROWS:
+            chunk = file.reader.read()
+            options.progress.update(chunk.size, total=logs.size(), detail=file.reader.path.name)
+            yield from chunk.records
+            rows += len(chunk.records)
+            more = chunk.more
+
+
+def _known_keys(
+    path: Path, options: ReadOptions, statistics: Mapping[str, KeyStatistics]
+) -> dict[str, str]:
+    """The keys that are read already, and their metrics."""
+    try:
+        run = open_run(path, options)
+    except RunError:
+        run = None  # no key is known
+    translator = run.follower.translator if isinstance(run, FrameworkRun) else None
+    if translator is None:
+        translator = Translator(generic_framework(), own=options.mapping)
+    known: dict[str, str] = {}
+    for key in statistics:
+        readings = translator.readings({key: 0.5})
+        if readings:
+            known[key] = next(iter(readings))
+    return known
