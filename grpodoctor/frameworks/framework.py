@@ -10,10 +10,10 @@ from functools import cached_property
 from grpodoctor.frameworks.key_meaning import (
     KeyMeaning,
     fill_placeholders,
+    fixed_length,
     is_distinctive,
     normalized,
     pattern_of,
-    vagueness,
 )
 from grpodoctor.frameworks.knob_mapping import KnobTable
 from grpodoctor.frameworks.row_keys import RowKeys
@@ -45,6 +45,9 @@ class Framework:
     """Key of a config or log row that holds the framework's version."""
     first_step: int = 1
     """The number of the first training step."""
+    update_counters: tuple[str, ...] = ()
+    """Names of steps that count updates of the optimizer where other rows count rollouts, as
+    `LogRow.counter` has them."""
     infer_settings: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
     """Infers settings from the values of the first rows; their keys are bare."""
     how_to_dump: str = ""
@@ -77,15 +80,17 @@ class Framework:
             if exact:
                 return next(iter(exact)) if len(exact) == 1 else None
         matches = [
-            (vagueness(template), -len(template), fill_placeholders(template, match))
+            (fixed_length(template), template, fill_placeholders(template, match))
             for pattern, template in self._plain_patterns
             if (match := pattern.fullmatch(plain))
         ]
-        return min(matches)[2] if matches else None
+        return max(matches)[2] if matches else None
 
     def knows(self, key: str) -> bool:
         """Whether the table has a bare key."""
-        return any(pattern.fullmatch(key) for pattern in self._key_patterns)
+        return key in self._exact_keys or any(
+            pattern.fullmatch(key) for pattern in self._key_patterns
+        )
 
     def signatures_in(self, keys: Collection[str]) -> list[str]:
         """The parts of the signature among bare keys; combinations of keys count once in all."""
@@ -102,23 +107,27 @@ class Framework:
     def meanings_of(self, key: str) -> list[tuple[KeyMeaning, re.Match[str]]]:
         """The rows whose first key matches a bare key, with the match of their placeholders.
 
-        If several rows match, only the most specific ones count.
+        If several rows match, only those with the longest fixed text count.
         """
         pairs = [
             (meaning, match)
             for pattern, meaning in self._by_first_key
             if (match := pattern.fullmatch(key))
         ]
-        lowest = min((vagueness(meaning.keys[0]) for meaning, _ in pairs), default=0)
-        return [pair for pair in pairs if vagueness(pair[0].keys[0]) == lowest]
+        longest = max((fixed_length(meaning.keys[0]) for meaning, _ in pairs), default=0)
+        return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
 
     @cached_property
     def _by_first_key(self) -> list[tuple[re.Pattern[str], KeyMeaning]]:
         return [(pattern_of(meaning.keys[0]), meaning) for meaning in self.meanings]
 
     @cached_property
+    def _exact_keys(self) -> frozenset[str]:
+        return frozenset(key for key in self._table_keys() if "<" not in key)
+
+    @cached_property
     def _key_patterns(self) -> list[re.Pattern[str]]:
-        return [pattern_of(key) for key in self._table_keys()]
+        return [pattern_of(key) for key in self._table_keys() if "<" in key]
 
     @cached_property
     def _signatures(self) -> list[re.Pattern[str]]:

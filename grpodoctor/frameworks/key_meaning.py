@@ -75,10 +75,18 @@ class KeyMeaning:
     structural_zero: str = ""
     """Why a zero carries no information with one update per batch; the reading is then not
     applicable."""
+    otherwise: str = ""
+    """Canonical metric if a value is out of the metric's range: a reward is logged as accuracy."""
     caveat: str = ""
     """How the value differs from what the key's name suggests."""
     how_to_log: str = ""
     """The setting that makes the framework log the key, if it does not by default."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the logged number is the value of the metric, whatever it is."""
+        converts = self.formula != "as-is" or self.factor != 1
+        return not (converts or self.structural_zero or self.otherwise)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -130,10 +138,9 @@ _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
-def vagueness(key: str) -> int:
-    """How much of a key its placeholders leave open; `<path>` counts more than many `<name>`s."""
-    parts = _PLACEHOLDER.findall(key)
-    return sum(100 if part == "path" else 1 for part in parts)
+def fixed_length(key: str) -> int:
+    """Length of a key without its placeholders: of two keys that match, the longer one is meant."""
+    return len(_PLACEHOLDER.sub("", key))
 
 
 def is_distinctive(key: str) -> bool:
@@ -161,6 +168,23 @@ def pattern_of(key: str, *, plain: bool = False) -> re.Pattern[str]:
         for index, part in enumerate(parts)
     )
     return re.compile(text)
+
+
+_COUNTS = frozenset({"n", "k", "statistic"})
+"""Placeholders that do not tell what was evaluated."""
+
+
+def part_of(key: str, metric: str, match: re.Match[str]) -> str:
+    """What a logged key measures a part of, such as the name of a validation set.
+
+    Args:
+        key: the key of a row.
+        metric: its metric; placeholders that both have are no part.
+        match: the match of the logged key.
+    """
+    names = _PLACEHOLDER.findall(key)
+    used = {*_PLACEHOLDER.findall(metric), *_COUNTS}
+    return "/".join(match[name] for name in names if name not in used)
 
 
 def fill_placeholders(text: str, match: re.Match[str]) -> str:

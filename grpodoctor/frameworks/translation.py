@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
+from typing import NamedTuple
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeholders
-from grpodoctor.frameworks.row_keys import MOST_KEYS
+from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeholders, part_of
+from grpodoctor.frameworks.row_keys import MOST_KEYS, is_evaluation
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.metrics import metric_of
-from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading
+from grpodoctor.vocabulary.metrics import HELDOUT, Kind, metric_of
+from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading, scalar
 
 _LINE = "line/"
 """Prefix of keys that the user's own code printed between the framework's rows."""
 
 _LOGGER_KEYS = frozenset({"_runtime", "_timestamp", "_wandb", "_step"})
 """Keys that loggers add."""
+
+_MOST_PLANS = 256
 
 _Version = tuple[int, ...]
 _UNKNOWN: _Version = ()
@@ -35,6 +36,17 @@ class _Use:
     """Bare keys with their placeholders filled."""
 
 
+class _Planned(NamedTuple):
+    """A use of keys in rows with the same keys."""
+
+    use: _Use
+    keys: tuple[str, ...]
+    """As logged."""
+    kind: Kind
+    is_plain: bool
+    """Whether the logged number is the reading."""
+
+
 @dataclass(slots=True)
 class UnusedKeys:
     """Keys of a log that the table does not translate, with the reasons."""
@@ -47,6 +59,9 @@ class UnusedKeys:
     """Keys whose meaning depends on an unknown setting or version, with its name."""
     generic: dict[str, str] = field(default_factory=dict)
     """Keys that the user's code added, with the metrics that the generic table gives for them.
+    These are translated."""
+    by_last_part: dict[str, str] = field(default_factory=dict)
+    """Keys with an unknown prefix, with the metrics that their last parts are common names for.
     These are translated."""
 
 
@@ -76,23 +91,60 @@ class Translator:
         self.unused = UnusedKeys()
         self._updates = framework.knobs.read(self.settings).get("updates_per_batch")
         self._own = dict(own or {})
-        self._generic = generic if generic is not framework else None
+        self._generic = generic
         self._bare: dict[str, str] = {}
         self._bounds: tuple[_Version, _Version] = (_UNKNOWN, _UNKNOWN)
         self._known: set[str] = set()
         self._uses: dict[str, tuple[_Use, ...]] = {}
+        self._out_of_range: set[str] = set()
+        self._plans: dict[tuple[str, ...], tuple[_Planned, ...]] = {}
+        """What is read from rows with the same keys; most logs have a few sets of keys."""
 
     def readings(self, values: Mapping[str, float]) -> dict[str, Reading]:
         """The canonical readings of one row of the log."""
-        self._learn(values)
-        bare = {self._bare[key]: value for key, value in values.items() if key in self._bare}
+        layout = tuple(values)
+        plan = self._plans.get(layout)
+        if plan is None:
+            plan = self._plan(layout)
         readings: dict[str, Reading] = {}
-        for key in bare:
-            for use in self._uses[key]:
-                reading = self._read(use, bare)
-                if reading is not None:
-                    readings[use.metric] = reading
+        for each in plan:
+            if each.is_plain:
+                readings[each.use.metric] = _reading(each.kind, values[each.keys[0]])
+                continue
+            reading = self._read(each, values)
+            if reading is not None:
+                readings[self._metric(each.use, reading)] = reading
         return readings
+
+    def _plan(self, layout: tuple[str, ...]) -> tuple[_Planned, ...]:
+        """What is read from rows with these keys, in this order."""
+        self._learn(layout)
+        logged = {self._bare[key]: key for key in layout if key in self._bare}
+        plan = tuple(
+            _Planned(
+                use,
+                tuple(logged[key] for key in use.keys),
+                row.kind if (row := metric_of(use.metric)) else "mean",
+                use.meaning.is_plain,
+            )
+            for bare in logged
+            for use in self._uses[bare]
+            if all(key in logged for key in use.keys)
+        )
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[layout] = plan
+        return plan
+
+    def _metric(self, use: _Use, reading: Reading) -> str:
+        """The metric of a reading; another one if the key ever had a value out of its range."""
+        if not use.meaning.otherwise:
+            return use.metric
+        if use.metric not in self._out_of_range and not _is_in_range(use.metric, reading):
+            self._out_of_range.add(use.metric)
+        if use.metric not in self._out_of_range:
+            return use.metric
+        return use.meaning.otherwise + use.metric.removeprefix(use.meaning.metric)
 
     def _learn(self, keys: Iterable[str]) -> None:
         """Look up new keys. Their effect on the version comes first, as it decides their rows."""
@@ -105,6 +157,7 @@ class Translator:
         }
         fresh = {self._bare[key] for key in unseen[:MOST_KEYS]} - self._known
         self._known |= fresh
+        self._plans.clear()
         before = self._bounds
         self._infer_version()
         for key in self._known if self._bounds != before else fresh:
@@ -116,15 +169,31 @@ class Translator:
         if self._generic is None:
             return
         taken = {use.metric for uses in self._uses.values() for use in uses}
+        candidates: dict[str, list[tuple[str, KeyMeaning]]] = {}
         for key in sorted(key for key in self.unused.unmapped if not key.startswith(_LINE)):
-            rows = self._generic.meanings_of(self._generic.bare_key(key))
-            metric = rows[0][0].metric if rows else ""
-            if metric and metric not in taken:
-                self._uses[key] = (_Use(rows[0][0], metric, (key,)),)
-                self.unused.generic[key] = metric
-                taken.add(metric)
-        for key in self.unused.generic:
-            self.unused.unmapped.pop(key, None)
+            use = self._generic_use(self._generic, key)
+            if use is not None and use.metric not in taken:
+                self._use_generic(key, use, self.unused.generic)
+                taken.add(use.metric)
+            for metric, row in _by_last_parts(self._generic, key) if use is None else ():
+                candidates.setdefault(metric, []).append((key, row))
+        for metric, found in candidates.items():
+            key, row = found[0]
+            if metric not in taken and len(found) == 1:
+                self._use_generic(key, _Use(row, metric, (key,)), self.unused.by_last_part)
+
+    def _generic_use(self, table: Framework, key: str) -> _Use | None:
+        """How the generic table reads a key; None if it does not know the key."""
+        if table is self.framework:
+            return None
+        rows = table.meanings_of(table.bare_key(key))
+        metric = _metric_of_part(*rows[0]) if rows and rows[0][0].metric else ""
+        return _Use(rows[0][0], metric, (key,)) if metric else None
+
+    def _use_generic(self, key: str, use: _Use, noted: dict[str, str]) -> None:
+        self._uses[key] = (use,)
+        noted[key] = use.metric
+        self.unused.unmapped.pop(key, None)
 
     def _infer_version(self) -> None:
         """Bound the version: it has every logged key, and lacks each key it would always log."""
@@ -162,7 +231,7 @@ class Translator:
             return (_Use(KeyMeaning(key, metric), metric, (key,)),)
         rows = self.framework.meanings_of(key)
         if not rows:
-            if key in self.unused.generic:
+            if key in self.unused.generic or key in self.unused.by_last_part:
                 return self._uses[key]
             if not self.framework.knows(key) and key not in _LOGGER_KEYS:
                 self.unused.unmapped.setdefault(key, 0)
@@ -174,7 +243,7 @@ class Translator:
         uses = tuple(
             _Use(
                 row,
-                fill_placeholders(row.metric, match),
+                _metric_of_part(row, match),
                 tuple(fill_placeholders(key, match) for key in row.keys),
             )
             for row, match in certain
@@ -213,34 +282,61 @@ class Translator:
         until = not row.until or (high != _UNKNOWN and high <= _parts(row.until))
         return since and until
 
-    def _read(self, use: _Use, values: Mapping[str, float]) -> Reading | None:
-        if any(key not in values for key in use.keys):
-            return None
-        numbers = [values[key] for key in use.keys]
-        if use.meaning.structural_zero and self._is_structural(numbers):
-            return NotApplicable(use.meaning.structural_zero)
-        return _reading(use.metric, FORMULAS[use.meaning.formula](numbers) * use.meaning.factor)
+    def _read(self, planned: _Planned, values: Mapping[str, float]) -> Reading | None:
+        meaning = planned.use.meaning
+        numbers = [values[key] for key in planned.keys]
+        if meaning.structural_zero and self._is_structural(numbers):
+            return NotApplicable(meaning.structural_zero)
+        return _reading(planned.kind, FORMULAS[meaning.formula](numbers) * meaning.factor)
 
     def _is_structural(self, numbers: list[float]) -> bool:
         return self._updates == 1 and not any(numbers)
 
-    def count(self, values: Mapping[str, float]) -> None:
-        """Count the unmapped keys of a row."""
-        for name in values:
-            key = self._bare.get(name, name)
-            if key in self.unused.unmapped:
-                self.unused.unmapped[key] += 1
+
+def _is_in_range(metric: str, reading: Reading) -> bool:
+    row, number = metric_of(metric), scalar(reading)
+    return row is None or number is None or row.low <= number <= row.high
 
 
-def _reading(metric: str, value: float) -> Reading:
+_OTHER_SUBJECTS = frozenset(
+    ("teacher", "ref", "reference", "baseline", "critic", "value", "values", "old", "sft", "dpo",
+     "rewards", "reward", "component", "components", "timing", "time", "perf", "system", "gpu",
+     "memory", "buffer", "cache", "min", "max", "std", "best", "worst", "group", "groups")
+)  # fmt: skip
+"""Parts of a key after which a common name no longer means the policy's own training metric."""
+
+
+def _by_last_parts(table: Framework, key: str) -> list[tuple[str, KeyMeaning]]:
+    """The metric of `grpo/stats/reward_mean`, whose last part is a common name; at most one."""
+    parts = key.split("/")
+    for start in range(1, len(parts)):
+        prefix, rest = ".".join(parts[:start]), "/".join(parts[start:])
+        heldout = is_evaluation(prefix)
+        rows = table.meanings_of(f"eval/{prefix}/{rest}" if heldout else rest)
+        if rows and rows[0][0].metric and _OTHER_SUBJECTS.isdisjoint(parts[:start]):
+            return [(_metric_of_part(*rows[0]), rows[0][0])]
+    return []
+
+
+def has_common_names(table: Framework, keys: Iterable[str]) -> bool:
+    """Whether the last parts of some keys are common names."""
+    return any(_by_last_parts(table, key) for key in keys)
+
+
+def _metric_of_part(row: KeyMeaning, match: re.Match[str]) -> str:
+    """The metric of a logged key; for one of several validation sets, with the set's name."""
+    metric = fill_placeholders(row.metric, match)
+    part = part_of(row.keys[0], row.metric, match) if row.metric in HELDOUT else ""
+    return f"{metric}/set/{part}" if part else metric
+
+
+def _reading(kind: Kind, value: float) -> Reading:
     """A logged number as one measurement: a log does not say how many it averages."""
-    row = metric_of(metric)
-    if row is None or row.kind in ("mean", "rate"):
-        # `Mean.of` builds arrays and takes ten times as long; a log has a million numbers.
-        return Mean(Fraction(value), 1) if math.isfinite(value) else Mean(Fraction(0), 0, 1)
-    if row.kind == "quantiles":
+    if kind in ("mean", "rate"):
+        return Mean.of_number(value)
+    if kind == "quantiles":
         return Quantiles.of([value])
-    return Max.of([value]) if row.kind == "max" else Min.of([value])
+    return Max.of_number(value) if kind == "max" else Min.of_number(value)
 
 
 def _parts(version: str) -> _Version:

@@ -3,7 +3,8 @@
 A name may have a qualifier, which narrows the population and changes nothing else:
 `/worst_sequence` (the maximum of the per-sequence values, with the sequence's id),
 `/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`,
-`/recomputed` (computed from the dumped responses; the log has the metric too), `/probe`.
+`/set/<name>` (one held-out set; the name without it is the mean of all sets), `/recomputed`
+(computed from the dumped responses; the log has the metric too), `/probe`.
 
 Policies are written as in the literature: `learner` (the current parameters), `old` (the learner
 when the rollout batch began, also called proximal), `sampler` (the engine that generated the
@@ -23,8 +24,10 @@ Kind = Literal["mean", "rate", "max", "min", "quantiles"]
 _INF = float("inf")
 _QUALIFIER = re.compile(
     r"/(worst_sequence|position/[0-9]+-[0-9]*|probability/[0-9.e-]+-[0-9.e-]+"
-    r"|engine/[^/]+|layer/[0-9]+|recomputed|probe)$"
+    r"|engine/[^/]+|layer/[0-9]+|set/.+|recomputed|probe)$"
 )
+HELDOUT = ("accuracy/heldout", "reward/heldout")
+"""Metrics of held-out prompts; with several sets, each has a reading with the qualifier `set`."""
 RECOMPUTED = "recomputed"
 """Qualifier of readings computed from the dumped responses."""
 PROBED = "probe"

@@ -57,7 +57,7 @@ def _split_finite(values: ArrayLike) -> tuple[NDArray[np.float64], int]:
     return kept, int(flat.size - kept.size)
 
 
-def _to_float(total: Fraction) -> float:
+def _to_float(total: Fraction | float) -> float:
     try:
         return float(total)
     except OverflowError:
@@ -72,9 +72,15 @@ class Mean:
     does not turn the mean of the others into NaN.
     """
 
-    total: Fraction
+    total: Fraction | float
+    """A single number is kept as it is: it is exact, and a fraction takes ten times as long."""
     count: int
     nonfinite: int = 0
+
+    @classmethod
+    def of_number(cls, value: float) -> Self:
+        """The same as `of([value])`."""
+        return cls(value, 1) if math.isfinite(value) else cls(Fraction(0), 0, 1)
 
     @classmethod
     def of(cls, values: ArrayLike) -> Self:
@@ -85,7 +91,9 @@ class Mean:
     def merge(self, other: Mean) -> Mean:
         """The mean over the union."""
         return Mean(
-            self.total + other.total, self.count + other.count, self.nonfinite + other.nonfinite
+            Fraction(self.total) + Fraction(other.total),
+            self.count + other.count,
+            self.nonfinite + other.nonfinite,
         )
 
     @property
@@ -93,7 +101,7 @@ class Mean:
         """The mean of the finite entries; NaN if there are none."""
         if self.count == 1:  # saves a division for numbers from logs
             return _to_float(self.total)
-        return _to_float(self.total / self.count) if self.count else math.nan
+        return _to_float(Fraction(self.total) / self.count) if self.count else math.nan
 
     def to_json(self) -> Any:
         """`[total, count]`, followed by the number of non-finite entries if there are any.
@@ -164,6 +172,11 @@ class Max:
     where: str | None = None
 
     @classmethod
+    def of_number(cls, value: float) -> Self:
+        """The same as `of([value])`."""
+        return cls(-math.inf if math.isnan(value) else value)
+
+    @classmethod
     def of(cls, values: ArrayLike, ids: list[str] | None = None) -> Self:
         """The largest entry of `values` (shape N) and its id; -inf for no values."""
         return cls(*_extreme(values, ids, sign=1.0))
@@ -188,6 +201,11 @@ class Min:
 
     value: float
     where: str | None = None
+
+    @classmethod
+    def of_number(cls, value: float) -> Self:
+        """The same as `of([value])`."""
+        return cls(math.inf if math.isnan(value) else value)
 
     @classmethod
     def of(cls, values: ArrayLike, ids: list[str] | None = None) -> Self:

@@ -21,7 +21,11 @@ from grpodoctor.rules.catalogue import rule_of
             "KLD002",
             "actor/kl_loss; to enable it, set actor_rollout_ref.actor.use_kl_loss=True",
         ),
-        ("verl", "REW003", "val-core/<path>/mean@<n>; to enable it, set trainer.test_freq above 0"),
+        (
+            "verl",
+            "REW003",
+            "val-core/<path>/acc/mean@<n>; to enable it, set trainer.test_freq above 0",
+        ),
         ("trl", "KLD002", "logs it as kl; to enable it, set beta above 0"),
         ("trl", "REW003", "eval_reward; to enable it, give an eval_dataset and set eval_strategy"),
         ("trl", "ENT001", "entropy since 0.20"),

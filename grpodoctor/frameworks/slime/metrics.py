@@ -17,6 +17,7 @@ FRAMEWORK = Framework(
     how_to_dump="set --dump-details",
     row_keys=RowKeys(step=("rollout/step", "train/step", "step", "_step")),
     first_step=0,
+    update_counters=("step", "train/step"),
     signature=(
         "train/train_rollout_logprob_abs_diff",
         "train/pg_clipfrac",

@@ -18,6 +18,7 @@ _MICRO = "tokens of a micro-batch, then micro-batches and ranks with equal weigh
 _TOKEN_MEANS = ("token-mean", "seq-mean-token-mean")
 _TOKEN_SUMS = ("token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 _SEQUENCES = "responses, without aborted ones"
+_VALIDATION = "set trainer.test_freq above 0 and give data.val_files"
 _LOGPROBS = f"set {ROLLOUT}.calculate_log_probs=True"
 _SUM_CAVEAT = "this loss_agg_mode sums over tokens, so the value is not an entropy per token"
 
@@ -94,8 +95,11 @@ _REWARD = (
     KeyMeaning("critic/returns/<statistic>", over="response tokens"),
     KeyMeaning("critic/values/<statistic>", over="response tokens"),
     *without_metric("critic/vf_explained_var"),
-    KeyMeaning("val-core/<path>/mean@<n>", "accuracy/heldout", over="validation responses",
-        how_to_log="set trainer.test_freq above 0 and give data.val_files"),
+    KeyMeaning("val-core/<path>/acc/mean@<n>", "accuracy/heldout", otherwise="reward/heldout",
+        over="validation responses", how_to_log=_VALIDATION),
+    KeyMeaning("val-core/<path>/reward/mean@<n>", "reward/heldout", over="validation responses",
+        how_to_log=_VALIDATION),
+    KeyMeaning("val-aux/<path>/reward/mean@<n>", "reward/heldout", over="validation responses"),
     KeyMeaning("val/test_score/<path>", "reward/heldout", over="validation responses"),
     *without_metric("val-<path>"),
 )

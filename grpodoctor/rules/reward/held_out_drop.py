@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.heldout import heldout_metrics
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
@@ -23,7 +24,8 @@ class HeldOutDrop(Rule):
 
     What it sees:
         The latest held-out evaluations are below the best ones by more than their sampling error,
-        while the training reward is no lower than it was at the best ones.
+        while the training reward is no lower than it was at the best ones. With several held-out
+        sets, each of them and their mean are judged; the finding names the one that lost most.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -69,8 +71,13 @@ class HeldOutDrop(Rule):
     """Evaluations that make a level."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the latest held-out level with the best, and the training level then and now."""
-        name = current_metric(chart, _HELDOUT)
+        """Judge each held-out set and their mean; report the one that lost most."""
+        sightings = [self._sighting(chart, name) for name in heldout_metrics(chart)]
+        found = [sighting for sighting in sightings if sighting is not None]
+        return max(found, key=lambda each: each[0])[1] if found else None
+
+    def _sighting(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
+        """The share that was lost and the sighting, if the held-out level fell from its best."""
         series = chart.series(name)
         if len(series) < 2 * self.evaluations_per_level:
             return None
@@ -90,7 +97,8 @@ class HeldOutDrop(Rule):
         )
         is_critical = best > 0 and best - now >= self.critical_loss * best
         severity: Severity = "critical" if is_critical else "warning"
-        return Sighting(severity, text, (cite(chart, name, best), cite(chart, train, then)))
+        sighting = Sighting(severity, text, (cite(chart, name, best), cite(chart, train, then)))
+        return (best - now) / (abs(best) or 1.0), sighting
 
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""
