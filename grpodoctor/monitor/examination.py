@@ -60,9 +60,9 @@ class Examination:
 
     def observe(self, record: StepRecord) -> list[Change]:
         """Process a step; returns the findings that it raised, escalated or resolved."""
+        if self._first_step is None or record.step <= self._first_step:
+            self._first_step, self.steps = record.step, 0  # another run follows in the log
         self.steps += 1
-        if self._first_step is None or record.step < self._first_step:
-            self._first_step = record.step
         self._times.append(record.time)
         self.finished = False
         self.series.observe(record)

@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 from grpodoctor.support.growing_files import Chunk
 
+EVALUATION = "eval"
+"""The counter of rows of an evaluation."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
@@ -22,6 +25,9 @@ class LogRow:
     """Unix time; 0 if unknown."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Other values: names, versions, settings."""
+    counter: str = ""
+    """What the step counts, if the log tells: rollouts, updates, evaluations. Empty for the log's
+    main counter."""
 
 
 class LogReader(Protocol):

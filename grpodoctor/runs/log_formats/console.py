@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats import console_lines as lines
-from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 
@@ -38,6 +38,7 @@ class Console:
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
+        self._step_keys = frozenset(keys.step)
         self._tail: Tail[str] = Tail(path, _text, confirm_last_line=True)
         self._forget()
 
@@ -91,7 +92,7 @@ class Console:
     def _extend(self, text: str) -> bool:
         """Add a line to the open row if it belongs to it; return whether it does."""
         if self._closes == "-":
-            more = _continues(self._open[-1], text) and not lines.starts_verl_row(text)
+            more = not lines.starts_verl_row(text) and _continues(self._open[-1], text)
             if more and len(self._open) < _MAX_WRAPPED:
                 self._open.append(text)
                 return True
@@ -123,7 +124,7 @@ class Console:
     def _complete_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
         if len(parsed.pairs) <= MOST_KEYS:
             yield from self._end_block()
-            yield self._row(parsed.pairs, parsed.step)
+            yield self._row(parsed.pairs, parsed.step, parsed.counter)
 
     def _parse_dict(self, text: str) -> lines.ParsedLine | None:
         parsed = lines.parse_dict(text)
@@ -172,17 +173,23 @@ class Console:
             rows += self._close()
         return rows + list(self._end_block())
 
-    def _row(self, pairs: Mapping[str, float], step: int | None) -> LogRow:
+    def _row(self, pairs: Mapping[str, float], step: int | None, counter: str = "") -> LogRow:
         own = next((pairs[key] for key in self._keys.step if key in pairs), None)
         if step is None and own is not None and abs(own) < 2**53 and own == int(own):
             step = int(own)
-        values = {key: value for key, value in pairs.items() if key not in self._keys.step}
-        row = LogRow(step, values)
+        values = {key: value for key, value in pairs.items() if key not in self._step_keys}
+        if step is None and values and all(map(is_evaluation, values)):
+            return LogRow(None, values, counter=EVALUATION)  # no bar counts evaluations
+        row = LogRow(step, values, counter=counter)
         return row if step is not None else self._bars.add_row(row)
 
 
 _STEP_KEYS = ("loss", "reward", "grad_norm", "learning_rate", "lr", "train/loss", "policy_loss")
 """Each row of a training step has one of these keys, and no row of an evaluation does."""
+
+
+_MAX_OTHER_TOTAL = 4
+"""Largest total of a bar over shards or files; the rows of shorter runs are counted."""
 
 
 class _ProgressBarSteps:
@@ -205,10 +212,10 @@ class _ProgressBarSteps:
         self._drawn_twice: deque[int] = deque(maxlen=100_000)
 
     def add_bar(self, bar: lines.ProgressBar) -> None:
-        """Add a progress bar; bars that do not count steps have other totals."""
+        """Add a progress bar; bars that do not count steps have other totals, or small ones."""
         if bar == self._bar and bar.done not in (0, self._latest_drawn_twice()):
             self._drawn_twice.append(bar.done)
-        if self._bar is None or bar.total == self._bar.total or bar.total > 4:
+        if bar.total > _MAX_OTHER_TOTAL:
             self._bar = bar
 
     def _latest_drawn_twice(self) -> int | None:

@@ -28,7 +28,7 @@ _DICT_PAIR = re.compile(
 )
 _DICT_KEY = re.compile(r"""(['"])(?:(?!\1).){1,160}\1\s*:""")
 _DICT_STEP = re.compile(
-    r"\b(?:global[ _])?(?:step|rollout|iteration|perf|eval)[ :=#]+(\d{1,12})\b", re.IGNORECASE
+    r"\b(?:global[ _])?(step|rollout|iteration|perf|eval)[ :=#]+(\d{1,12})\b", re.IGNORECASE
 )
 _DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
 _DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
@@ -65,9 +65,11 @@ _STEP_OF_TOTAL = re.compile(
 """`12/100 | loss=…`: the unit is not printed, but it is not an epoch."""
 
 _HEADING = re.compile(
-    r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\bglobal(?:[ _]step)?:?\s{1,3}(\d{1,12}))?",
+    r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\b(?:train step|global(?:[ _]step)?:?)"
+    r"\s{1,3}(\d{1,12}))?",
     re.IGNORECASE,
 )
+"""`Step 3/50 Train step 53/250`: the first number begins again in each epoch."""
 
 _MAX_LINE = 200_000
 """Characters of a line that are parsed."""
@@ -78,6 +80,8 @@ class ParsedLine(NamedTuple):
 
     pairs: Mapping[str, float]
     step: int | None = None
+    counter: str = ""
+    """The word before the step, such as `rollout`; empty for the log's main counter."""
 
 
 def visible_segments(line: str) -> list[str]:
@@ -108,9 +112,11 @@ def parse_verl_row(text: str) -> ParsedLine | None:
         return None
     pairs: dict[str, float] = {}
     for part in text[match.end() :].split(" - "):
-        key, colon, value = part.strip().rpartition(":")
-        if not colon or not key or " " in key:
-            continue
+        key, _, value = part.rpartition(":")
+        if not key or " " in key:
+            key = key.strip()
+            if not key or " " in key:
+                continue
         try:
             pairs[key] = float(value)  # the common case; a function call would double its cost
         except ValueError:
@@ -154,7 +160,9 @@ def parse_dict(text: str) -> ParsedLine | None:
     if len(pairs) < 2 or pairs.keys() <= _SAMPLING_KEYS:
         return None
     step = _DICT_STEP.search(text[max(0, start - 200) : start])
-    return ParsedLine(pairs, int(step[1]) if step else None)
+    if step is None:
+        return ParsedLine(pairs)
+    return ParsedLine(pairs, int(step[2]), step[1].lower())
 
 
 _SAMPLING_KEYS = frozenset(

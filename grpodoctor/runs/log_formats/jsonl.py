@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
-from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
+from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 from grpodoctor.support.numbers import parse_number
 
-_NESTED = "data"
-"""verl's file logger nests the metrics under this key."""
+_CONTAINERS = frozenset({"data", "metrics", "logs", "log", "stats", "scalars", "values"})
+"""Keys under which loggers nest the metrics of a row, such as `data` of verl's file logger."""
+
+_NOT_METRICS = re.compile(r"(?:.*_)?(?:args|config|hparams|settings|meta|metadata|env)")
+"""Keys of nested objects without metrics."""
+
+_MAX_DEPTH = 3
+"""Levels of nested objects that are read."""
+
+_EVENT_KEYS = ("type", "event", "event_type", "row_type", "phase", "split", "mode", "stage", "kind")
+"""Keys that state which part of a step a row describes."""
+
+_PARTS = frozenset(
+    {"train", "training", "rollout", "rollouts", "generation", "generate", "sample", "sampling",
+     "update", "optimizer", "optimizer_step", "learner", "actor", "critic", "policy", "reward",
+     "perf", "timing"}
+)  # fmt: skip
+"""Names of a step's parts. Other names, such as those of a curriculum's stages, may restart the
+count of steps."""
+
+_FAMILY_STEPS = {
+    "rollout/step": "rollout/step",
+    "train/step": "train/step",
+    "eval/step": EVALUATION,
+}
+"""Keys of steps that count differently in the rows of one log, and their counters."""
 
 
 class JsonLines:
@@ -80,17 +105,69 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
     """
     if len(data) > MOST_KEYS:
         raise ValueError(f"{len(data)} keys")
-    nested = data.get(_NESTED)
-    flat = {**data, **nested} if isinstance(nested, dict) else data
-    numbers = {
-        key: value for key, each in flat.items() if (value := parse_number(each)) is not None
-    }
-    texts = {key: value for key, value in flat.items() if isinstance(value, str)}
-    step = next((number for key in keys.step if (number := _step(flat.get(key))) is not None), None)
+    flat = _flattened(data) if any(isinstance(each, dict) for each in data.values()) else data
+    numbers, texts = _numbers_and_texts(flat)
+    step_key, step = _step_of(flat, keys)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
-    not_metrics = {*keys.step, *keys.time}
-    values = {key: value for key, value in numbers.items() if key not in not_metrics}
-    return LogRow(step, values, time, texts)
+    values = {key: value for key, value in numbers.items() if key not in keys.all}
+    counter = _event_of(texts, numbers) or _FAMILY_STEPS.get(step_key, "")
+    if counter == EVALUATION:
+        values = {_as_evaluation(key): value for key, value in values.items()}
+    return LogRow(step, values, time, texts, counter)
+
+
+def _numbers_and_texts(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
+    """The values that are or spell a number, and those that are texts."""
+    numbers: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for key, value in values.items():
+        if type(value) is float:  # the common case; a function call would double its cost
+            numbers[key] = value
+            continue
+        number = parse_number(value)
+        if number is not None:
+            numbers[key] = number
+        if isinstance(value, str):
+            texts[key] = value
+    return numbers, texts
+
+
+def _flattened(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """Give the values of nested objects keys with slashes; outer keys take precedence."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if not isinstance(value, dict):
+            flat[prefix + key] = value
+        elif depth < _MAX_DEPTH and not _NOT_METRICS.fullmatch(key):
+            inner = prefix if key in _CONTAINERS else f"{prefix}{key}/"
+            for name, each in _flattened(value, inner, depth + 1).items():
+                flat.setdefault(name, each)
+    if len(flat) > MOST_KEYS:
+        raise ValueError(f"{len(flat)} keys")
+    return flat
+
+
+def _step_of(values: Mapping[str, Any], keys: RowKeys) -> tuple[str, int | None]:
+    """The key and the number of a row's step."""
+    for key in keys.step:
+        step = _step(values.get(key))
+        if step is not None:
+            return key, step
+    return "", None
+
+
+def _event_of(texts: Mapping[str, str], numbers: Mapping[str, float]) -> str:
+    """The part of a step that a row describes; empty if it does not say so."""
+    if numbers.get("is_eval") or numbers.get("is_validation"):
+        return EVALUATION
+    name = next((texts[key] for key in _EVENT_KEYS if key in texts), "")[:40].lower()
+    if is_evaluation(name):
+        return EVALUATION
+    return name if name in _PARTS else ""
+
+
+def _as_evaluation(key: str) -> str:
+    return key if is_evaluation(key) else f"eval/{key}"
 
 
 def _step(value: object) -> int | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -18,6 +17,9 @@ from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.wandb import with_trainer_steps
 from grpodoctor.support.growing_files import Chunk, Damage
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _MAGIC = b"SQLite format 3\0"
 _ROWS = 1000
@@ -73,6 +75,8 @@ class Trackio:
 
     def read(self) -> Chunk[LogRow]:
         """Read the next rows of the run."""
+        import sqlite3
+
         if not self.path.is_file():
             return Chunk()
         status = self.path.stat()
@@ -175,6 +179,8 @@ def _unix(stamp: object) -> float:
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     """Open read-only, with bounded time and memory, and without trusting the schema."""
+    import sqlite3
+
     uri = f"{path.absolute().as_uri()}?mode=ro"
     database = sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)
     try:

@@ -17,7 +17,7 @@ from grpodoctor.frameworks.registry import (
 )
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import read_settings
-from grpodoctor.frameworks.translation import Translator
+from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
 from grpodoctor.runs.reading.read_notes import guess_notes, named_framework_note, settings_notes
@@ -128,6 +128,8 @@ class FrameworkDetector:
             return generic_framework(), [
                 f"read by --map only: none of the other {len(keys)} keys is known"
             ]
+        if has_common_names(generic_framework(), keys):
+            return generic_framework(), ["no framework logs these keys; common names are read"]
         raise self._unknown_keys_error(keys)
 
     def _unknown_keys_error(self, keys: set[str]) -> RunError:
@@ -136,7 +138,7 @@ class FrameworkDetector:
             return RunError(
                 f"no known framework logs these keys: {name_some(sorted(keys))}",
                 where=where,
-                remedy="name the framework with --format, or map keys with --map key=metric",
+                remedy="name the framework with --format, or propose a mapping with --suggest-map",
             )
         if self.format_name:
             return RunError(
@@ -178,6 +180,7 @@ def _hints(framework: Framework, rows: Sequence[LogRow]) -> Mapping[str, Setting
     if framework.infer_settings is None:
         return {}
     first = rows[:DETECTION_ROWS]
+    bare = {key: framework.bare_key(key) for key in {key for row in first for key in row.values}}
     return framework.infer_settings(
-        [{framework.bare_key(key): value for key, value in row.values.items()} for row in first]
+        [{bare[key]: value for key, value in row.values.items()} for row in first]
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.reading.framework_detection import DETECTION_ROWS, FrameworkDetector
 from grpodoctor.runs.reading.log_files import LogFile, LogFiles
 from grpodoctor.runs.reading.mixed_runs import (
@@ -25,14 +26,33 @@ from grpodoctor.runs.reading.read_notes import (
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.row_order import RowOrder
 from grpodoctor.runs.reading.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
+from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
 QUIET_SECONDS = 0.3
 """A step is complete after so many seconds without a new row."""
+
+
+class _PlacedRow(NamedTuple):
+    """A translated row with its final step."""
+
+    file: LogFile
+    row: LogRow
+    readings: Mapping[str, Reading]
+    restarted: bool
+    """Whether the job was restarted at this row's step."""
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether the row has nothing but the result of an evaluation."""
+        return self.row.counter == EVALUATION or all(
+            metric.startswith(HELDOUT) for metric in self.readings
+        )
 
 
 class FrameworkFollower:
@@ -61,7 +81,8 @@ class FrameworkFollower:
         self._assembly = StepAssembly()
         self._translator: Translator | None = None
         self._row_counts: dict[Path, int] = {}
-        self._repeated: dict[Path, RepeatedValues] = {}
+        self._orders: dict[str, RowOrder] = {}
+        self._repeated: dict[tuple[Path, str], RepeatedValues] = {}
         self._zeros = ZeroColumns()
         self._latest_notes: dict[str, str] = {}
         self._bytes_read = 0
@@ -111,7 +132,7 @@ class FrameworkFollower:
         if self._translator is None and self._undetected:
             self._detect(poll, ended=ended)
         if self._translator is not None and (ended or self._is_quiet()):
-            poll.steps += self._assembly.flush()
+            poll.steps += self._assembly.flush(ended=ended)
             self._add_notes(ended=ended)
         self._join_dumps(poll, ended=ended)
         poll.pending = bool(self._undetected) or self._assembly.is_waiting or self._dumps.is_waiting
@@ -198,25 +219,61 @@ class FrameworkFollower:
         completed = min(self._bytes_read, total)  # the end of a block may be read twice
         self.options.progress.update(completed, total=total, detail=file.reader.path.name)
 
-    def _take(
-        self, file: LogFile, row: LogRow, translator: Translator, *, learn: bool = True
-    ) -> list[StepRecord]:
-        readings = translator.readings(row.values)
-        if not readings:
+    def _take(self, file: LogFile, row: LogRow, translator: Translator) -> list[StepRecord]:
+        placed = self._place(file, row, translator)
+        if placed is None:
             return []
+        self._repeats(placed).learn(placed.readings)
+        return self._add(placed)
+
+    def _repeats(self, placed: _PlacedRow) -> RepeatedValues:
+        place = (placed.file.reader.path, placed.row.counter)
+        return self._repeated.setdefault(place, RepeatedValues())
+
+    def _add(self, placed: _PlacedRow) -> list[StepRecord]:
+        file, row = placed.file, placed.row
         self._zeros.add(row.values)
         path = file.reader.path
-        repeated = self._repeated.setdefault(path, RepeatedValues())
-        if learn:
-            repeated.learn(readings)
         if file.restarted:
             self._row_counts.pop(path, None)
-        count = self._row_counts.get(path, translator.framework.first_step - 1) + 1
-        self._row_counts[path] = count
-        step = row.step if row.step is not None else count
+        step = row.step if row.step is not None else self._count(placed)
         if file.restarted and not self._continues(file, step):
             return []
-        return self._assembly.add(file.log, step, repeated.without_repeats(readings), row.time)
+        return self._assembly.add(
+            file.log,
+            step,
+            self._repeats(placed).without_repeats(placed.readings),
+            row.time,
+            counter=row.counter,
+            restarted=placed.restarted,
+        )
+
+    def _place(self, file: LogFile, row: LogRow, translator: Translator) -> _PlacedRow | None:
+        """Translate a row and give it its final step; None if it has nothing new."""
+        readings = translator.readings(row.values)
+        if not readings:
+            return None
+        if file.restarted:
+            self._orders.pop(file.log, None)
+        order = self._orders.get(file.log)
+        if order is None:
+            counters = translator.framework.update_counters
+            order = self._orders[file.log] = RowOrder(counters)
+            if counters:  # the updates of a rollout are averaged
+                self._assembly.several_rows_per_step.add(file.log)
+        placed = order.place(row)
+        if placed is None:
+            return None
+        return _PlacedRow(file, placed[0], readings, placed[1])
+
+    def _count(self, placed: _PlacedRow) -> int:
+        """The step of a row without one: the next, or the latest if it is an evaluation."""
+        path = placed.file.reader.path
+        before_first = self._translator.framework.first_step - 1 if self._translator else -1
+        if placed.is_evaluation:
+            return max(0, before_first, self._assembly.last_of(placed.file.log))
+        self._row_counts[path] = self._row_counts.get(path, before_first) + 1
+        return self._row_counts[path]
 
     def _continues(self, file: LogFile, step: int) -> bool:
         """Whether a replaced file continues the same run; if not, start over."""
@@ -245,29 +302,28 @@ class FrameworkFollower:
         if detection is None:
             return
         self._translator, poll.manifest = detection.translator, detection.manifest
-        rows, self._undetected = self._undetected, []
-        self._learn(rows, self._translator)
+        undetected, self._undetected = self._undetected, []
+        placed = (self._place(file, row, detection.translator) for file, row in undetected)
+        rows = [row for row in placed if row is not None]
+        self._learn(rows)
         self._notes += detection.notes
-        for file, row in rows:
-            poll.steps += self._take(file, row, self._translator, learn=False)
+        for row in rows:
+            poll.steps += self._add(row)
 
-    def _learn(self, rows: list[tuple[LogFile, LogRow]], translator: Translator) -> None:
+    def _learn(self, rows: list[_PlacedRow]) -> None:
         """Find repeated values and rows per step, and check that all logs belong to one run."""
         rows_of_log: dict[Path, list[LogRow]] = {}
         starts: list[tuple[LogFile, int, Mapping[str, Reading]]] = []
-        for file, row in rows:
-            readings = translator.readings(row.values)
-            if not readings:
-                continue
-            path = file.reader.path
-            self._repeated.setdefault(path, RepeatedValues()).learn(readings)
-            rows_of_log.setdefault(path, []).append(row)
-            step = row.step if row.step is not None else len(rows_of_log[path])
-            starts.append((file, step, readings))
+        for placed in rows:
+            file, row = placed.file, placed.row
+            self._repeats(placed).learn(placed.readings)
+            rows_of_log.setdefault(file.reader.path, []).append(row)
+            step = row.step if row.step is not None else len(rows_of_log[file.reader.path])
+            starts.append((file, step, placed.readings))
         refuse_mixed_runs(self.path, starts)
         counts = {path: rows_per_step(rows) for path, rows in rows_of_log.items()}
         several = {path: count for path, count in counts.items() if count > 1}
         self._assembly.several_rows_per_step |= {
-            file.log for file, _ in rows if file.reader.path in several
+            placed.file.log for placed in rows if placed.file.reader.path in several
         }
         self._notes += rows_per_step_notes(several)

@@ -70,7 +70,23 @@ def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list
 
 
 def rewind_note(assembly: StepAssembly) -> str:
-    """Note that a log jumps back: a job was resumed or restarted."""
+    """Note that a log jumps back: a job was resumed or restarted, or a second run follows."""
+    sentences = [*_earlier_runs(assembly), *_restarts(assembly)]
+    return "; ".join(sentences)
+
+
+def _earlier_runs(assembly: StepAssembly) -> list[str]:
+    runs = assembly.earlier_runs
+    if not runs:
+        return []
+    steps = name_some([f"steps {first} to {last}" for first, last in runs])
+    return [
+        f"the log contains {len(runs) + 1} runs one after the other; only the last one is "
+        f"examined, without {steps} of the earlier {'run' if len(runs) == 1 else 'runs'}"
+    ]
+
+
+def _restarts(assembly: StepAssembly) -> list[str]:
     parts = []
     if assembly.rewind_count:
         steps = ", ".join(map(str, assembly.rewinds[-3:]))
@@ -83,11 +99,11 @@ def rewind_note(assembly: StepAssembly) -> str:
         )
         parts.append(f"has {rows} a step")
     if not parts:
-        return ""
-    return (
+        return []
+    return [
         f"the log {' and '.join(parts)}: the job was restarted, and the last value of each step "
         "is used"
-    )
+    ]
 
 
 def conflict_note(assembly: StepAssembly) -> str:
@@ -117,14 +133,19 @@ def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
 
 
 def borrowed_keys_note(translator: Translator | None) -> str:
-    """Note that keys were read by their common names."""
-    borrowed: Mapping[str, str] = translator.unused.generic if translator else {}
-    if not borrowed or translator is None:
+    """Note that keys were read by their common names, or by those of their last parts."""
+    if translator is None:
         return ""
-    pairs = name_some([f"{key} as {metric}" for key, metric in sorted(borrowed.items())])
-    return (
-        f"keys that {translator.framework.title} does not log, read by their common names: {pairs}"
-    )
+    title, unused = translator.framework.title, translator.unused
+    sentences = [
+        f"{what}: {name_some([f'{key} as {metric}' for key, metric in sorted(keys.items())])}"
+        for what, keys in (
+            (f"keys that {title} does not log, read by their common names", unused.generic),
+            ("keys with an unknown prefix, read by their last part", unused.by_last_part),
+        )
+        if keys
+    ]
+    return "; ".join(sentences)
 
 
 class ZeroColumns:

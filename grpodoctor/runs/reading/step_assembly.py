@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from grpodoctor.runs.reading.heldout_sets import HeldOutSets
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import NotApplicable, Reading, merge, scalar
 
@@ -24,8 +25,16 @@ _MAX_REVISED = 2000
 _PRINTED = 1.001e-3
 """Two values this close print alike with three decimals, as on the console of early verl."""
 
+MIN_RUN_STEPS = 3
+"""Steps of a run that was followed by another one in its log; shorter ones are failed starts."""
+
+_NOWHERE: Origin = ("", "")
+
 MAX_PENDING = 100_000
 """Steps held back at most, so that a log whose steps never advance does not fill the memory."""
+
+
+Origin = tuple[str, str]
 
 
 @dataclass
@@ -33,14 +42,15 @@ class _Pending:
     """A step that may be incomplete."""
 
     values: dict[str, Reading] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
-    """The log of each value."""
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """The log of each value, and the counter of its row."""
     time: float = 0.0
 
-    def forget(self, log: str) -> None:
-        """Drop the values of a log."""
-        for name in [name for name, origin in self.origins.items() if origin == log]:
-            del self.values[name], self.origins[name]
+    def forget(self, log: str, counter: str | None = None) -> None:
+        """Drop the values of a log, or only those of its rows with one counter."""
+        for name, origin in list(self.origins.items()):
+            if origin[0] == log and counter in (None, origin[1]):
+                del self.values[name], self.origins[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,8 @@ class StepAssembly:
         """The step that each log has moved past; steps below the lowest one are complete."""
         self._last: dict[str, int] = {}
         """The step of each log's latest row."""
+        self._first: dict[str, int] = {}
+        """The smallest step of each log."""
         self._lag: dict[str, int] = {}
         """How many steps the slower of two writers of a log was behind."""
         self._recent: dict[int, _Pending] = {}
@@ -83,6 +95,11 @@ class StepAssembly:
         self.rewind_count = 0
         self.rewritten = 0
         """Rows that repeat a step of the same log."""
+        self.earlier_runs: list[tuple[int, int]] = []
+        """First and last step of each run that another run follows in the same log."""
+        self._heldout = HeldOutSets()
+        self._in_parts = False
+        """Whether rows were added to a step after it was returned."""
         self.several_rows_per_step: set[str] = set()
         """Logs with several rows per step, whose readings are merged."""
 
@@ -92,8 +109,8 @@ class StepAssembly:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether steps are held back."""
-        return bool(self._pending)
+        """Whether steps are held back that a flush would return."""
+        return len(self._pending) > (1 if self._in_parts else 0)
 
     def open_log(self, log: str) -> None:
         """Add a log that steps wait for."""
@@ -104,7 +121,14 @@ class StepAssembly:
         self._passed.pop(log, None)
 
     def add(
-        self, log: str, step: int, values: Mapping[str, Reading], time: float = 0.0
+        self,
+        log: str,
+        step: int,
+        values: Mapping[str, Reading],
+        time: float = 0.0,
+        *,
+        counter: str = "",
+        restarted: bool | None = None,
     ) -> list[StepRecord]:
         """Add a row; return the steps that are complete now.
 
@@ -113,21 +137,37 @@ class StepAssembly:
         Otherwise the values of this log from that step on are dropped, and other logs may go back
         too. A row that adds metrics to a recent step is not a rewind: two processes write the file,
         and from then on steps wait for the slower one.
+
+        Args:
+            log: the log.
+            step: the row's step.
+            values: its readings.
+            time: Unix time; 0 if unknown.
+            counter: what the step counts. Rows with another counter do not replace its readings.
+            restarted: whether the job was restarted at this step; by default, this is decided by
+                the readings.
         """
         complete: list[StepRecord] = []
-        if step < self._last.get(log, -1):
-            if self._adds_metrics(log, step, values):
+        last = self._last.get(log, -1)
+        if restarted or (restarted is None and step < last):
+            if not restarted and self._adds_metrics(log, step, values):
                 self._wait_for_slower_writer(log, step)
             else:
                 complete = self._go_back(log, step)
-        self._last[log] = max(step, self._last.get(log, -1)) if self._lag.get(log) else step
+        elif step < last and last - step <= MAX_LAG:
+            self._wait_for_slower_writer(log, step)
+        elif step == last and step <= self._returned:
+            self._take_back(step)
+            self._in_parts = True
+        self._first[log] = min(step, self._first.get(log, step))
+        self._last[log] = max(step, self._last.get(log, -1))
         self._passed[log] = self._last[log] - self._lag.get(log, 0)
         if step <= self._returned:
             return complete
         if step not in self._pending:
             self._pending[step] = _Pending()
             heapq.heappush(self._order, step)
-        self._join(log, self._pending[step], step, values, time)
+        self._join((log, counter), self._pending[step], step, values, time)
         return complete + self._complete()
 
     def _adds_metrics(self, log: str, step: int, values: Mapping[str, Reading]) -> bool:
@@ -139,7 +179,8 @@ class StepAssembly:
         before = next(filter(None, candidates), None)
         if before is None or latest - step > MAX_LAG or not values:
             return False
-        return 2 * sum(before.origins.get(name) == log for name in values) <= len(values)
+        known = sum(before.origins.get(name, _NOWHERE)[0] == log for name in values)
+        return 2 * known <= len(values)
 
     def _wait_for_slower_writer(self, log: str, step: int) -> None:
         """Take back the steps from `step` on, which were returned too early."""
@@ -154,8 +195,12 @@ class StepAssembly:
         self._returned = min(self._returned, step - 1)
 
     def _go_back(self, log: str, step: int) -> list[StepRecord]:
-        self.rewind_count += 1
-        self.rewinds = [*self.rewinds[-_MAX_KEPT:], step]
+        first, last = self._first.get(log, step), self._last.get(log, step)
+        if step <= first and last - first >= MIN_RUN_STEPS:
+            self.earlier_runs.append((first, last))
+        else:
+            self.rewind_count += 1
+            self.rewinds = [*self.rewinds[-_MAX_KEPT:], step]
         alone = len(self._passed) <= 1
         complete = self.flush() if alone else []
         if alone:
@@ -163,27 +208,35 @@ class StepAssembly:
         self._take_back(step)
         for late in [pending for pending in self._pending if pending >= step]:
             self._pending[late].forget(log)
-        self._last.pop(log)
+        self._last.pop(log, None)
         self._passed = {name: min(last, step - 1) for name, last in self._passed.items()}
         return complete
 
     def _join(
-        self, log: str, pending: _Pending, step: int, values: Mapping[str, Reading], time: float
+        self,
+        source: Origin,
+        pending: _Pending,
+        step: int,
+        values: Mapping[str, Reading],
+        time: float,
     ) -> None:
-        repeated = [name for name in values if pending.origins.get(name) == log]
+        log, counter = source
+        repeated = [name for name in values if pending.origins.get(name) == source]
         if repeated and log in self.several_rows_per_step:
             merged = {name: merge(pending.values[name], values[name]) for name in repeated}
             values = {**values, **merged}
-        elif 2 * len(repeated) > len(values):
+        elif 2 * len(repeated) > len(values) and any(
+            pending.values[name] != values[name] for name in repeated
+        ):
             self.rewritten += 1
-            pending.forget(log)
+            pending.forget(log, counter)
         for name, reading in values.items():
-            before, origin = pending.values.get(name), pending.origins.get(name, log)
-            if before is not None and origin != log:
-                if readings_differ(before, reading):
-                    self._note_conflict(step, name, before, reading, (origin, log))
+            before, origin = pending.values.get(name), pending.origins.get(name, source)
+            if before is not None and origin != source:
+                if origin[0] != log and readings_differ(before, reading):
+                    self._note_conflict(step, name, before, reading, (origin[0], log))
                 continue
-            pending.values[name], pending.origins[name] = reading, log
+            pending.values[name], pending.origins[name] = reading, source
         pending.time = max(pending.time, time)
 
     def _note_conflict(
@@ -203,15 +256,24 @@ class StepAssembly:
             complete.append(heapq.heappop(self._order))
         return self._pop(complete)
 
-    def flush(self) -> list[StepRecord]:
-        """Return all pending steps: the logs ended, or were silent for a while."""
-        self._order.clear()
-        return self._pop(list(self._pending))
+    def flush(self, *, ended: bool = True) -> list[StepRecord]:
+        """Return the pending steps: the logs ended, or were silent for a while.
+
+        Args:
+            ended: whether the logs ended. If not, and steps were written in parts before, the
+                latest step is held back: a rollout may take minutes longer than its evaluation.
+        """
+        steps = list(self._pending)
+        if not ended and self._in_parts and steps:
+            steps.remove(max(steps))
+        self._order = [step for step in self._pending if step not in steps]
+        return self._pop(steps)
 
     def _pop(self, steps: list[int]) -> list[StepRecord]:
         records = []
         for step in sorted(set(steps)):
             pending = self._pending.pop(step)
+            self._heldout.add_means(pending.values)
             records.append(StepRecord(step, pending.values, time=pending.time))
             self._returned = max(self._returned, step)
             self._recent[step] = pending

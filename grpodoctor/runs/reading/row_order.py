@@ -1,0 +1,169 @@
+"""The order of a log's rows: repeated rows, counters of rollouts and of updates, restarts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from grpodoctor.runs.log_formats.base import LogRow
+
+_MAX_FINGERPRINTS = 20_000
+"""Steps whose rows are remembered, to recognize a copy of them later in the log."""
+
+_MIN_ROLLOUTS = 2
+"""Complete rollouts that show how many updates each of them has."""
+
+_ADDITION = 0.5
+"""Share of a row's keys that its step already has, up to which the row adds keys to the step."""
+
+_MEASURED = 2
+"""Values of a row that are no whole numbers, from which an equal row of a step is a repeat."""
+
+Fingerprint = tuple[int, float]
+
+
+@dataclass(slots=True)
+class _Counter:
+    """The rows with one counter."""
+
+    last: int = -1
+    """The largest step since the latest restart."""
+    current: dict[str, float] = field(default_factory=dict)
+    """The values of the latest step."""
+    keys: dict[int, Collection[str]] = field(default_factory=dict)
+    """The keys of the remembered steps."""
+    fingerprints: dict[int, list[Fingerprint]] = field(default_factory=dict)
+
+    def repeats(self, row: LogRow, step: int, fingerprint: Fingerprint) -> bool:
+        """Whether the log already has this row, or all of its values."""
+        if step < self.last:
+            return fingerprint in self.fingerprints.get(step, ())
+        return step == self.last and _has_all(self.current, row.values) and _is_measured(row)
+
+    def adds_keys(self, row: LogRow, step: int) -> bool:
+        """Whether the row mainly has keys that its step lacks."""
+        known = self.keys.get(step)
+        if known is None:
+            return False
+        return sum(key in known for key in row.values) <= _ADDITION * len(row.values)
+
+    def remember(self, row: LogRow, step: int, fingerprint: Fingerprint) -> None:
+        if step != self.last:
+            self.current = {}
+        self.current.update(row.values)
+        self.last = max(self.last, step)
+        self.keys[step] = row.values.keys() | self.keys.get(step, frozenset())
+        self.fingerprints.setdefault(step, []).append(fingerprint)
+        if len(self.fingerprints) > _MAX_FINGERPRINTS:
+            oldest = next(iter(self.fingerprints))
+            del self.fingerprints[oldest], self.keys[oldest]
+
+    def go_back(self, step: int) -> None:
+        """Forget the steps from `step` on."""
+        if self.last < step:
+            return
+        for late in [known for known in self.fingerprints if known >= step]:
+            del self.fingerprints[late], self.keys[late]
+        self.last, self.current = step - 1, {}
+
+
+class RowOrder:
+    """Puts the rows of one log in order.
+
+    A row may be repeated, because two processes print it or a file was copied behind itself: the
+    repeat is dropped. Rows may have different counters: rollouts, updates, evaluations. A job was
+    restarted only if one counter goes back and its values differ.
+
+    Args:
+        update_counters: the counters of the framework that count updates of the optimizer. Their
+            rows are given the number of their rollout.
+    """
+
+    def __init__(self, update_counters: Collection[str] = ()) -> None:
+        self._update_counters = update_counters
+        self._counters: dict[str, _Counter] = {}
+        self._rollout = -1
+        """The latest rollout."""
+        self._updates: dict[int, set[int]] = {}
+        """The updates seen during the latest rollouts."""
+        self.updates_per_rollout: int | None = None
+        """None until it is known, or if no counter counts updates."""
+        self.dropped = 0
+        """Rows that repeat an earlier one."""
+
+    def place(self, row: LogRow) -> tuple[LogRow, bool] | None:
+        """Return a row with its step on the common axis, and whether the job was restarted there.
+
+        None if the row repeats an earlier one.
+        """
+        if row.step is None:
+            return row, False
+        counter = self._counters.setdefault(row.counter, _Counter())
+        step, fingerprint = row.step, _fingerprint(row.values)
+        if counter.repeats(row, step, fingerprint):
+            self.dropped += 1
+            return None
+        is_restart = step < counter.last and not counter.adds_keys(row, step)
+        if is_restart:
+            self._go_back(row.counter, step)
+        counter.remember(row, step, fingerprint)
+        common = self._common_step(row.counter, step)
+        return (row if common == step else replace(row, step=common)), is_restart
+
+    def _go_back(self, name: str, step: int) -> None:
+        """Let all counters go back: the job repeats the rollouts and the updates alike."""
+        back = self._common_step(name, step)
+        for other, counter in self._counters.items():
+            updates = self.updates_per_rollout or 1
+            is_update = other in self._update_counters
+            counter.go_back(step if other == name else back * updates if is_update else back)
+        self._rollout = min(self._rollout, back)
+        self._updates = {rollout: seen for rollout, seen in self._updates.items() if rollout < back}
+
+    def _common_step(self, name: str, step: int) -> int:
+        if not self._update_counters:
+            return step
+        if name not in self._update_counters:
+            if name in _ROLLOUT_COUNTERS:
+                self._rollout = max(self._rollout, step)
+            return step
+        if self._rollout < 0:
+            return step  # no row counts rollouts
+        if self.updates_per_rollout is None:
+            self._count_update(step)
+            return self._rollout
+        return step // self.updates_per_rollout
+
+    def _count_update(self, update: int) -> None:
+        """Learn how many updates a rollout has, from those that are followed by another rollout."""
+        self._updates.setdefault(self._rollout, set()).add(update)
+        complete = [len(seen) for rollout, seen in self._updates.items() if rollout < self._rollout]
+        if len(complete) >= _MIN_ROLLOUTS:
+            per_rollout = Counter(complete).most_common(1)[0][0]
+            if update // per_rollout in (self._rollout, self._rollout - 1):
+                self.updates_per_rollout = per_rollout
+
+
+_ROLLOUT_COUNTERS = frozenset({"rollout", "rollout/step", "perf"})
+
+
+def _fingerprint(values: Mapping[str, float]) -> Fingerprint:
+    """Number and sum of the values; two measured rows hardly ever have the same."""
+    total = sum(values.values())
+    if math.isnan(total):
+        total = sum(value for value in values.values() if math.isfinite(value))
+    return len(values), total
+
+
+def _is_measured(row: LogRow) -> bool:
+    """Whether equal values cannot be chance: rewards of 0 and 1 are equal in many responses."""
+    return sum(not float(value).is_integer() for value in row.values.values()) >= _MEASURED
+
+
+def _has_all(known: Mapping[str, float], values: Mapping[str, float]) -> bool:
+    return all(
+        key in known and (known[key] == value or (known[key] != known[key] and value != value))
+        for key, value in values.items()
+    )

@@ -1,0 +1,104 @@
+"""JSON lines with a row for each part of a step, as small teams write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.records import StepRecord
+from grpodoctor.vocabulary.values import scalar
+
+
+def opened(rows: Iterable[Mapping[str, Any]], directory: Path) -> tuple[FrameworkRun, Any]:
+    path = directory / "metrics.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    run = open_run(path)
+    assert isinstance(run, FrameworkRun)
+    return run, {each.step: each for each in run.steps}
+
+
+def value(step: StepRecord, metric: str) -> float | None:
+    return scalar(step.values[metric])
+
+
+def events(kind: str, step_key: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for step in range(1, 41):
+        reward = 0.2 + step / 100
+        rows += [
+            {kind: "rollout", step_key: step, "reward_mean": reward, "fraction_clipped": 0.125,
+             "avg_response_token_length": 200.5},
+            {kind: "train", step_key: step, "reward_mean": reward, "token_entropy": 0.75,
+             "stats": {"grad_norm": 1.5}},
+        ]  # fmt: skip
+        if step % 10 == 0:
+            rows.append({kind: "evaluation", step_key: step, "reward_mean": 0.9,
+                         "answer_accuracy": 0.4})  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["type", "phase", "split"])
+@pytest.mark.parametrize("step_key", ["step", "iteration", "train_step"])
+def test_rows_of_a_step_are_joined_and_evaluations_kept_apart(
+    kind: str, step_key: str, tmp_path: Path
+) -> None:
+    run, steps = opened(events(kind, step_key), tmp_path)
+    assert list(steps) == list(range(1, 41))
+    last = steps[40]
+    assert value(last, "reward/mean") == pytest.approx(0.6), "not that of the evaluation"
+    assert last.values["reward/mean"].count == 1, "the reward of both rows is one measurement"
+    assert value(last, "reward/heldout") == 0.9
+    assert value(last, "accuracy/heldout") == 0.4
+    assert value(last, "entropy/mean") == 0.75
+    assert value(last, "length/mean") == 200.5
+    assert value(last, "clip/any_rate") == 0.125
+    assert value(last, "optimizer/grad_norm") == 1.5
+    assert "accuracy/train" not in last.values
+    assert not any("repeat" in note for note in run.notes)
+
+
+def test_an_evaluation_without_a_step_belongs_to_the_latest_one(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"step": step, "reward": 0.5 + step / 64} for step in range(9)]
+    rows.insert(5, {"split": "val", "accuracy": 0.25})
+    _, steps = opened(rows, tmp_path)
+    assert value(steps[4], "accuracy/heldout") == 0.25
+    assert list(steps) == list(range(9))
+
+
+def test_stages_of_a_curriculum_are_not_parts_of_a_step(tmp_path: Path) -> None:
+    rows = [
+        {"stage": stage, "step": step, "reward": 0.5 + step / 64 + len(stage), "loss": 0.25}
+        for stage in ("easy", "hardest")
+        for step in range(20)
+    ]
+    run, steps = opened(rows, tmp_path)
+    assert len(steps) == 20
+    assert any("contains 2 runs" in note for note in run.notes)
+
+
+def test_an_unknown_prefix_is_read_by_the_last_part_with_a_note(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "grpo/stats/reward_mean": 0.25, "grpo/optim/grad_norm": 1.5,
+         "teacher/entropy": 0.5, "eval_math/accuracy": 0.25, "eval_code/accuracy": 0.75}
+        for step in range(30)
+    ]  # fmt: skip
+    run, steps = opened(rows, tmp_path)
+    last = steps[29]
+    assert value(last, "reward/mean") == 0.25
+    assert value(last, "optimizer/grad_norm") == 1.5
+    assert "entropy/mean" not in last.values, "the teacher's"
+    assert value(last, "accuracy/heldout/set/eval_math") == 0.25
+    assert value(last, "accuracy/heldout") == 0.5
+    assert any("unknown prefix" in note and "grpo/optim/grad_norm" in note for note in run.notes)
+
+
+def test_two_keys_with_the_same_last_part_are_both_left_out(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": 0.5, "math/reward": 0.25, "code/reward": 0.5}
+            for step in range(30)]  # fmt: skip
+    _, steps = opened(rows, tmp_path)
+    assert "reward/mean" not in steps[29].values
