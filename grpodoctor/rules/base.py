@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Max, Min, NotApplicable
 
 Severity = Literal["info", "warning", "critical"]
@@ -106,6 +107,12 @@ class Rule(ABC):
     summary: ClassVar[str]
     """One line for the list of rules."""
     inputs: ClassVar[tuple[Need, ...]]
+    condition: ClassVar[Condition] = "other"
+    """What a finding says about the run; the causal table says what this condition causes."""
+    explains: ClassVar[tuple[Condition, ...]] = ()
+    """Further conditions that a finding of this rule can cause, beyond those in the table."""
+    confirm: ClassVar[str] = ""
+    """What would confirm or exclude this cause; empty for the text of its condition."""
     remedies: ClassVar[tuple[str, ...]] = ()
     references: ClassVar[tuple[str, ...]] = ()
     persistence: ClassVar[int] = 3

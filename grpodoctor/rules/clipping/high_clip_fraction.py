@@ -9,6 +9,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of
 
 _LOW = "clip/low_rate"
@@ -55,6 +56,7 @@ class HighClipFraction(Rule):
 
     code: ClassVar[str] = "CLP001"
     name: ClassVar[str] = "high-clip-fraction"
+    condition: ClassVar[Condition] = "clipped-tokens"
     former_names: ClassVar[tuple[str, ...]] = ("clip-saturation",)
     summary: ClassVar[str] = "The clip removes the gradient of a large share of the tokens."
     inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW, _ANY),)

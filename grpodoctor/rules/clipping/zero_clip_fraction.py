@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 
 _LOW = "clip/low_rate"
@@ -44,6 +45,7 @@ class ZeroClipFraction(Rule):
 
     code: ClassVar[str] = "CLP002"
     name: ClassVar[str] = "zero-clip-fraction"
+    condition: ClassVar[Condition] = "expected"
     former_names: ClassVar[tuple[str, ...]] = ("clip-fraction-not-applicable",)
     summary: ClassVar[str] = "The clip fraction is zero, and that is expected."
     inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW),)

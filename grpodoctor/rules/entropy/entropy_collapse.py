@@ -17,6 +17,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 
 _ENTROPY = ("entropy/mean", "entropy/sampled")
@@ -65,6 +66,7 @@ class EntropyCollapse(Rule):
 
     code: ClassVar[str] = "ENT001"
     name: ClassVar[str] = "entropy-collapse"
+    condition: ClassVar[Condition] = "entropy-loss"
     summary: ClassVar[str] = "Entropy fell to a small share of its starting value."
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
     remedies: ClassVar[tuple[str, ...]] = ("clip-higher", "raise-temperature", "fewer-updates")

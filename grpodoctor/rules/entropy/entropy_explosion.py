@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
 )
 from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
 
 _ENTROPY = ("entropy/mean", "entropy/sampled")
 _LATEST = 5
@@ -54,6 +55,7 @@ class EntropyExplosion(Rule):
 
     code: ClassVar[str] = "ENT002"
     name: ClassVar[str] = "entropy-explosion"
+    condition: ClassVar[Condition] = "entropy-rise"
     summary: ClassVar[str] = "Entropy rose far above its starting value."
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
     remedies: ClassVar[tuple[str, ...]] = (

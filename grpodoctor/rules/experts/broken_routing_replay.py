@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.expert_routing import extreme_layer, layer_number
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _COVERAGE, _AGREEMENT = "experts/replay_coverage", "experts/replay_agreement"
 _LATEST = 3
@@ -44,6 +45,7 @@ class BrokenRoutingReplay(Rule):
 
     code: ClassVar[str] = "MOE005"
     name: ClassVar[str] = "broken-routing-replay"
+    condition: ClassVar[Condition] = "expert-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("replay-ineffective",)
     summary: ClassVar[str] = "Replayed routes are missing, or the layers do not use them."
     inputs: ClassVar[tuple[Need, ...]] = ((_COVERAGE, _AGREEMENT),)

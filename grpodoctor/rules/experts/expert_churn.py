@@ -13,6 +13,7 @@ from grpodoctor.rules.shared.expert_routing import (
     tolerated_by,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _CHURN = "experts/churn_update"
 _LATEST = 5
@@ -54,6 +55,7 @@ class ExpertChurn(Rule):
 
     code: ClassVar[str] = "MOE002"
     name: ClassVar[str] = "expert-churn"
+    condition: ClassVar[Condition] = "expert-instability"
     former_names: ClassVar[tuple[str, ...]] = ("experts-churn",)
     summary: ClassVar[str] = "Each update routes many of the same tokens to different experts."
     inputs: ClassVar[tuple[Need, ...]] = (_CHURN,)

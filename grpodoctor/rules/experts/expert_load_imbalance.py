@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.expert_routing import extreme_layer, layer_number
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _LOAD = "experts/load_max_over_mean"
 _ENTROPY = "experts/router_entropy"
@@ -49,6 +50,7 @@ class ExpertLoadImbalance(Rule):
 
     code: ClassVar[str] = "MOE003"
     name: ClassVar[str] = "expert-load-imbalance"
+    condition: ClassVar[Condition] = "expert-instability"
     former_names: ClassVar[tuple[str, ...]] = ("expert-load-concentrates",)
     summary: ClassVar[str] = "A few experts receive a growing share of the tokens."
     inputs: ClassVar[tuple[Need, ...]] = (_LOAD,)

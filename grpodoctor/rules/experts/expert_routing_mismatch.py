@@ -10,6 +10,7 @@ from grpodoctor.rules.shared.engine_correction import compare_with_probe
 from grpodoctor.rules.shared.expert_routing import extreme_layer, flip_remedies, layer_number
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import PROBED
 
 _CHURN = "experts/churn_engine"
@@ -56,6 +57,7 @@ class ExpertRoutingMismatch(Rule):
 
     code: ClassVar[str] = "MOE001"
     name: ClassVar[str] = "expert-routing-mismatch"
+    condition: ClassVar[Condition] = "expert-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("experts-flip-between-engines",)
     summary: ClassVar[str] = "Sampler and learner route the same tokens to different experts."
     inputs: ClassVar[tuple[Need, ...]] = ((_CHURN, _TOKENS),)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.expert_routing import extreme_layer, layer_number
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _ENTROPY = "experts/router_entropy"
 _LOAD = "experts/load_max_over_mean"
@@ -45,6 +46,7 @@ class LowRouterEntropy(Rule):
 
     code: ClassVar[str] = "MOE004"
     name: ClassVar[str] = "low-router-entropy"
+    condition: ClassVar[Condition] = "expert-instability"
     former_names: ClassVar[tuple[str, ...]] = ("routers-harden",)
     summary: ClassVar[str] = "The routers have become nearly deterministic."
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import RECENT, has_critic
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _ADVANTAGE = "advantage/mean"
 _REWARD = "reward/mean"
@@ -46,6 +47,7 @@ class AdvantagesWithoutBaseline(Rule):
 
     code: ClassVar[str] = "GRP005"
     name: ClassVar[str] = "advantages-without-baseline"
+    condition: ClassVar[Condition] = "wrong-advantages"
     summary: ClassVar[str] = "The advantages equal the rewards: no baseline is subtracted."
     inputs: ClassVar[tuple[Need, ...]] = (_ADVANTAGE, _REWARD)
     remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)

@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_cause,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _ALL_CORRECT = "groups/all_correct_rate"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
@@ -56,6 +57,7 @@ class AllCorrectGroups(Rule):
 
     code: ClassVar[str] = "GRP001"
     name: ClassVar[str] = "all-correct-groups"
+    condition: ClassVar[Condition] = "solved"
     former_names: ClassVar[tuple[str, ...]] = ("zero-variance-groups-too-easy",)
     summary: ClassVar[str] = "Most groups are all-correct, so they contribute no gradient."
     inputs: ClassVar[tuple[Need, ...]] = ((_ALL_CORRECT, _ZERO_VARIANCE),)

@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_cause,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _ALL_INCORRECT = "groups/all_incorrect_rate"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
@@ -59,6 +60,7 @@ class AllIncorrectGroups(Rule):
 
     code: ClassVar[str] = "GRP002"
     name: ClassVar[str] = "all-incorrect-groups"
+    condition: ClassVar[Condition] = "zero-rewards"
     former_names: ClassVar[tuple[str, ...]] = ("zero-variance-groups-too-hard",)
     summary: ClassVar[str] = "Many groups are all-incorrect, so they contribute no gradient."
     inputs: ClassVar[tuple[Need, ...]] = ((_ALL_INCORRECT, _ZERO_VARIANCE),)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import CRITIC_IS_BASELINE, RECENT, has_critic
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _CANCELLED = "groups/cancelled_rate"
 _EFFECTIVE = "groups/effective_rate"
@@ -47,6 +48,7 @@ class RewardComponentsCancel(Rule):
 
     code: ClassVar[str] = "GRP003"
     name: ClassVar[str] = "reward-components-cancel"
+    condition: ClassVar[Condition] = "cancelled-components"
     former_names: ClassVar[tuple[str, ...]] = ("cancelled-reward-components",)
     summary: ClassVar[str] = "Reward components vary within groups, but their sum is constant."
     inputs: ClassVar[tuple[Need, ...]] = ((_CANCELLED, _STD),)

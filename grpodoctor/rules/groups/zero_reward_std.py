@@ -18,6 +18,7 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_cause,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _ZERO_VARIANCE = "groups/zero_variance_rate"
 _ALL_CORRECT = "groups/all_correct_rate"
@@ -61,6 +62,7 @@ class ZeroRewardStd(Rule):
 
     code: ClassVar[str] = "GRP004"
     name: ClassVar[str] = "zero-reward-std"
+    condition: ClassVar[Condition] = "equal-rewards"
     former_names: ClassVar[tuple[str, ...]] = ("constant-reward-within-groups",)
     summary: ClassVar[str] = "Many groups have equal rewards, unexplained by correctness."
     inputs: ClassVar[tuple[Need, ...]] = (_ZERO_VARIANCE,)

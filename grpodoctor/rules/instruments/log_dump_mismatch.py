@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Mean, Quantiles, Rate
 
@@ -101,6 +102,7 @@ class LogDumpMismatch(Rule):
 
     code: ClassVar[str] = "INS001"
     name: ClassVar[str] = "log-dump-mismatch"
+    condition: ClassVar[Condition] = "wrong-log"
     former_names: ClassVar[tuple[str, ...]] = ("log-contradicts-dump",)
     summary: ClassVar[str] = "The logged value disagrees with the dumped responses."
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)

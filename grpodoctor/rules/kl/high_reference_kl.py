@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 
@@ -51,6 +52,7 @@ class HighReferenceKl(Rule):
 
     code: ClassVar[str] = "KLD002"
     name: ClassVar[str] = "high-reference-kl"
+    condition: ClassVar[Condition] = "reference-drift"
     former_names: ClassVar[tuple[str, ...]] = ("far-from-reference",)
     summary: ClassVar[str] = "The policy has moved far away from the reference model."
     inputs: ClassVar[tuple[Need, ...]] = (_KLS,)

@@ -9,6 +9,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _KL = "kl/old_policy/k3"
 _SIGNED = "kl/old_policy/k1"
@@ -50,6 +51,7 @@ class LargePolicyUpdates(Rule):
 
     code: ClassVar[str] = "KLD001"
     name: ClassVar[str] = "large-policy-updates"
+    condition: ClassVar[Condition] = "large-kl"
     former_names: ClassVar[tuple[str, ...]] = ("policy-moves-far-in-one-batch",)
     summary: ClassVar[str] = "The updates on one batch move the policy too far."
     inputs: ClassVar[tuple[Need, ...]] = ((_KL, _SIGNED),)

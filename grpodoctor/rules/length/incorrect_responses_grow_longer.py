@@ -9,6 +9,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
 
 _GAP = "length/group_gap"
 _INCORRECT = "length/incorrect"
@@ -53,6 +54,7 @@ class IncorrectResponsesGrowLonger(Rule):
 
     code: ClassVar[str] = "LEN001"
     name: ClassVar[str] = "incorrect-responses-grow-longer"
+    condition: ClassVar[Condition] = "length-growth"
     summary: ClassVar[str] = "Incorrect responses grow longer than correct ones."
     inputs: ClassVar[tuple[Need, ...]] = ((_GAP, _INCORRECT), (_ALL, _CORRECT))
     remedies: ClassVar[tuple[str, ...]] = (

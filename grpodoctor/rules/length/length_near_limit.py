@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN = "length/mean"
 _MAX = "length/max"
@@ -46,6 +47,7 @@ class LengthNearLimit(Rule):
 
     code: ClassVar[str] = "LEN003"
     name: ClassVar[str] = "length-near-limit"
+    condition: ClassVar[Condition] = "truncation"
     summary: ClassVar[str] = "Mean length is close to the limit, and truncation is not logged."
     inputs: ClassVar[tuple[Need, ...]] = (_MEAN,)
     remedies: ClassVar[tuple[str, ...]] = ("longer-limit", "soft-overlong")

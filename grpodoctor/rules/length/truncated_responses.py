@@ -9,6 +9,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
 
@@ -48,6 +49,7 @@ class TruncatedResponses(Rule):
 
     code: ClassVar[str] = "LEN002"
     name: ClassVar[str] = "truncated-responses"
+    condition: ClassVar[Condition] = "truncation"
     summary: ClassVar[str] = "The length limit truncates many responses."
     inputs: ClassVar[tuple[Need, ...]] = (_TRUNCATED,)
     remedies: ClassVar[tuple[str, ...]] = ("longer-limit", "overlong-mask", "soft-overlong")

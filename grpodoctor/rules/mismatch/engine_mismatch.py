@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.engine_correction import (
 )
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import PROBED
 
 _MEAN = "mismatch/prob_diff_mean"
@@ -69,6 +70,7 @@ class EngineMismatch(Rule):
 
     code: ClassVar[str] = "MIS001"
     name: ClassVar[str] = "engine-mismatch"
+    condition: ClassVar[Condition] = "engine-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("sampler-learner-mismatch-worst-sequence",)
     summary: ClassVar[str] = "Sampler and learner assign different probabilities to sampled tokens."
     inputs: ClassVar[tuple[Need, ...]] = ((*_PROBABILITIES, *_KLS),)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _FLOORS = {
     "mismatch/prob_diff_mean": 0.004,
@@ -50,6 +51,7 @@ class GrowingEngineMismatch(Rule):
 
     code: ClassVar[str] = "MIS004"
     name: ClassVar[str] = "growing-engine-mismatch"
+    condition: ClassVar[Condition] = "engine-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("growing-sampler-learner-mismatch",)
     summary: ClassVar[str] = "The mismatch between sampler and learner grows during the run."
     inputs: ClassVar[tuple[Need, ...]] = (tuple(_FLOORS),)

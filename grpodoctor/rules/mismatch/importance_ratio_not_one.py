@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _OFF = "mismatch/first_ratio_off"
 _DIFFERENCE = "mismatch/prob_diff_mean"
@@ -49,6 +50,7 @@ class ImportanceRatioNotOne(Rule):
 
     code: ClassVar[str] = "MIS002"
     name: ClassVar[str] = "importance-ratio-not-one"
+    condition: ClassVar[Condition] = "off-policy"
     former_names: ClassVar[tuple[str, ...]] = ("sampler-logprobs-as-old-policy",)
     summary: ClassVar[str] = "Importance ratios differ from 1 before the first update of a batch."
     inputs: ClassVar[tuple[Need, ...]] = (_OFF,)

@@ -10,6 +10,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.engine_correction import correction_of, mismatch_remedies
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
 
 _GAP = "mismatch/nll_gap"
 _LATEST = 20
@@ -55,6 +56,7 @@ class OffPolicySamples(Rule):
 
     code: ClassVar[str] = "MIS003"
     name: ClassVar[str] = "off-policy-samples"
+    condition: ClassVar[Condition] = "off-policy"
     former_names: ClassVar[tuple[str, ...]] = ("samples-not-from-the-learner",)
     summary: ClassVar[str] = "Samples look off-policy: the learner's policy did not produce them."
     inputs: ClassVar[tuple[Need, ...]] = (_GAP,)

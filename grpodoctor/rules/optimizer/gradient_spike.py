@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import robust_level
+from grpodoctor.vocabulary.conditions import Condition
 
 _GRADIENT = "optimizer/grad_norm"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
@@ -45,6 +46,7 @@ class GradientSpike(Rule):
 
     code: ClassVar[str] = "OPT002"
     name: ClassVar[str] = "gradient-spike"
+    condition: ClassVar[Condition] = "gradient-spike"
     summary: ClassVar[str] = "The gradient norm jumps far above its recent range."
     inputs: ClassVar[tuple[Need, ...]] = (_GRADIENT,)
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Reading
 
 _COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
@@ -45,6 +46,7 @@ class NanOrInf(Rule):
 
     code: ClassVar[str] = "OPT003"
     name: ClassVar[str] = "nan-or-inf"
+    condition: ClassVar[Condition] = "non-finite"
     former_names: ClassVar[tuple[str, ...]] = ("non-finite-values",)
     summary: ClassVar[str] = "A metric contains NaN or infinity."
     inputs: ClassVar[tuple[Need, ...]] = (

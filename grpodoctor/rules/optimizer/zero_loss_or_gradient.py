@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import has_critic, is_solved, never_moved
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _LOSS = "optimizer/loss"
 _GRADIENT = "optimizer/grad_norm"
@@ -60,6 +61,7 @@ class ZeroLossOrGradient(Rule):
 
     code: ClassVar[str] = "OPT001"
     name: ClassVar[str] = "zero-loss-or-gradient"
+    condition: ClassVar[Condition] = "zero-gradient"
     summary: ClassVar[str] = "The loss or the gradient is zero: harmless, no signal or broken."
     inputs: ClassVar[tuple[Need, ...]] = ((_GRADIENT, _LOSS),)
     references: ClassVar[tuple[str, ...]] = (

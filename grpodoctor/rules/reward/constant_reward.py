@@ -15,6 +15,7 @@ from grpodoctor.rules.shared.reward_components import (
 )
 from grpodoctor.rules.shared.run_health import is_solved, never_moved
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
 
@@ -55,6 +56,7 @@ class ConstantReward(Rule):
 
     code: ClassVar[str] = "REW004"
     name: ClassVar[str] = "constant-reward"
+    condition: ClassVar[Condition] = "constant-reward"
     summary: ClassVar[str] = "The reward never moved, or one of its components was never earned."
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)

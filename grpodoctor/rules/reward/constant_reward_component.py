@@ -15,6 +15,7 @@ from grpodoctor.rules.shared.reward_components import (
 )
 from grpodoctor.rules.shared.run_health import never_moved
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
 
@@ -50,6 +51,7 @@ class ConstantRewardComponent(Rule):
 
     code: ClassVar[str] = "REW007"
     name: ClassVar[str] = "constant-reward-component"
+    condition: ClassVar[Condition] = "expected"
     summary: ClassVar[str] = "Every response earns the same amount of a reward component."
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)

@@ -12,6 +12,7 @@ from grpodoctor.rules.shared.heldout import heldout_metrics
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate, Reading
 
 _HELDOUT = ("accuracy/heldout", "reward/heldout")
@@ -51,6 +52,7 @@ class HeldOutDrop(Rule):
 
     code: ClassVar[str] = "REW003"
     name: ClassVar[str] = "held-out-drop"
+    condition: ClassVar[Condition] = "held-out-loss"
     former_names: ClassVar[tuple[str, ...]] = ("held-out-falls-while-training-rises",)
     summary: ClassVar[str] = "Held-out evaluation drops while the training reward does not."
     inputs: ClassVar[tuple[Need, ...]] = (_HELDOUT, _TRAIN)

@@ -17,6 +17,7 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -55,6 +56,7 @@ class RewardCollapse(Rule):
 
     code: ClassVar[str] = "REW002"
     name: ClassVar[str] = "reward-collapse"
+    condition: ClassVar[Condition] = "reward-loss"
     summary: ClassVar[str] = "Accuracy or reward has fallen far below the best level of the run."
     inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates", "stop-training")

@@ -10,6 +10,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.run_health import RECENT, level_at
 from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -49,6 +50,7 @@ class RewardHacking(Rule):
 
     code: ClassVar[str] = "REW005"
     name: ClassVar[str] = "reward-hacking"
+    condition: ClassVar[Condition] = "reward-hacking"
     former_names: ClassVar[tuple[str, ...]] = ("accuracy-falls-while-reward-rises",)
     summary: ClassVar[str] = "Accuracy falls while the reward of the same responses does not."
     inputs: ClassVar[tuple[Need, ...]] = (_ACCURACY, _REWARD)

@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import level_shift
+from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -55,6 +56,7 @@ class RewardPlateau(Rule):
 
     code: ClassVar[str] = "REW001"
     name: ClassVar[str] = "reward-plateau"
+    condition: ClassVar[Condition] = "plateau"
     summary: ClassVar[str] = "Accuracy or reward has not risen for a long time."
     inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "raise-temperature", "harder-prompts")

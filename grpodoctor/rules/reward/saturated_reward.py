@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import never_moved
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -43,6 +44,7 @@ class SaturatedReward(Rule):
 
     code: ClassVar[str] = "REW006"
     name: ClassVar[str] = "saturated-reward"
+    condition: ClassVar[Condition] = "solved"
     summary: ClassVar[str] = (
         "Nearly every response earns the full reward: nothing is left to learn."
     )
