@@ -12,6 +12,16 @@ _RECOMPUTED = "/recomputed"
 _IN_EVERY_DUMP = "groups/zero_variance_rate"
 """A metric that every dump gives: all of them hold rewards and prompts."""
 
+_FROM_TEXTS = "text/"
+_FROM_REWARDS = (
+    _IN_EVERY_DUMP,
+    "groups/effective_rate",
+    "groups/reward_std",
+    "groups/duplicate_rate",
+    "reward/std",
+)
+"""Further metrics that follow from the texts and the rewards of a dump."""
+
 
 def how_to_log(name: str, metrics: Sequence[str]) -> str:
     """What to log or dump so that a metric can be read.
@@ -37,6 +47,32 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
         dump = _dump_setting(framework)
         return f"{framework.title} does not log this, but its rollout dumps contain it{dump}"
     return f"{framework.title} does not log this"
+
+
+def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
+    """The setting that makes a metric readable, as an instruction; None if there is none.
+
+    Args:
+        name: the framework's name, as in a manifest.
+        metrics: canonical metrics, any of which is enough, the best first.
+    """
+    framework = find_framework(name, logging_frameworks())
+    if framework is None:
+        return None
+    rows = [row for metric in metrics for row in framework.meanings if row.metric == metric]
+    if framework.name == GENERIC:
+        return f"log {rows[0].keys[0]}" if rows else None
+    settings = [row.how_to_log for row in rows if row.how_to_log]
+    if settings:
+        return settings[0]
+    if framework.how_to_dump and any(_is_in_dumps(metric) for metric in metrics):
+        return framework.how_to_dump
+    dated = [row.since for row in rows if row.since and not row.until]
+    return f"upgrade {framework.title} to {dated[0]} or later" if dated else None
+
+
+def _is_in_dumps(metric: str) -> bool:
+    return metric.endswith(_RECOMPUTED) or metric.startswith(_FROM_TEXTS) or metric in _FROM_REWARDS
 
 
 def _dump_setting(framework: Framework) -> str:

@@ -10,6 +10,8 @@ from grpodoctor.frameworks.translation import UnusedKeys
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
+from grpodoctor.monitor.diagnosis.costs import CostLedger
+from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.rules.base import Rule
@@ -40,7 +42,9 @@ class Examination:
     def __init__(self, directory: Path, manifest: Manifest, rules: Sequence[Rule]) -> None:
         self.directory = directory
         self.manifest = manifest
+        self.rules = rules
         self.engine = Engine(rules, manifest)
+        self.costs = CostLedger()
         self.attached_probes = AttachedProbes(directory)
         self.series = SeriesByMetric(CHARTED_METRICS)
         self.treatments: deque[TreatmentEntry] = deque(maxlen=MAX_TREATMENTS)
@@ -50,6 +54,8 @@ class Examination:
         """How the log of a framework was read."""
         self.address = ""
         """Address of a remote run that was downloaded to `directory`."""
+        self.gpus: int | None = None
+        """Number of GPUs, if the run's config tells it."""
         self.finished = False
         self.steps = 0
         """Number of step records read."""
@@ -66,6 +72,7 @@ class Examination:
         self._times.append(record.time)
         self.finished = False
         self.series.observe(record)
+        self.costs.observe(record)
         return self.engine.observe(self.attached_probes.add_readings(record))
 
     def note(self, event: Event) -> None:
@@ -129,17 +136,19 @@ class Examination:
         Args:
             framework: framework whose keys the remedies show; the run's own if None.
         """
-        diagnosis = self.engine.diagnosis()
+        results = self.engine.diagnosis()
         knobs, framework = self.engine.chart.knobs, framework or self.manifest.framework
-        remedies = {remedy for finding in diagnosis.findings for remedy in finding.remedies}
+        remedies = {remedy for finding in results.findings for remedy in finding.remedies}
+        advice = {remedy: advice_for(remedy, knobs, framework) for remedy in remedies}
+        reading = Reading(self.steps, self._first_step, self.gpus)
         return Report(
             run=self.facts(),
-            findings=diagnosis.findings,
-            advice={remedy: advice_for(remedy, knobs, framework) for remedy in remedies},
-            skipped=diagnosis.skipped,
-            not_applicable=diagnosis.not_applicable,
-            quiet=diagnosis.quiet,
-            unmapped=diagnosis.unmapped + self._unmapped,
+            diagnosis=diagnose(self.engine, self.rules, self.costs, reading, advice),
+            advice=advice,
+            skipped=results.skipped,
+            not_applicable=results.not_applicable,
+            quiet=results.quiet,
+            unmapped=results.unmapped + self._unmapped,
             notes=(*self.notes, *self._gap_notes, *self._probe_notes()),
             damage=tuple(self.damage),
             damage_total=self.damage_total,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.rules import catalogue
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
-from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
 
 
@@ -62,8 +62,7 @@ def replay(
     examination.note_damage(run.damage, run.damaged_lines)
     if not isinstance(run, FrameworkRun):
         return report_data(examination, framework)
-    readings = len(examination.engine.chart.series("reward/mean"))
-    too_short = short_run_note(readings, examination.steps)
-    examination.notes += [*run.notes, too_short] if too_short else run.notes
+    examination.notes += run.notes
+    examination.gpus = gpus_of(run.settings)
     examination.note_unused_keys(run.unused_keys)
     return report_data(examination, framework, run.follower.rollouts)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.engine import Inapplicable, Skipped
 from grpodoctor.support.growing_files import Damage
 
-SCHEMA_VERSION = 1
-"""Version of the report's JSON."""
+SCHEMA_VERSION = 2
+"""Version of the report's JSON. Version 2 adds `verdict`, `causes` and `coverage`, and orders the
+findings by cause; every key of version 1 is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,7 @@ class Report:
     """Everything known about a run."""
 
     run: RunFacts
-    findings: tuple[Finding, ...] = ()
-    """Most severe first."""
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
     advice: Mapping[str, Advice] = field(default_factory=dict)
     """The remedies of the findings by id, resolved for this run's settings."""
     skipped: tuple[Skipped, ...] = ()
@@ -91,10 +92,16 @@ class Report:
     """Number of damaged lines."""
     treatments: tuple[TreatmentEntry, ...] = ()
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The most important problem first, each cause followed by its symptoms."""
+        return self.diagnosis.findings
+
     def to_json(self) -> dict[str, Any]:
         """The object that `check --output-format json` prints."""
         return {
             "schema_version": SCHEMA_VERSION,
+            **self.diagnosis.to_json(),
             "run": self.run.to_json(),
             "findings": [finding_to_json(finding, self.advice) for finding in self.findings],
             "skipped": [
@@ -118,10 +125,13 @@ class Report:
         }
 
     def reaches(self, severity: str) -> bool:
-        """Whether a finding, active or resolved, is at or above `severity`."""
+        """Whether a finding, active or resolved, is at or above `severity`.
+
+        Findings that the run's success explains do not count.
+        """
         ranks: list[str] = list(SEVERITIES)
         floor = ranks.index(severity)
-        return any(ranks.index(finding.severity) >= floor for finding in self.findings)
+        return any(ranks.index(finding.severity) >= floor for finding in self.diagnosis.counted)
 
 
 def finding_to_json(finding: Finding, advice: Mapping[str, Advice]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from grpodoctor.runs.rollout_dumps.dumped_responses import ResponseRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.support.growing_files import Damage, Tail
 from grpodoctor.support.regular_files import files_below, translated_os_errors
+from grpodoctor.vocabulary.knobs import Setting
 
 
 class RunFollower(Protocol):
@@ -127,6 +128,12 @@ class FrameworkRun:
         Of a very large step, only a part is returned.
         """
         return self.follower.rollouts.rows(step)
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """The framework's settings that were found, with dotted keys."""
+        translator = self.follower.translator
+        return translator.given if translator else {}
 
     @property
     def unused_keys(self) -> UnusedKeys:

@@ -1,0 +1,1 @@
+"""From findings to a diagnosis: causes, costs, coverage and the verdict."""

@@ -1,0 +1,213 @@
+"""The causal table: which condition of a run causes which, by what mechanism, and how to check.
+
+Rules name the condition that they show (`Rule.condition`). The table has no cycles: where two
+conditions can cause each other, it has the direction that a treatment should begin with, and the
+order of onset decides whether the table applies to a run at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from grpodoctor.vocabulary.conditions import Condition
+
+_WRONG_DATA = "the loss trains on the wrong tokens or weights"
+_OFF_POLICY = "the importance ratios contain the gap between sampler and learner"
+_TOO_FAR = "each update moves the policy too far"
+_NO_VARIANCE = "equal rewards leave no advantage"
+
+CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
+    "wrong-loss-tokens": {
+        "large-kl": _WRONG_DATA, "entropy-rise": _WRONG_DATA, "reward-loss": _WRONG_DATA,
+        "engine-mismatch": "tokens that the policy did not sample have other probabilities",
+    },
+    "wrong-advantages": {
+        "large-kl": _WRONG_DATA, "clipped-tokens": _WRONG_DATA, "reward-loss": _WRONG_DATA,
+        "length-growth": "advantages without a baseline push every response in one direction",
+    },
+    "wrong-reference": {"reference-drift": "the KL measures the distance to another model"},
+    "wrong-reward": {
+        "zero-rewards": "the reward function rejects correct answers",
+        "equal-rewards": "the reward function gives every response the same reward",
+        "reward-hacking": "the reward function rewards something else than the task",
+    },
+    "noisy-reward": {"plateau": "the noise of the reward hides the gradient"},
+    "tool-failures": {"zero-rewards": "a failed tool call counts as an incorrect response"},
+    "lost-rollouts": {
+        "zero-rewards": "an aborted rollout counts as an incorrect response",
+        "truncation": "aborted rollouts count as truncated",
+    },
+    "stale-weights": {
+        "off-policy": "the samples come from older weights",
+        "engine-mismatch": "the two engines hold different weights",
+    },
+    "expert-instability": {
+        "expert-mismatch": "routes that change with every update also differ between the engines",
+        "reward-loss": "tokens pass through experts that were not trained on them",
+        "entropy-rise": "tokens pass through experts that were not trained on them",
+        "large-kl": "changed routes change the probabilities of the same tokens",
+    },
+    "expert-mismatch": {"engine-mismatch": "different experts give different probabilities"},
+    "engine-mismatch": {"off-policy": "the learner trains on tokens of another distribution"},
+    "off-policy": {
+        "clipped-tokens": _OFF_POLICY,
+        "large-kl": _OFF_POLICY,
+        "gradient-spike": "rare tokens with a large importance ratio dominate the gradient",
+        "entropy-rise": "the gradient is biased by the gap between sampler and learner",
+        "entropy-loss": "the gradient is biased by the gap between sampler and learner",
+        "reward-loss": "the gradient is biased by the gap between sampler and learner",
+    },
+    "oversized-updates": {
+        "expert-instability": _TOO_FAR, "gradient-spike": _TOO_FAR, "large-kl": _TOO_FAR,
+        "clipped-tokens": _TOO_FAR, "reward-loss": _TOO_FAR,
+    },
+    "undersized-updates": {"plateau": "the updates are too small to change the policy"},
+    "useless-critic": {"plateau": "advantages from an untrained critic are noise"},
+    "non-finite": {
+        "zero-gradient": "a step with NaN or infinity is skipped",
+        "reward-loss": "NaN or infinity destroys the weights",
+        "entropy-rise": "NaN or infinity destroys the weights",
+    },
+    "gradient-spike": {"large-kl": "one update with a huge gradient moves the policy far"},
+    "large-kl": {
+        "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,
+        "entropy-loss": _TOO_FAR, "reward-loss": _TOO_FAR,
+    },
+    "clipped-tokens": {
+        "entropy-loss": "the clip removes the gradient of rare tokens that would keep exploration",
+    },
+    "entropy-rise": {
+        "repetition": "a nearly random policy does not end its responses",
+        "no-end-token": "a nearly random policy does not end its responses",
+        "length-growth": "a nearly random policy does not end its responses",
+        "reward-loss": "a nearly random policy does not solve the task",
+        "zero-gradient": "a random policy earns nothing",
+    },
+    "entropy-loss": {
+        "diversity-loss": "a policy without entropy repeats one response",
+        "plateau": "a policy without entropy does not explore",
+    },
+    "diversity-loss": {"equal-rewards": "identical responses earn identical rewards"},
+    "repetition": {
+        "length-growth": "repeated text fills the response",
+        "no-end-token": "a repeating response never ends",
+    },
+    "no-end-token": {"truncation": "responses without an end token run into the length limit"},
+    "length-growth": {"truncation": "longer responses reach the length limit"},
+    "length-loss": {"reward-loss": "responses become too short to contain the solution"},
+    "truncation": {
+        "zero-rewards": "a truncated response has no answer and is graded as incorrect",
+        "equal-rewards": "truncated responses earn the same reward",
+        "reward-loss": "a truncated response has no answer and is graded as incorrect",
+    },
+    "reward-hacking": {
+        "held-out-loss": "the policy optimizes the reward function instead of the task",
+    },
+    "reward-loss": {"zero-rewards": "after a collapse hardly any response is correct"},
+    "cancelled-components": {"equal-rewards": "reward components cancel each other"},
+    "zero-rewards": {
+        "equal-rewards": "groups in which every response fails have equal rewards",
+        "constant-reward": "every response earns nothing",
+        "plateau": "groups in which every response fails contribute no gradient",
+    },
+    "equal-rewards": {
+        "zero-gradient": _NO_VARIANCE,
+        "constant-reward": "every response earns the same",
+        "plateau": _NO_VARIANCE,
+    },
+    "constant-reward": {"zero-gradient": _NO_VARIANCE, "plateau": _NO_VARIANCE},
+    "zero-gradient": {"plateau": "without a gradient the policy does not change"},
+    "solved": {
+        "equal-rewards": "every response is correct",
+        "constant-reward": "every response is correct",
+        "zero-gradient": "every response is correct, so no advantage is left",
+        "entropy-loss": "a policy that solves its prompts is certain",
+        "diversity-loss": "a policy that solves its prompts is certain",
+        "plateau": "nothing is left to gain",
+    },
+}  # fmt: skip
+"""Cause to effects, each with the mechanism in a few words."""
+
+CONFIRM: Mapping[Condition, str] = {
+    "wrong-settings": "Compare the setting with the run's resolved config.",
+    "wrong-loss-tokens": "Print the loss mask of one response next to its tokens.",
+    "wrong-advantages": "Print the advantages of one group: their mean should be zero.",
+    "wrong-reference": "Score one batch with the starting policy: its KL to the reference is zero.",
+    "wrong-reward": "Call the reward function on a known correct and a known incorrect answer.",
+    "noisy-reward": "Score the same responses twice, and compare the difference with the reward.",
+    "tool-failures": "Read the tool errors of ten responses that earned nothing.",
+    "lost-rollouts": "Count the aborted rollouts in the sampler's log.",
+    "stale-weights": "Score one batch right after a sync: the gap disappears if weights are stale.",
+    "expert-instability": "Freeze the router for 20 steps: instability stops if routing causes it.",
+    "expert-mismatch": "Replay the sampler's routes in the learner: the gap must disappear.",
+    "engine-mismatch": "Run grpodoctor probe on the two engines: with equal weights it finds why.",
+    "off-policy": "Sync the sampler at every step and sample at the loss's temperature: it ends.",
+    "oversized-updates": "Restart before the onset with a third of the learning rate.",
+    "undersized-updates": "Compare a weight before and after one update in its own precision.",
+    "useless-critic": "Compare with group-relative advantages on the same prompts.",
+    "gradient-spike": "Read the responses of the step with the largest gradient.",
+    "non-finite": "Find the first step with NaN, and compute its loss in float32.",
+    "large-kl": "Restart before the onset with half the updates per batch.",
+    "clipped-tokens": "Log the importance ratio before the first update of a batch: it must be 1.",
+    "reference-drift": "Compare responses of this policy and of the reference to the same prompts.",
+    "entropy-rise": "Read five responses of the last step: they turn into noise.",
+    "entropy-loss": "Sample one prompt 16 times: the responses are identical.",
+    "diversity-loss": "Sample one prompt 16 times: the responses are identical.",
+    "repetition": "Read the ends of the longest responses: they repeat the same phrase.",
+    "no-end-token": "Check that the template's end token equals the sampler's stop token.",
+    "length-growth": "Compare a short and a long response to the same prompt.",
+    "length-loss": "Read five responses: check that they still contain their reasoning.",
+    "truncation": "Read five truncated responses: if sound to the end, the limit is too low; if "
+    "they loop, the policy is the cause.",
+    "zero-rewards": "Score a known correct answer: if it earns nothing, the reward is wrong; "
+    "otherwise the prompts are too hard.",
+    "equal-rewards": "Print the rewards of one group with its responses.",
+    "constant-reward": "Score a known correct and a known incorrect answer: they must differ.",
+    "cancelled-components": "Print the components of one group: their sum is constant.",
+    "zero-gradient": "Print the advantages of one batch: they are all zero.",
+    "reward-hacking": "Read the ten responses with the highest reward.",
+    "held-out-loss": "Compare a training and a held-out response that earned the full reward.",
+    "reward-loss": "Read five responses from before and after the onset.",
+    "plateau": "Evaluate the first and the last checkpoint on the same held-out prompts.",
+    "wrong-log": "Recompute the logged value from one dumped step by hand.",
+}
+"""What would confirm or exclude a condition as the cause, in one sentence."""
+
+IsPossible = Callable[[Condition], bool]
+
+
+def path_between(
+    causes: Iterable[Condition], effect: Condition, is_possible: IsPossible
+) -> tuple[Condition, ...] | None:
+    """The shortest causal path to a condition.
+
+    Args:
+        causes: conditions that a finding shows or causes; the first is its own.
+        effect: the condition to explain.
+        is_possible: whether a condition on the path may hold in this run. A condition whose rules
+            ran and found nothing cannot.
+
+    Returns:
+        The conditions from cause to effect, both included; None if there is no path.
+    """
+    own, *caused = causes
+    queue = deque([(own,), *((own, condition) for condition in caused)])
+    seen = {own}
+    while queue:
+        path = queue.popleft()
+        if path[-1] == effect and len(path) > 1:
+            return path
+        if path[-1] in seen and len(path) > 1:
+            continue
+        seen.add(path[-1])
+        if len(path) > 1 and not is_possible(path[-1]):
+            continue
+        queue.extend((*path, following) for following in CAUSES.get(path[-1], ()))
+    return None
+
+
+def mechanism(path: tuple[Condition, ...]) -> str:
+    """Why the last condition of a path follows, in a few words; empty if no row says it."""
+    *_, before, effect = path
+    return CAUSES.get(before, {}).get(effect, "")

@@ -1,0 +1,129 @@
+"""The diagnosis of a run: its verdict, its problems with their causes, and the coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
+from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
+from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_of
+from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
+from grpodoctor.rules.base import Finding, Rule
+from grpodoctor.rules.engine import Engine
+from grpodoctor.runs.chart import Chart
+
+_OUTCOMES = ("reward/mean", "accuracy/train")
+"""Metrics of which one must be read before a run counts as examined."""
+
+_LEVEL = 10
+"""Readings that make the current level of the reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is wrong with a run, how sure that is, and what could not be looked at."""
+
+    verdict: Verdict = field(default_factory=lambda: Verdict("not examined", "no step was read."))
+    problems: tuple[Problem, ...] = ()
+    """The most important first; each has its symptoms."""
+    coverage: Coverage = field(default_factory=Coverage)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings: each cause followed by its symptoms."""
+        return tuple(finding for problem in self.problems for finding in problem.findings)
+
+    @property
+    def counted(self) -> tuple[Finding, ...]:
+        """The findings that make a run fail: all but those that success explains."""
+        solved = self.verdict.kind == "solved"
+        return tuple(
+            finding
+            for problem in self.problems
+            if not (solved and problem.condition == "solved")
+            for finding in problem.findings
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The parts of the report that hold the diagnosis."""
+        return {
+            "verdict": self.verdict.to_json(),
+            "causes": [problem.to_json() for problem in self.problems],
+            "coverage": self.coverage.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a run was read, as far as the diagnosis depends on it."""
+
+    steps: int
+    first_step: int | None
+    gpus: int | None = None
+    why_not_judged: str = ""
+
+
+def diagnose(
+    engine: Engine,
+    rules: Sequence[Rule],
+    costs: CostLedger,
+    reading: Reading,
+    advice: Mapping[str, Advice],
+) -> Diagnosis:
+    """Turn the findings of an engine into a diagnosis.
+
+    Args:
+        engine: the engine that examined the run.
+        rules: the rules that it ran.
+        costs: what each step of the run cost.
+        reading: how the run was read.
+        advice: the remedies of all findings, resolved for the run.
+    """
+    results, chart = engine.diagnosis(), engine.chart
+
+    def cost_of(finding: Finding) -> Cost:
+        last = None if finding.active else finding.last_step
+        return costs.cost(finding.onset_step, last, gpus=reading.gpus)
+
+    context = RunContext(
+        rules={rule.code: rule for rule in rules},
+        quiet=frozenset(results.quiet),
+        stride=_stride(chart, reading),
+        cost_of=cost_of,
+    )
+    problems = problems_of(results.findings, context)
+    coverage = coverage_of(chart, rules, results.skipped, results.not_applicable)
+    evidence = RunEvidence(
+        steps=reading.steps,
+        readings=max(len(chart.series(name)) for name in _OUTCOMES),
+        coverage=coverage,
+        progress=_progress(chart),
+        why_not_judged=reading.why_not_judged,
+    )
+    verdict = verdict_of(problems, evidence, _first_action(problems, advice))
+    return Diagnosis(verdict, problems, coverage)
+
+
+def _stride(chart: Chart, reading: Reading) -> float:
+    """Steps from one row of the log to the next."""
+    if reading.first_step is None or reading.steps < 2:
+        return 1.0
+    return max(1.0, (chart.step - reading.first_step) / (reading.steps - 1))
+
+
+def _first_action(problems: Sequence[Problem], advice: Mapping[str, Advice]) -> str:
+    """What to do first: the title of the first remedy of the first cause."""
+    remedies = problems[0].cause.remedies if problems else ()
+    return next((advice[remedy].title for remedy in remedies if remedy in advice), "")
+
+
+def _progress(chart: Chart) -> str:
+    """How the outcome moved from its start to its latest level."""
+    for noun, name in (("reward", "reward/mean"), ("accuracy", "accuracy/train")):
+        series = chart.series(name)
+        if series.baseline is not None:
+            return f"{noun} {series.baseline.level:.3g} → {series.level(_LEVEL):.3g}"
+    return ""

@@ -1,0 +1,202 @@
+"""The verdict on a run: one word, and one sentence with the cause, its cost and its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grpodoctor.monitor.diagnosis.coverage import Coverage
+from grpodoctor.monitor.diagnosis.problems import Problem
+from grpodoctor.rules.base import SEVERITIES, Finding
+from grpodoctor.runs.reading.read_notes import MIN_READINGS
+from grpodoctor.vocabulary.conditions import Condition
+
+VerdictKind = Literal["healthy", "solved", "sick", "too short", "not examined"]
+
+VERDICT_ORDER: tuple[VerdictKind, ...] = ("sick", "not examined", "too short", "solved", "healthy")
+"""Worst first, for reports about several runs."""
+
+_CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
+    {"reward-hacking", "held-out-loss", "wrong-reward", "wrong-log", "non-finite", "reward-loss"}
+)
+"""Conditions under which a high reward is no success."""
+
+_MOSTLY = 0.5
+"""Share of rollouts without gradient from which it is part of the sentence: healthy runs lose up to
+a third of their groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvidence:
+    """What a verdict needs to know about a run besides its problems."""
+
+    steps: int
+    readings: int
+    """Readings of the reward or the accuracy."""
+    coverage: Coverage
+    progress: str = ""
+    """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
+    why_not_judged: str = ""
+    """Why the log is not judged, if the reader knows: it is no reinforcement learning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state of a run."""
+
+    kind: VerdictKind
+    sentence: str
+    """What is wrong, since when, what it cost, and what to do first; without the verdict's name."""
+    since: int | None = None
+    """Onset of the main problem."""
+    active: bool = True
+    """Whether the main problem is still present."""
+    readings: int = 0
+    """Readings of the reward."""
+    readings_needed: int = MIN_READINGS
+
+    @property
+    def label(self) -> str:
+        """The verdict with its period, such as `sick since step 40`."""
+        if self.since is None:
+            return self.kind
+        return f"{self.kind} since step {self.since}" if self.active else f"{self.kind} earlier"
+
+    @property
+    def line(self) -> str:
+        """The whole verdict on one line."""
+        return f"{self.label[:1].upper()}{self.label[1:]}: {self.sentence}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The `verdict` object of the report."""
+        return {
+            "kind": self.kind,
+            "sentence": self.sentence,
+            "since_step": self.since,
+            "active": self.active,
+            "readings": self.readings,
+            "readings_needed": self.readings_needed,
+        }
+
+
+def is_alarm(finding: Finding) -> bool:
+    """Whether a finding is a fault: at least a warning."""
+    return SEVERITIES.index(finding.severity) >= SEVERITIES.index("warning")
+
+
+def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action: str) -> Verdict:
+    """The verdict on a run.
+
+    Args:
+        problems: the problems, the most important first.
+        evidence: how much of the run was read.
+        first_action: what to do first about the first problem, in the imperative; may be empty.
+    """
+    solved = next((each for each in problems if _is_solved(each)), None)
+    faults = [each for each in problems if any(map(is_alarm, each.findings))]
+    faults = [each for each in faults if each is not solved]
+    contradicting = [each for each in faults if _contradicts_success(each)]
+    if solved is not None and not contradicting:
+        return _solved(solved, faults, evidence)
+    if faults:
+        return _sick(faults, evidence, first_action if faults[0] is problems[0] else "")
+    if evidence.why_not_judged or not evidence.readings or not evidence.coverage.ran:
+        return Verdict("not examined", _why_not_examined(evidence), readings=evidence.readings)
+    if evidence.readings < MIN_READINGS:
+        sentence = (
+            f"{evidence.readings} of the {MIN_READINGS} reward readings that a verdict needs; "
+            f"{_ran(evidence)} and found no fault."
+        )
+        return Verdict("too short", sentence, readings=evidence.readings)
+    progress = f"{evidence.progress} over {evidence.steps} steps; " if evidence.progress else ""
+    sentence = f"{progress}{_ran(evidence)} and found no fault."
+    return Verdict("healthy", sentence, readings=evidence.readings)
+
+
+def _is_solved(problem: Problem) -> bool:
+    return problem.condition == "solved" and problem.cause.active
+
+
+def _contradicts_success(problem: Problem) -> bool:
+    """Whether a problem shows that the high reward is not what the run was meant to achieve."""
+    active = [finding for finding in problem.findings if finding.active]
+    return any(finding.severity == "critical" for finding in active) or (
+        problem.condition in _CONTRADICTS_SUCCESS and any(map(is_alarm, active))
+    )
+
+
+def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) -> Verdict:
+    parts = [_clause(problem.cause.summary), *_cost_clauses(problem)]
+    parts += _others(faults)
+    sentence = f"{'; '.join(parts)}; stop and keep this checkpoint."
+    since = problem.cause.onset_step
+    return Verdict("solved", sentence, since=since, readings=evidence.readings)
+
+
+def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -> Verdict:
+    problem, *others = faults
+    cause = problem.cause
+    parts = [_clause(cause.summary)]
+    if problem.active:
+        parts += _cost_clauses(problem)
+    else:
+        parts.append(f"resolved since step {max(each.last_step for each in problem.findings)}")
+    parts += _others([other for other in others if other.active or not problem.active])
+    if first_action and problem.active:
+        parts.append(f"first, {first_action[:1].lower()}{first_action[1:]}")
+    return Verdict(
+        "sick",
+        f"{'; '.join(parts)}.",
+        since=cause.onset_step,
+        active=problem.active,
+        readings=evidence.readings,
+    )
+
+
+def _cost_clauses(problem: Problem) -> list[str]:
+    """What the problem cost, as the end of a sentence."""
+    cost = problem.cost
+    share = cost.rollouts_without_gradient
+    lost = "" if share is None or share < _MOSTLY else f"{share:.0%} of rollouts gave no gradient"
+    time = ""
+    if cost.gpu_hours is not None:
+        time = f" ({_hours(cost.gpu_hours)} GPU-hours)"
+    elif cost.hours is not None:
+        time = f" ({_hours(cost.hours)} hours)"
+    steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
+    return [f"{lost} for {steps}{time}" if lost else f"{steps}{time} since then"]
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f}" if hours < 10 else f"{hours:.0f}"
+
+
+def _others(problems: Sequence[Problem]) -> list[str]:
+    """The other problems, by name."""
+    if not problems:
+        return []
+    names = [f"{problem.cause.code} {problem.cause.name}" for problem in problems[:2]]
+    more = f" and {len(problems) - 2} more" if len(problems) > 2 else ""
+    return [f"also {', '.join(names)}{more}"]
+
+
+def _clause(summary: str) -> str:
+    """A summary as a part of a sentence."""
+    return summary.rstrip(". ")
+
+
+def _ran(evidence: RunEvidence) -> str:
+    coverage = evidence.coverage
+    return f"{coverage.ran} of {coverage.rules} rules ran"
+
+
+def _why_not_examined(evidence: RunEvidence) -> str:
+    if evidence.why_not_judged:
+        return evidence.why_not_judged
+    if not evidence.steps:
+        return "no step was read."
+    if evidence.readings:
+        return f"none of the {evidence.coverage.rules} rules could run."
+    steps = "1 step" if evidence.steps == 1 else f"{evidence.steps} steps"
+    return f"no reward was found in {steps}; name its key with --map KEY=reward/mean."
