@@ -10,6 +10,7 @@ from grpodoctor.report.view import (
     Bullets,
     Card,
     Codes,
+    Group,
     Halves,
     Heading,
     Inline,
@@ -28,18 +29,31 @@ from grpodoctor.report.view import (
 )
 from grpodoctor.support.safe_text import code_span, markdown
 
+_MARKERS = {
+    "advice": "- **Do:** ",
+    "explains": "- **Explains:** ",
+    "check": "- **Check:** ",
+}
 _NUMBER = re.compile(r"[A-Za-z0-9 .,+%-]*", re.ASCII)
 """Needs no escaping in a table cell."""
 
 
 def render(view: View) -> str:
     """The report as Markdown."""
-    lines = [f"# {markdown(view.page_title)}", "", f"**{markdown(view.diagnosis)}**", ""]
+    lines = [f"# {markdown(view.page_title)}", "", _diagnosis(view.diagnosis), ""]
+    if view.actions:
+        lines += [*(f"- {_setting(setting)}" for setting in view.actions), ""]
     lines.append(markdown(view.facts))
     for warning in view.warnings:
         lines += ["", f"> {markdown(warning)}"]
     lines += _blocks(view.blocks, level=2)
     return "\n".join(lines) + "\n"
+
+
+def _diagnosis(diagnosis: Inline) -> str:
+    if isinstance(diagnosis, str):
+        return f"**{markdown(diagnosis)}**"
+    return _inline(diagnosis)
 
 
 def _blocks(blocks: Sequence[Block], *, level: int) -> Iterator[str]:
@@ -58,7 +72,7 @@ def _block(block: Block, level: int) -> Iterator[str]:  # noqa: C901 - one case 
         case Paragraph():
             yield _inline(block.text)
         case Bullets():
-            marker = "- **Do:** " if block.style == "advice" else "- "
+            marker = _MARKERS.get(block.style, "- ")
             yield from (f"{marker}{_inline(item)}" for item in block.items)
         case Codes():
             yield ", ".join(code_span(code) for code in block.codes)
@@ -77,6 +91,8 @@ def _block(block: Block, level: int) -> Iterator[str]:  # noqa: C901 - one case 
             yield f"  - {code_span(''.join(words))}"
         case Halves():
             yield from list(_blocks((*block.left, *block.right), level=level))[1:]
+        case Group():
+            yield from list(_blocks(block.blocks, level=level))[1:]
         case Section():
             yield f"{'#' * level} {markdown(block.title)}"
             yield from _blocks(block.blocks, level=level + 1)

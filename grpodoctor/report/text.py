@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import table as rich_table
 from rich.console import Console, RenderableType
@@ -15,6 +15,7 @@ from grpodoctor.report.view import (
     Bullets,
     Card,
     Codes,
+    Group,
     Halves,
     Heading,
     Inline,
@@ -22,6 +23,7 @@ from grpodoctor.report.view import (
     Remedy,
     Response,
     Section,
+    Setting,
     Table,
     Tone,
     View,
@@ -41,12 +43,20 @@ TONE_STYLES: dict[Tone, str] = {
 """Terminal styles of tones and severities."""
 
 _MIN_WIDTH = 40
+_SCREEN = 40
+"""Lines of a terminal; after a longer report the result is repeated at its end."""
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
 
 _SPAN_STYLES = {"plain": "", "code": "", "strong": "bold", "faint": "dim", "unbroken": ""}
 _PARAGRAPH_STYLES = {"normal": "", "faint": "dim", "lead": "bold", "warning": "yellow"}
-_BULLETS = {"normal": ("-", ""), "advice": ("do:", "cyan"), "overview": ("", "")}
+_BULLETS = {
+    "normal": ("-", ""),
+    "advice": ("do:", "cyan"),
+    "overview": ("", ""),
+    "explains": ("explains:", ""),
+    "check": ("check:", ""),
+}
 
 
 def render(view: View, *, width: int = 80, color: bool = False) -> str:
@@ -57,10 +67,20 @@ def render(view: View, *, width: int = 80, color: bool = False) -> str:
         width: columns to wrap at; settings to copy are never wrapped.
         color: whether to write terminal colors.
     """
-    return _print(_TextRenderer(width, color=color).lines(view), width=width, color=color)
+    lines = list(_TextRenderer(width, color=color).lines(view))
+    text = _print(lines, width=width, color=color)
+    if text.count("\n") <= _SCREEN:
+        return text
+    return text + _print(["", _verdict(view)], width=width, color=color)
 
 
-def _print(parts: Iterator[RenderableType], *, width: int, color: bool) -> str:
+def _verdict(view: View) -> Text:
+    text = _spans(view.diagnosis, badges_in_capitals=True)
+    text.style = "bold"
+    return text
+
+
+def _print(parts: Iterable[RenderableType], *, width: int, color: bool) -> str:
     buffer = io.StringIO()
     console = Console(
         file=buffer,
@@ -88,15 +108,14 @@ class _TextRenderer:
         """Ids of the remedies whose settings were printed already."""
 
     def lines(self, view: View) -> Iterator[RenderableType]:
+        yield _verdict(view)
+        yield from self._settings(view.actions, 2)
         yield Text(plain(view.heading), style="bold", no_wrap=True)
-        yield Text(plain(view.diagnosis), style="bold")
         yield Text(plain(view.facts), style="dim")
         yield from (Text(plain(warning), style="yellow") for warning in view.warnings)
         for block in brief_blocks(view.blocks):
             yield ""
             yield from self._block(block, 0)
-        yield ""
-        yield Text(plain(view.diagnosis), style="bold")
 
     def _blocks(self, blocks: Sequence[Block], indent: int) -> Iterator[RenderableType]:
         for block in brief_blocks(blocks):
@@ -124,6 +143,8 @@ class _TextRenderer:
                 yield from self._response(block, indent)
             case Halves():
                 yield from self._blocks((*block.left, *block.right), indent)
+            case Group():
+                yield from self._blocks(block.blocks, indent)
             case Section():
                 yield _indented(Text(plain(block.title), style="bold underline"), indent)
                 yield from self._blocks(block.blocks, indent + 2)
@@ -158,12 +179,14 @@ class _TextRenderer:
         yield _indented(Text(title, style="" if remedy.id else "cyan"), indent)
         if remedy.note:
             yield _indented(Text(plain(remedy.note), style="dim"), indent + 2)
-        for setting in remedy.settings:
+        yield from self._settings(remedy.settings, indent + 2)
+
+    def _settings(self, settings: Sequence[Setting], indent: int) -> Iterator[RenderableType]:
+        for setting in settings:
             if setting.copyable:  # stays on one line
-                line = " " * (indent + 2) + plain(setting.text)
-                yield Text(line, style="cyan", no_wrap=True)
+                yield Text(" " * indent + plain(setting.text), style="cyan", no_wrap=True)
             else:
-                yield _indented(Text(plain(setting.text), style="cyan"), indent + 2)
+                yield _indented(Text(plain(setting.text), style="cyan"), indent)
 
     def _card(self, card: Card, indent: int) -> Iterator[RenderableType]:
         head = Text.assemble(

@@ -66,8 +66,9 @@ class Bullets:
 
     kind: ClassVar[str] = "bullets"
     items: tuple[Inline, ...]
-    style: Literal["normal", "advice", "overview"] = "normal"
-    """`advice`: things to do; `overview`: links to the findings below."""
+    style: Literal["normal", "advice", "overview", "explains", "check"] = "normal"
+    """`advice`: things to do; `overview`: links to the findings below; `explains`: symptoms of a
+    cause; `check`: what would confirm or exclude it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,14 @@ class Halves:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """Blocks that belong together, without a heading of their own."""
+
+    kind: ClassVar[str] = "group"
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Content with a full form for HTML and a brief form for text and Markdown."""
 
@@ -227,6 +236,7 @@ Block = (
     | Charts
     | Heading
     | Halves
+    | Group
     | Detail
     | Section
 )
@@ -243,13 +253,15 @@ class View:
     heading: str
     facts: str
     """What was examined, on one line."""
-    diagnosis: str
-    """The result, on one line."""
+    diagnosis: Inline
+    """The result, in one sentence."""
     warnings: tuple[str, ...]
     """What the reader has to know about the data: damaged lines, prompts left out."""
     blocks: tuple[Block, ...]
     json: Callable[[], dict[str, Any]]
     """The same report for programs."""
+    actions: tuple[Setting, ...] = ()
+    """What to type first, shown right after the result."""
 
 
 def tokens_around_worst(response: Response) -> tuple[Token, ...]:

@@ -49,6 +49,9 @@ def check(
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
     exit_zero: ExitZero = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show everything that was examined.")
+    ] = False,
     framework: FrameworkOption = None,
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
@@ -82,6 +85,6 @@ def check(
             )
         if data.report.damage_total:
             print(f"warning: {plain(damage_line(data.report))}", file=sys.stderr)
-        write_report(view_of(data), chosen_format, output)
+        write_report(view_of(data, verbose=verbose), chosen_format, output)
     if fails(data.report.reaches, fail_on, exit_zero):
         raise typer.Exit(1)

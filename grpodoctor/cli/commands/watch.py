@@ -298,4 +298,4 @@ def _print_summary(session: Session) -> None:
     from grpodoctor.support.safe_text import plain
 
     report = session.examination.report()
-    print(f"{plain(facts_line(report.run))}: {diagnosis_line(report)}", file=sys.stderr)
+    print(f"{plain(facts_line(report))}: {diagnosis_line(report)}", file=sys.stderr)

@@ -57,16 +57,22 @@ class Verdict:
     readings_needed: int = MIN_READINGS
 
     @property
-    def label(self) -> str:
-        """The verdict with its period, such as `sick since step 40`."""
+    def period(self) -> str:
+        """Since when, such as `since step 40`; empty if the verdict has no onset."""
         if self.since is None:
-            return self.kind
-        return f"{self.kind} since step {self.since}" if self.active else f"{self.kind} earlier"
+            return ""
+        return f"since step {self.since}" if self.active else f"from step {self.since}, resolved"
+
+    @property
+    def text(self) -> str:
+        """Everything after the verdict's name."""
+        return f"{self.period}: {self.sentence}" if self.period else self.sentence
 
     @property
     def line(self) -> str:
         """The whole verdict on one line."""
-        return f"{self.label[:1].upper()}{self.label[1:]}: {self.sentence}"
+        name = self.kind[:1].upper() + self.kind[1:]
+        return f"{name} {self.text}" if self.period else f"{name}: {self.text}"
 
     def to_json(self) -> dict[str, Any]:
         """The `verdict` object of the report."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
-from grpodoctor.report.phrases import check_counts, count_of, severity_counts
+from grpodoctor.report.phrases import count_of
 from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import plain
 
@@ -23,7 +23,14 @@ def finding_period(finding: Finding) -> str:
     return f"steps {finding.onset_step} to {finding.last_step}, resolved"
 
 
-def facts_line(run: RunFacts) -> str:
+def facts_line(report: Report) -> str:
+    """The identity of a run, and how many rules ran, on one line."""
+    coverage = report.diagnosis.coverage
+    ran = f" · {coverage.ran} of {count_of(coverage.rules, 'rule')} ran" if coverage.rules else ""
+    return run_line(report.run) + ran
+
+
+def run_line(run: RunFacts) -> str:
     """The identity of a run, on one line."""
     parts = [run.framework]
     if run.model:
@@ -44,15 +51,8 @@ def damage_line(report: Report) -> str:
 
 
 def diagnosis_line(report: Report) -> str:
-    """The result on one line: how many findings, and how many rules could run."""
-    return check_counts(
-        severity_counts(finding.severity for finding in report.findings),
-        [
-            (len(report.quiet), f"{count_of(len(report.quiet), 'rule')} found nothing"),
-            (len(report.skipped), f"{len(report.skipped)} skipped"),
-            (len(report.not_applicable), f"{len(report.not_applicable)} not applicable"),
-        ],
-    )
+    """The verdict on one line."""
+    return report.diagnosis.verdict.line
 
 
 def news_line(news: Mapping[str, Any]) -> str:
@@ -82,5 +82,5 @@ def summary_lines(report: Report) -> list[str]:
         for treatment in report.treatments
         if treatment.kind != "proposed"
     ]
-    lines = [facts_line(report.run), *findings, *treatments, diagnosis_line(report)]
+    lines = [facts_line(report), *findings, *treatments, diagnosis_line(report)]
     return [plain(line) for line in lines]

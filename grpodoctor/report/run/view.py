@@ -1,84 +1,109 @@
-"""The report of a run, as a view."""
+"""The report of a run, as a view: brief by default, everything for HTML and `--verbose`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from grpodoctor.frameworks.knob_mapping import SettingLine
-from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.diagnosis.problems import Problem
+from grpodoctor.monitor.diagnosis.verdict import VerdictKind, is_alarm
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.sample_responses import SampleResponse
 from grpodoctor.monitor.vitals import Vital, format_number
-from grpodoctor.report.phrases import count_of
-from grpodoctor.report.run.phrases import (
-    TREND_ARROWS,
-    damage_line,
-    diagnosis_line,
-    facts_line,
-    finding_period,
+from grpodoctor.report.run.coverage_view import brief_coverage, full_coverage
+from grpodoctor.report.run.finding_view import (
+    CardDetail,
+    anchor_of,
+    first_settings,
+    problem_card,
+    symptom_card,
 )
+from grpodoctor.report.run.phrases import TREND_ARROWS, damage_line, facts_line, finding_period
 from grpodoctor.report.view import (
     Block,
     Bullets,
-    Card,
     Charts,
     Codes,
     Column,
     Detail,
     Inline,
     Paragraph,
-    Remedy,
     Response,
     Section,
-    Setting,
     Span,
     Table,
+    Tone,
     View,
     code,
 )
-from grpodoctor.rules.base import Evidence, Finding
+from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import plain
+
+VERDICT_TONES: dict[VerdictKind, Tone] = {
+    "healthy": "good",
+    "solved": "good",
+    "sick": "critical",
+    "too short": "warning",
+    "not examined": "warning",
+}
+"""Colors of the verdicts."""
 
 _MAX_ID_LETTERS = 80
 _MAX_PROMPT_LETTERS, _MAX_RESPONSE_LETTERS = 2000, 6000
 
+_BRIEF_CARDS = 2
+"""Problems with a card in the brief report; the others get a line."""
+_BRIEF_VITALS = 6
+_BRIEF_NOTES = 5
 
-def view_of(data: ReportData) -> View:
-    """Translate the report of a run."""
+
+def view_of(data: ReportData, *, verbose: bool = False) -> View:
+    """Translate the report of a run.
+
+    Args:
+        data: the report.
+        verbose: whether text and Markdown show everything, as HTML always does.
+    """
     report = data.report
+    verdict = report.diagnosis.verdict
+    tone = VERDICT_TONES[verdict.kind]
     return View(
         product="grpodoctor",
         page_title=f"Training health of {report.run.path}",
         heading=report.run.path,
-        facts=facts_line(report.run),
-        diagnosis=diagnosis_line(report),
+        facts=facts_line(report),
+        diagnosis=(Span(verdict.kind, "badge", tone), verdict.text),
+        actions=first_settings(report),
         warnings=(damage_line(report),) if report.damage_total else (),
-        blocks=tuple(_blocks(data)),
+        blocks=tuple(_blocks(data, verbose=verbose)),
         json=report.to_json,
     )
 
 
-def _blocks(data: ReportData) -> Iterator[Block]:
+def _blocks(data: ReportData, *, verbose: bool) -> Iterator[Block]:
     report = data.report
     if data.comparison:
         yield Detail(lambda: _comparison(data))
     yield Detail(lambda: _overview(report))
-    yield from (_finding(index, finding, report) for index, finding in enumerate(report.findings))
-    if report.skipped and not report.findings:
-        yield Paragraph(_not_proof_of_health(report))
+    yield from _findings(report, verbose=verbose)
     yield Detail(lambda: _charts(data))
     if data.vitals:
-        brief = _vitals(data.vitals, with_metric=False)
-        yield Section("Vitals", (Detail(lambda: [_vitals(data.vitals)], (brief,)),))
+        full = Section("Vitals", (_vitals(data.vitals),))
+        yield _either(lambda: (full,), (_brief_vitals(data.vitals),), verbose=verbose)
     if report.treatments:
         yield Section("Treatments", (_treatments(report),))
     yield Detail(lambda: _responses(data))
-    yield from _rules_without_findings(report)
-    if report.notes:
-        yield Section("How the log was read", (Bullets(report.notes),))
-    if report.unmapped:
-        yield Section("Unrecognized keys", (Codes(report.unmapped),))
+    yield _either(lambda: full_coverage(report), brief_coverage(report), verbose=verbose)
+    yield _either(lambda: _about_the_log(report), (), verbose=verbose)
+    if not verbose:
+        yield Detail(lambda: (), (Paragraph(_where_to_read_more(report), "faint"),))
+
+
+def _either(
+    full: Callable[[], Iterable[Block]], brief: Iterable[Block], *, verbose: bool
+) -> Detail:
+    """The full form for HTML and for verbose text, the brief form otherwise."""
+    return Detail(full, tuple(full()) if verbose else tuple(brief))
 
 
 def _comparison(data: ReportData) -> Iterator[Block]:
@@ -88,92 +113,84 @@ def _comparison(data: ReportData) -> Iterator[Block]:
 
 def _overview(report: Report) -> Iterator[Block]:
     if len(report.findings) > 1:
-        yield Bullets(
-            tuple(
-                (
-                    Span(finding.severity, "badge", finding.severity),
-                    Span(f"{finding.code} {finding.name}", link=_anchor(index)),
-                    Span(finding_period(finding), "faint"),
-                )
-                for index, finding in enumerate(report.findings)
-            ),
-            "overview",
-        )
+        yield Bullets(tuple(_overview_line(finding) for finding in report.findings), "overview")
 
 
-def _not_proof_of_health(report: Report) -> str:
-    skipped = len(report.skipped)
-    return f"No findings does not mean healthy: {count_of(skipped, 'rule')} could not run."
-
-
-def _anchor(index: int) -> str:
-    return f"finding-{index}"
-
-
-def _finding(index: int, finding: Finding, report: Report) -> Card:
-    body: list[Block] = [Paragraph(finding.summary)]
-    if finding.evidence:
-        body.append(_evidence(finding.evidence))
-    return Card(
-        tone=finding.severity,
-        badge=finding.severity,
-        code=finding.code,
-        title=finding.name,
-        note=finding_period(finding),
-        body=tuple(body),
-        advice=tuple(_remedy(report.advice[remedy]) for remedy in finding.remedies),
-        references=finding.references,
-        anchor=_anchor(index),
-        resolved=not finding.active,
+def _overview_line(finding: Finding) -> Inline:
+    return (
+        Span(finding.severity, "badge", finding.severity),
+        Span(f"{finding.code} {finding.name}", link=anchor_of(finding)),
+        Span(finding_period(finding), "faint"),
     )
 
 
-def _evidence(evidence: tuple[Evidence, ...]) -> Table:
-    columns = (
-        Column("evidence", unbroken=True),
-        Column("step", numeric=True),
-        Column("value", numeric=True),
-        Column("baseline", numeric=True),
-    )
-    has_cause = any(each.where for each in evidence)
-    rows: list[tuple[Inline, ...]] = [
+def _findings(report: Report, *, verbose: bool) -> Iterator[Block]:
+    """A card for each problem; in brief reports only for the first faults."""
+    problems = report.diagnosis.problems
+    faults = [problem for problem in problems if any(map(is_alarm, problem.findings))]
+    shown = problems if verbose else tuple(faults[:_BRIEF_CARDS])
+    for problem in problems:
+        full = _cards(problem, report)
+        if verbose:
+            yield from full
+        else:
+            detail: CardDetail = "main" if faults and problem is faults[0] else "short"
+            brief = (problem_card(problem, report, detail),) if problem in shown else ()
+            yield Detail(lambda full=full: full, brief)  # type: ignore[misc]
+    rest = [problem for problem in problems if problem not in shown]
+    if rest:
+        yield Detail(lambda: (), _other_findings(rest, after_cards=bool(shown)))
+
+
+def _cards(problem: Problem, report: Report) -> tuple[Block, ...]:
+    symptoms = (symptom_card(symptom, problem, report) for symptom in problem.symptoms)
+    return (problem_card(problem, report), *symptoms)
+
+
+def _other_findings(problems: list[Problem], *, after_cards: bool) -> tuple[Block, ...]:
+    lines: list[Inline] = [
         (
-            code(each.metric),
-            str(each.step),
-            format_number(each.value),
-            format_number(each.baseline) if each.baseline is not None else "",
-            *([_sequence(each.where)] if has_cause else []),
+            Span(problem.cause.severity, "badge", problem.cause.severity),
+            f"{problem.cause.code} {problem.cause.name},",
+            f"{finding_period(problem.cause)}:",
+            problem.cause.summary,
         )
-        for each in evidence
+        for problem in problems[:_BRIEF_NOTES]
     ]
-    return Table((*columns, Column("sequence")) if has_cause else columns, tuple(rows))
+    if len(problems) > _BRIEF_NOTES:
+        lines.append(f"and {len(problems) - _BRIEF_NOTES} more with --verbose")
+    title = "Other findings" if after_cards else "Findings"
+    return (Section(title, (Bullets(tuple(lines)),)),)
 
 
-def _sequence(where: str | None) -> Inline:
-    return code(plain(where, limit=_MAX_ID_LETTERS)) if where else ""
+def _brief_vitals(vitals: tuple[Vital, ...]) -> Paragraph:
+    """The first vital signs as one sentence."""
+    shown = [vital for vital in vitals if not vital.why_not][:_BRIEF_VITALS]
+    changes = "; ".join(f"{vital.label} {_change(vital)}" for vital in shown)
+    return Paragraph((Span("Vitals, start → now:", "strong"), changes))
 
 
-def _remedy(advice: Advice) -> Remedy:
-    settings, note = advice.spelling or advice.if_not_set, ""
-    if not advice.spelling and any(setting.key for setting in settings):
-        note = "The run's config was not found. If not set already:"
-    elif not settings:
-        note = (
-            "The run's config was not found. To compute the change, pass it with --run-config FILE."
-            if advice.config_missing
-            else "Already set, or it does not apply to this run's settings."
-        )
-    return Remedy(
-        title=advice.title,
-        settings=tuple(_setting(setting) for setting in settings),
-        id=advice.id,
-        applicability=advice.applicability,
-        note=note,
+def _change(vital: Vital) -> str:
+    now = format_number(vital.now)
+    return now if vital.start is None else f"{format_number(vital.start)} → {now}"
+
+
+def _vitals(vitals: tuple[Vital, ...]) -> Table:
+    columns = (
+        Column(""),
+        Column("metric"),
+        Column("now", numeric=True),
+        Column("start", numeric=True),
+        Column(""),
     )
+    rows = tuple((vital.label, code(vital.metric), *_readings(vital)) for vital in vitals)
+    return Table(columns, rows)
 
 
-def _setting(setting: SettingLine) -> Setting:
-    return Setting(setting.commented_line, copyable=bool(setting.key))
+def _readings(vital: Vital) -> tuple[Inline, Inline, Inline]:
+    if vital.why_not:
+        return "n/a", "", Span(vital.why_not, "faint")
+    return format_number(vital.now), format_number(vital.start), TREND_ARROWS[vital.trend]
 
 
 def _charts(data: ReportData) -> Iterator[Block]:
@@ -182,27 +199,6 @@ def _charts(data: ReportData) -> Iterator[Block]:
     drawn = figures(data.report, data.series, data.comparison)
     if drawn:
         yield Section("Charts", (Charts(drawn),))
-
-
-def _vitals(vitals: tuple[Vital, ...], *, with_metric: bool = True) -> Table:
-    columns = (
-        Column(""),
-        *([Column("metric")] if with_metric else []),
-        Column("now", numeric=True),
-        Column("start", numeric=True),
-        Column(""),
-    )
-    rows = tuple(
-        (vital.label, *([code(vital.metric)] if with_metric else []), *_readings(vital))
-        for vital in vitals
-    )
-    return Table(columns, rows)
-
-
-def _readings(vital: Vital) -> tuple[Inline, Inline, Inline]:
-    if vital.why_not:
-        return "n/a", "", Span(vital.why_not, "faint")
-    return format_number(vital.now), format_number(vital.start), TREND_ARROWS[vital.trend]
 
 
 def _treatments(report: Report) -> Table:
@@ -229,37 +225,14 @@ def _response(response: SampleResponse) -> Response:
     )
 
 
-def _rules_without_findings(report: Report) -> Iterator[Block]:
-    if report.skipped:
-        skipped = Detail(lambda: [_skipped(report)], (_brief_skipped(report),))
-        yield Section("Skipped: required metrics are not logged", (skipped,))
-    if report.not_applicable:
-        rows = tuple((code(rule.code), rule.why) for rule in report.not_applicable)
-        yield Section("Not applicable", (Table((Column("rule"), Column("reason")), rows),))
-    if report.quiet:
-        yield Detail(lambda: [Section("Rules that found nothing", (Codes(report.quiet),))])
+def _about_the_log(report: Report) -> Iterator[Block]:
+    if report.notes:
+        yield Section("How the log was read", (Bullets(report.notes),))
+    if report.unmapped:
+        yield Section("Unrecognized keys", (Codes(report.unmapped),))
 
 
-def _skipped(report: Report) -> Table:
-    rows: list[tuple[Inline, ...]] = [
-        (code(rule.code), tuple(code(metric) for metric in rule.missing), rule.how)
-        for rule in report.skipped
-    ]
-    return Table((Column("rule"), Column("needs"), Column("how to log it")), tuple(rows))
-
-
-def _brief_skipped(report: Report) -> Bullets:
-    """The skipped rules, those with the same missing metrics on one line."""
-    codes_by_need: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for rule in report.skipped:
-        codes_by_need.setdefault((rule.missing, rule.how), []).append(rule.code)
-    return Bullets(
-        tuple(
-            (
-                f"{', '.join(codes)} {'needs' if len(codes) == 1 else 'need'}",
-                *(code(metric) for metric in missing),
-                Span(f"· {how}" if how else "", "faint"),
-            )
-            for (missing, how), codes in codes_by_need.items()
-        )
-    )
+def _where_to_read_more(report: Report) -> str:
+    codes = [problem.cause.code for problem in report.diagnosis.problems[:1]]
+    page = f"More: grpodoctor rule {codes[0]}; " if codes else "More: "
+    return f"{page}check --verbose lists everything."

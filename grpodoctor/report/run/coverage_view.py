@@ -1,0 +1,81 @@
+"""Which rules ran, which settings would enable more, and which cannot apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpodoctor.monitor.diagnosis.coverage import Coverage, EnablingSetting
+from grpodoctor.monitor.report import Report
+from grpodoctor.report.phrases import count_of
+from grpodoctor.report.view import (
+    Block,
+    Bullets,
+    Codes,
+    Column,
+    Group,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    code,
+)
+
+_BRIEF_SETTINGS = 3
+
+
+def coverage_sentence(coverage: Coverage) -> str:
+    """How many rules could not run, and how many of them settings would enable."""
+    blocked = coverage.rules - coverage.ran
+    if not blocked:
+        return f"All {coverage.rules} rules ran."
+    could_not = f"{blocked} of {count_of(coverage.rules, 'rule')} could not run."
+    if not coverage.settings:
+        return f"{could_not} This log does not contain what they need."
+    shown = coverage.settings[:_BRIEF_SETTINGS]
+    enabled = sum(len(setting.codes) for setting in shown)
+    settings = count_of(len(shown), "setting")
+    enable = "enables" if len(shown) == 1 else "enable"
+    return f"{could_not} {settings[:1].upper()}{settings[1:]} {enable} {enabled}:"
+
+
+def brief_coverage(report: Report) -> tuple[Block, ...]:
+    """The coverage in one sentence, with the settings that enable most."""
+    coverage = report.diagnosis.coverage
+    if not coverage.rules:
+        return ()
+    settings = coverage.settings[:_BRIEF_SETTINGS]
+    sentence = Paragraph((Span("Coverage:", "strong"), coverage_sentence(coverage)))
+    return (Group((sentence, Bullets(tuple(map(_setting_line, settings))))),)
+
+
+def full_coverage(report: Report) -> Iterator[Block]:
+    """Every rule without a finding: blocked, not applicable, omitted, or quiet."""
+    coverage = report.diagnosis.coverage
+    if not coverage.rules:
+        return
+    blocks: list[Block] = [Paragraph(coverage_sentence(coverage))]
+    if coverage.settings:
+        blocks.append(Bullets(tuple(map(_setting_line, coverage.settings))))
+    if coverage.blocked:
+        blocks.append(_blocked(coverage))
+    yield Section("Coverage", tuple(blocks))
+    inapplicable = [*report.not_applicable, *coverage.omitted]
+    if inapplicable:
+        rows = tuple((code(rule.code), rule.why) for rule in inapplicable)
+        yield Section("Not applicable", (Table((Column("rule"), Column("reason")), rows),))
+    if report.quiet:
+        yield Section("Rules that found nothing", (Codes(report.quiet),))
+
+
+def _setting_line(setting: EnablingSetting) -> Inline:
+    codes = ", ".join(setting.codes)
+    return setting.setting, Span(f"({len(setting.codes)}: {codes})", "faint")
+
+
+def _blocked(coverage: Coverage) -> Table:
+    rows: list[tuple[Inline, ...]] = [
+        (code(rule.code), tuple(code(metric) for metric in rule.missing), rule.how)
+        for rule in coverage.blocked
+    ]
+    return Table((Column("rule"), Column("needs"), Column("how to log it")), tuple(rows))
