@@ -160,8 +160,8 @@ class _TextRenderer:
             grid.add_column(
                 plain(f"{column.title} {column.unit}"),
                 justify="right" if column.numeric else "left",
-                no_wrap=column.numeric or column.unbroken,
-                overflow="fold",
+                no_wrap=column.numeric or column.unbroken or column.cut,
+                overflow="ellipsis" if column.cut else "fold",
             )
         for row in table.rows:
             grid.add_row(*(_spans(cell) for cell in row))
@@ -235,7 +235,7 @@ def _spans(inline: Inline, *, badges_in_capitals: bool = False) -> Text:
             text.append(words.upper() if badges_in_capitals else words, style)
             text.append("  ")
         else:
-            text.append(words, _SPAN_STYLES[span.style])
+            text.append(words, TONE_STYLES[span.tone] if span.tone else _SPAN_STYLES[span.style])
     text.rstrip()
     return text
 

@@ -89,6 +89,8 @@ class Column:
     """Printed after the title, never broken across lines."""
     unbroken: bool = False
     """Whether cells stay on one line on a terminal, such as names to copy."""
+    cut: bool = False
+    """Whether cells are cut to stay on one line of a terminal."""
 
 
 @dataclass(frozen=True, slots=True)

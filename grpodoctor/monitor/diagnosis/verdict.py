@@ -50,6 +50,8 @@ class Verdict:
     """What is wrong, since when, what it cost, and what to do first; without the verdict's name."""
     since: int | None = None
     """Onset of the main problem."""
+    code: str = ""
+    """Code of the main problem's cause."""
     active: bool = True
     """Whether the main problem is still present."""
     readings: int = 0
@@ -79,6 +81,7 @@ class Verdict:
         return {
             "kind": self.kind,
             "sentence": self.sentence,
+            "code": self.code or None,
             "since_step": self.since,
             "active": self.active,
             "readings": self.readings,
@@ -137,7 +140,8 @@ def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) 
     parts += _others(faults)
     sentence = f"{'; '.join(parts)}; stop and keep this checkpoint."
     since = problem.cause.onset_step
-    return Verdict("solved", sentence, since=since, readings=evidence.readings)
+    code = problem.cause.code
+    return Verdict("solved", sentence, since=since, code=code, readings=evidence.readings)
 
 
 def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -> Verdict:
@@ -155,6 +159,7 @@ def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -
         "sick",
         f"{'; '.join(parts)}.",
         since=cause.onset_step,
+        code=cause.code,
         active=problem.active,
         readings=evidence.readings,
     )

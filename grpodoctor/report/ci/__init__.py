@@ -1,0 +1,1 @@
+"""Reports of runs in the formats of continuous integration."""

@@ -1,0 +1,99 @@
+"""Findings as SARIF 2.1.0, which code scanning and editors read.
+
+All results are in one SARIF run: GitHub refuses several runs of one tool in a file. A result names
+the log as its place; the step of the onset is a logical location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from grpodoctor import __version__
+from grpodoctor.monitor.diagnosis.problems import Problem
+from grpodoctor.monitor.report import Report, evidence_to_json
+from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.rules.base import Finding, Rule, Severity
+from grpodoctor.rules.catalogue import rule_of
+from grpodoctor.support.safe_text import plain
+
+_LEVELS: Mapping[Severity, str] = {"critical": "error", "warning": "warning", "info": "note"}
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_PAGE = "https://github.com/grpodoctor/grpodoctor"
+
+
+def to_json(reports: Sequence[Report]) -> dict[str, Any]:
+    """The SARIF log of runs."""
+    codes = sorted({finding.code for report in reports for finding in report.findings})
+    places = {code: index for index, code in enumerate(codes)}
+    driver = {
+        "name": "grpodoctor",
+        "version": __version__,
+        "semanticVersion": __version__,
+        "informationUri": _PAGE,
+        "rules": [_rule(rule_of(code)) for code in codes],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": True}],
+        "results": [result for report in reports for result in _results(report, places)],
+        "properties": {"verdicts": [_verdict(report) for report in reports]},
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.code,
+        "name": "".join(part.capitalize() for part in rule.name.split("-")),
+        "shortDescription": {"text": rule.summary},
+        "help": {"text": rule.manual()},
+        "properties": {"tags": [rule.family]},
+    }
+
+
+def _verdict(report: Report) -> dict[str, Any]:
+    return {"path": plain(report.run.path), **report.diagnosis.verdict.to_json()}
+
+
+def _results(report: Report, places: Mapping[str, int]) -> list[dict[str, Any]]:
+    counted = set(map(id, report.diagnosis.counted))
+    return [
+        _result(finding, problem, report, places[finding.code], counted=id(finding) in counted)
+        for problem in report.diagnosis.problems
+        for finding in problem.findings
+    ]
+
+
+def _result(
+    finding: Finding, problem: Problem, report: Report, place: int, *, counted: bool
+) -> dict[str, Any]:
+    text = plain(f"{finding.summary} ({finding.name}, {finding_period(finding)})")
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": place,
+        "level": _LEVELS[finding.severity] if counted else "note",
+        "message": {"text": text},
+        "locations": [_location(report.run.path, finding)],
+        "partialFingerprints": {"finding/v1": f"{finding.code}:{finding.onset_step}"},
+        "properties": {
+            "severity": finding.severity,
+            "active": finding.active,
+            "onset_step": finding.onset_step,
+            "last_step": finding.last_step,
+            "cause": problem.cause.code,
+            "evidence": [evidence_to_json(evidence) for evidence in finding.evidence],
+            "remedies": list(finding.remedies),
+        },
+    }
+
+
+def _location(path: str, finding: Finding) -> dict[str, Any]:
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": quote(plain(path), safe="/:")},
+            "region": {"startLine": 1},
+        },
+        "logicalLocations": [{"name": f"step {finding.onset_step}", "kind": "training step"}],
+    }

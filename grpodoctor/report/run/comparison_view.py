@@ -1,0 +1,106 @@
+"""Several runs as a view: one line per run, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
+from grpodoctor.monitor.report import SCHEMA_VERSION, Report
+from grpodoctor.report.phrases import count_of
+from grpodoctor.report.run.view import VERDICT_TONES
+from grpodoctor.report.view import Block, Column, Inline, Paragraph, Span, Table, View
+from grpodoctor.rules.base import SEVERITIES
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRun:
+    """A path without a run that can be read."""
+
+    path: str
+    error: str
+
+
+def worst_first(reports: Sequence[Report]) -> list[Report]:
+    """The reports, ordered by verdict, severity and cost."""
+    return sorted(reports, key=_rank)
+
+
+def _rank(report: Report) -> tuple[int, bool, int, int, str]:
+    verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
+    severity = SEVERITIES.index(problems[0].severity) if problems else 0
+    cost = problems[0].cost.steps if problems else 0
+    return VERDICT_ORDER.index(verdict.kind), not verdict.active, -severity, -cost, report.run.path
+
+
+def view_of_runs(
+    reports: Sequence[Report], unreadable: Sequence[UnreadableRun], root: str = ""
+) -> View:
+    """Translate the reports of several runs.
+
+    Args:
+        reports: the reports.
+        unreadable: the paths that could not be read.
+        root: directory that all runs are in; their paths are shown without it.
+    """
+    ordered = worst_first(reports)
+    return View(
+        product="grpodoctor",
+        page_title=f"Training health of {count_of(len(ordered), 'run')}",
+        heading=root or count_of(len(ordered), "run"),
+        facts="worst first; grpodoctor check PATH explains a run",
+        diagnosis=_counts(ordered, unreadable),
+        warnings=tuple(f"{run.path}: {run.error}" for run in unreadable),
+        blocks=tuple(_blocks(ordered, root)),
+        json=lambda: _json(ordered, unreadable),
+    )
+
+
+def _counts(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> Inline:
+    kinds = [report.diagnosis.verdict.kind for report in reports]
+    spans: list[str | Span] = []
+    for kind in VERDICT_ORDER:
+        if kind in kinds:
+            tone = VERDICT_TONES[kind]
+            spans += [Span(kind, "badge", tone), f"{kinds.count(kind)}"]
+    if unreadable:
+        spans.append(f"{len(unreadable)} could not be read")
+    return tuple(spans) or "no run was found"
+
+
+def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
+    if not reports:
+        yield Paragraph("No run was found.")
+        return
+    columns = (
+        Column("verdict", unbroken=True),
+        Column("since", numeric=True),
+        Column("run", unbroken=True),
+        Column("cause", cut=True),
+    )
+    yield Table(columns, tuple(_row(report, root) for report in reports))
+
+
+def _row(report: Report, root: str) -> tuple[Inline, ...]:
+    verdict = report.diagnosis.verdict
+    since = "" if verdict.since is None else str(verdict.since)
+    path = report.run.path.removeprefix(root).lstrip("/") or report.run.path
+    kind = verdict.kind if verdict.active else f"{verdict.kind}, resolved"
+    return Span(kind, "strong", VERDICT_TONES[verdict.kind]), since, path, _cause(report)
+
+
+def _cause(report: Report) -> str:
+    verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
+    for problem in problems:
+        if problem.cause.code == verdict.code:
+            return f"{verdict.code} {problem.cause.name}: {problem.cause.summary}"
+    return verdict.sentence
+
+
+def _json(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [report.to_json() for report in reports],
+        "unreadable": [{"path": run.path, "error": run.error} for run in unreadable],
+    }
