@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from grpodoctor.monitor.project_settings import ProjectSettings
     from grpodoctor.runs.reading.read_options import ReadOptions
 
 
@@ -37,6 +38,18 @@ class ReportFormat(StrEnum):
     json = "json"
     markdown = "markdown"
     html = "html"
+
+
+class RunReportFormat(StrEnum):
+    """Output format of a report about runs."""
+
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+    html = "html"
+    github = "github"
+    sarif = "sarif"
+    junit = "junit"
 
 
 Select = Annotated[
@@ -67,6 +80,25 @@ ReportFormatOption = Annotated[
         show_default=False,
     ),
 ]
+RunReportFormatOption = Annotated[
+    RunReportFormat | None,
+    typer.Option(
+        "--output-format",
+        "-o",
+        help="Report format. \\[default: from the suffix of --output, else text]",
+        show_default=False,
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Settings file. \\[default: the nearest grpodoctor.toml, or pyproject.toml with "
+        "\\[tool.grpodoctor]]",
+        show_default=False,
+    ),
+]
+IsolatedOption = Annotated[bool, typer.Option("--isolated", help="Ignore all settings files.")]
 FrameworkOption = Annotated[
     str | None,
     typer.Option(
@@ -112,11 +144,35 @@ def page_format(output_format: PageFormat, as_json: bool) -> PageFormat:
     return PageFormat.json if as_json else output_format
 
 
+def project_settings(config: Path | None, *, isolated: bool) -> ProjectSettings:
+    """The project's settings.
+
+    Args:
+        config: value of `--config`.
+        isolated: value of `--isolated`.
+
+    Raises:
+        ConfigError: if the settings file cannot be read or has an invalid key or value.
+    """
+    from grpodoctor.errors import ConfigError
+    from grpodoctor.monitor.project_settings import ProjectSettings, find_settings, load_settings
+
+    if isolated:
+        if config is not None:
+            raise ConfigError(
+                "--isolated ignores the settings file that --config names", remedy="remove one"
+            )
+        return ProjectSettings()
+    path = config or find_settings(Path.cwd())
+    return ProjectSettings() if path is None else load_settings(path)
+
+
 def read_options(
     log_format: str | None,
     run_config: Path | None,
     mapping: list[str] | None,
     ray: str | None = None,
+    project: ProjectSettings | None = None,
 ) -> ReadOptions:
     """The options that say how to read a framework's log.
 
@@ -125,7 +181,8 @@ def read_options(
     """
     from grpodoctor.runs.reading.read_options import ReadOptions
 
-    pairs = dict(_pair(text) for text in mapping or ())
+    pairs = dict(project.mapping) if project else {}
+    pairs.update(_pair(text) for text in mapping or ())
     return ReadOptions(log_format, run_config, pairs, ray)
 
 

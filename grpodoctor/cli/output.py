@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from grpodoctor.cli.options import ReportFormat
 
 if TYPE_CHECKING:
+    from grpodoctor.errors import ConfigError
     from grpodoctor.report.view import View
 
-_FORMATS_BY_SUFFIX = {
+FORMATS_BY_SUFFIX = {
     ".md": ReportFormat.markdown,
     ".html": ReportFormat.html,
     ".json": ReportFormat.json,
@@ -35,18 +36,29 @@ def report_format(
     Raises:
         ConfigError: if no format was given and the suffix stands for none.
     """
-    from grpodoctor.errors import ConfigError
-
     if as_json or output_format:
         return ReportFormat.json if as_json else output_format or ReportFormat.text
     suffix = output.suffix.lower() if output else ""
-    if suffix and suffix not in _FORMATS_BY_SUFFIX:
-        raise ConfigError(
-            f"no report format has the suffix {suffix[:20]!r}",
-            where=f"--output {output}",
-            remedy="use .md, .html, .json or .txt, or give --output-format",
-        )
-    return _FORMATS_BY_SUFFIX.get(suffix, ReportFormat.text)
+    if suffix and suffix not in FORMATS_BY_SUFFIX:
+        raise suffix_error(suffix, output, ".md, .html, .json or .txt")
+    return FORMATS_BY_SUFFIX.get(suffix, ReportFormat.text)
+
+
+def suffix_error(suffix: str, output: Path | None, known: str) -> ConfigError:
+    """The error for a suffix that stands for no format.
+
+    Args:
+        suffix: the suffix.
+        output: value of `--output`.
+        known: the valid suffixes.
+    """
+    from grpodoctor.errors import ConfigError
+
+    return ConfigError(
+        f"no report format has the suffix {suffix[:20]!r}",
+        where=f"--output {output}",
+        remedy=f"use {known}, or give --output-format",
+    )
 
 
 def render(view: View, output_format: ReportFormat, *, to_terminal: bool) -> str:
@@ -83,7 +95,15 @@ def write_report(view: View, output_format: ReportFormat, output: Path | None) -
     Raises:
         InputError: if the file cannot be written.
     """
-    rendered = render(view, output_format, to_terminal=output is None)
+    write_text(render(view, output_format, to_terminal=output is None), output)
+
+
+def write_text(rendered: str, output: Path | None) -> None:
+    """Write a rendered report to a file and say so on stderr, or print it if no file was given.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
     if output is None:
         sys.stdout.write(rendered)
         sys.stdout.flush()

@@ -7,7 +7,7 @@ import shutil
 import sys
 
 PIPE_COLUMNS = 80
-"""Width of the output if stdout is not a terminal."""
+"""Width of the output if stdout is not a terminal and `COLUMNS` is not set."""
 
 
 def supports_color() -> bool:
@@ -16,5 +16,6 @@ def supports_color() -> bool:
 
 
 def columns() -> int:
-    """Width of the terminal in columns."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+    """Width of the terminal in columns; a pipe has `COLUMNS` if that is set."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return shutil.get_terminal_size().columns if known else PIPE_COLUMNS

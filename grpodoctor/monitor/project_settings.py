@@ -203,8 +203,13 @@ def _check_threshold(rule: Rule, key: str, value: Any, where: str) -> None:
 
 def _remedies(value: Any, where: str) -> tuple[str, ...]:
     ids = _texts(value, where)
+    known = {remedy.id: remedy for remedy in all_remedies()}
     for remedy in ids:
-        check_name(remedy, [known.id for known in all_remedies()], "remedy", where=where)
+        check_name(remedy, known, "remedy", where=where)
+        if not known[remedy].in_flight:
+            raise ConfigError(
+                f"{remedy} cannot be applied to a live run", where=where, remedy="remove it"
+            )
     return ids
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
+from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report_data import ReportData, report_data
-from grpodoctor.rules import catalogue
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 
@@ -30,6 +30,7 @@ def replay(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     framework: str | None = None,
+    project: ProjectSettings | None = None,
     options: ReadOptions | None = None,
     origin: RemoteOrigin | None = None,
 ) -> ReportData:
@@ -40,6 +41,7 @@ def replay(
         select: rules to run, by code or prefix; empty for all.
         ignore: rules to skip.
         framework: framework whose keys the remedies show; the run's own if None.
+        project: the project's settings; the other arguments override them.
         options: how to read the log of a framework.
         origin: where the run was downloaded from, if it is not at `path`.
 
@@ -47,9 +49,11 @@ def replay(
         RunError: if there is no run to read.
         ConfigError: if a selector matches no rule, or the framework is unknown.
     """
+    project = project or ProjectSettings()
+    framework = framework or project.framework
     if framework is not None:
         framework = configurable_framework_named(framework).name
-    rules = catalogue.select(catalogue.all_rules(), select, ignore)
+    rules = project.rules(select, ignore)
     run = open_run(path, options)
     examination = Examination(path, run.manifest, rules)
     if origin is not None:

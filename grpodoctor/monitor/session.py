@@ -11,11 +11,11 @@ from typing import Any
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.monitor.examination import Examination
+from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report import evidence_to_json, finding_to_json
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
-from grpodoctor.rules import catalogue
 from grpodoctor.rules.engine import Change
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower
@@ -62,6 +62,7 @@ class Session:
         ignore: rules to skip.
         apply: which remedies the doctor may apply to the run.
         settings: waiting times of the doctor.
+        project: the project's settings; `select` and `ignore` override them.
         options: how to read the log of a framework.
 
     Raises:
@@ -77,6 +78,7 @@ class Session:
         ignore: Sequence[str] = (),
         apply: Apply = "none",
         settings: DoctorSettings | None = None,
+        project: ProjectSettings | None = None,
         options: ReadOptions | None = None,
     ) -> None:
         self.run_dir = run_dir
@@ -85,8 +87,9 @@ class Session:
         """Whether the run has not written anything yet."""
         self.send_error = ""
         """Why the latest request could not be sent."""
-        self._settings = settings
-        self._rules = catalogue.select(catalogue.all_rules(), select, ignore)
+        project = project or ProjectSettings()
+        self._settings = (settings or DoctorSettings()).with_safe(project.extend_safe_fixes)
+        self._rules = project.rules(select, ignore)
         self._options = options
         self._follower = self._follow()
         self._mailbox = Mailbox(run_dir)

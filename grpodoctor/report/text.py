@@ -156,12 +156,14 @@ class _TextRenderer:
             yield from (_indented(_spans(line), indent) for line in table.narrow)
             return
         grid = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for column in table.columns:
+        widths = _cut_widths(table, self._width - indent)
+        for column, width in zip(table.columns, widths, strict=True):
             grid.add_column(
                 plain(f"{column.title} {column.unit}"),
                 justify="right" if column.numeric else "left",
                 no_wrap=column.numeric or column.unbroken or column.cut,
                 overflow="ellipsis" if column.cut else "fold",
+                width=width,
             )
         for row in table.rows:
             grid.add_row(*(_spans(cell) for cell in row))
@@ -216,6 +218,29 @@ class _TextRenderer:
             else:
                 line.append(piece, "dim")
         return line
+
+
+def _cut_widths(table: Table, width: int) -> list[int | None]:
+    """The widths of a table with columns that are cut; None for each column of other tables.
+
+    Other columns get what they need. A cut column gets what it needs, but at most half of the rest;
+    the last one gets the rest.
+    """
+    if not any(column.cut for column in table.columns):
+        return [None] * len(table.columns)
+    needed = [
+        max(len(column.title), *(_spans(row[place]).cell_len for row in table.rows))
+        for place, column in enumerate(table.columns)
+    ]
+    fixed = (need for need, column in zip(needed, table.columns, strict=True) if not column.cut)
+    rest = max(0, width - 2 * len(needed) - sum(fixed))
+    last = max(place for place, column in enumerate(table.columns) if column.cut)
+    widths = list(needed)
+    for place, column in enumerate(table.columns):
+        if column.cut:
+            widths[place] = min(needed[place], rest if place == last else rest // 2)
+            rest -= widths[place]
+    return [max(1, each) for each in widths]
 
 
 def _inline(paragraph: Paragraph) -> Text:

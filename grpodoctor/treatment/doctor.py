@@ -38,7 +38,7 @@ HISTORY = 200
 
 
 class DoctorSettings(BaseModel):
-    """Waiting times of the doctor, in steps of the run."""
+    """Waiting times of the doctor, in steps of the run, and further remedies that are safe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,6 +51,12 @@ class DoctorSettings(BaseModel):
     run takes requests between two steps."""
     cool_down_steps: int = Field(12, ge=0, le=10_000)
     """Steps between the end of a treatment and the next one, so that their effects do not mix."""
+    safe_remedies: frozenset[str] = frozenset()
+    """Ids of unsafe remedies that the user declares to be safe."""
+
+    def with_safe(self, remedies: Iterable[str]) -> DoctorSettings:
+        """The same settings with further safe remedies."""
+        return self.model_copy(update={"safe_remedies": self.safe_remedies.union(remedies)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +312,8 @@ class Doctor:
             remedy = self._remedies.get(remedy_id)
             if remedy is None or remedy_id in self._excluded or not remedy.in_flight:
                 continue
-            if remedy.applicability in allowed:
+            declared = "safe" if remedy_id in self.settings.safe_remedies else ""
+            if allowed & {remedy.applicability, declared}:
                 yield remedy
 
     def _occupied_slots(self, chart: Chart) -> set[Slot]:

@@ -1,90 +1,225 @@
-"""`grpodoctor check`: diagnose a run from its logs and rollout dumps."""
+"""`grpodoctor check`: diagnose runs from their logs and rollout dumps."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from grpodoctor.cli.options import (
+    ConfigOption,
     ExitZero,
     FailOn,
     FailOnOption,
     FormatOption,
     FrameworkOption,
     Ignore,
+    IsolatedOption,
     JsonOption,
     MapOption,
     RayOption,
-    ReportFormatOption,
     RunConfigOption,
+    RunReportFormatOption,
     Select,
     fails,
+    project_settings,
     read_options,
     split_codes,
 )
-from grpodoctor.cli.output import report_format, write_report
+from grpodoctor.cli.run_output import run_report_format, write_reports
 from grpodoctor.support.progress import progress_bar
+
+if TYPE_CHECKING:
+    from grpodoctor.monitor.project_settings import ProjectSettings
+    from grpodoctor.monitor.report import Report
+    from grpodoctor.monitor.report_data import ReportData
+    from grpodoctor.report.run.comparison_view import UnreadableRun
+    from grpodoctor.runs.reading.read_options import ReadOptions
+
+_NOT_EXAMINED = 2
 
 
 def check(
-    path: Annotated[
-        str,
+    paths: Annotated[
+        list[str],
         typer.Argument(
             help="Run directory or log of any framework; also an s3://, gs://, hf:// or https:// "
-            "address."
+            "address. Several paths, or a directory of runs, give one line per run."
         ),
     ],
-    output_format: ReportFormatOption = None,
+    output_format: RunReportFormatOption = None,
     as_json: JsonOption = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="Report file: .md, .html, .json or .txt. \\[default: stdout]"),
+        typer.Option(
+            help="Report file: .md, .html, .json, .txt, .sarif or .xml. \\[default: stdout]"
+        ),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show everything that was examined.")
+    ] = False,
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
     exit_zero: ExitZero = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show everything that was examined.")
-    ] = False,
     framework: FrameworkOption = None,
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
     ray: RayOption = None,
+    config: ConfigOption = None,
+    isolated: IsolatedOption = False,
 ) -> None:
     """Diagnose a run from its logs and rollout dumps.
 
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input.
+    The first line is the verdict: healthy, solved, sick, too short or not examined.
+
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input, or a run that
+    was not examined.
     """
-    from grpodoctor.monitor.replay import RemoteOrigin, replay
-    from grpodoctor.report.run.phrases import damage_line
     from grpodoctor.report.run.view import view_of
+
+    chosen_format = run_report_format(output_format, as_json, output)
+    project = project_settings(config, isolated=isolated)
+    settings = _Settings(
+        select=split_codes(select),
+        ignore=split_codes(ignore),
+        framework=framework,
+        project=project,
+        options=read_options(log_format, run_config, mapping, ray, project),
+    )
+    with ExitStack() as stack:
+        data = _examine(paths[0], settings, stack) if len(paths) == 1 else None
+        if data is not None:
+            _warn_of_damage(data.report)
+            view, reports, has_unreadable = view_of(data, verbose=verbose), [data.report], False
+        else:
+            from grpodoctor.report.run.comparison_view import view_of_runs
+
+            reports, unreadable = _examine_all(paths, settings)
+            root = _common_folder([report.run.path for report in reports])
+            view, has_unreadable = view_of_runs(reports, unreadable, root), bool(unreadable)
+        write_reports(view, reports, chosen_format, output)
+    code = _exit_code(reports, fail_on, has_unreadable=has_unreadable)
+    if code and not exit_zero:
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The options that apply to each run."""
+
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    framework: str | None
+    project: ProjectSettings
+    options: ReadOptions
+
+
+def _examine(path: str, settings: _Settings, stack: ExitStack) -> ReportData | None:
+    """Examine one run, whose files stay available; None if the path holds several runs.
+
+    Raises:
+        RunError: if there is no run to read.
+    """
+    from grpodoctor.errors import MixedRunsError
+    from grpodoctor.runs.reading.run_discovery import has_native_run
+    from grpodoctor.support.remote_stores import is_remote
+
+    if is_remote(path):
+        return _replay(path, settings, stack)
+    folder = Path(path)
+    if folder.is_dir() and not _is_native(folder) and has_native_run(folder):
+        return None
+    try:
+        return _replay(path, settings, stack)
+    except MixedRunsError:
+        return None
+
+
+def _is_native(folder: Path) -> bool:
+    from grpodoctor.runs.reading.opening import is_native
+
+    return is_native(folder)
+
+
+def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
+    from grpodoctor.monitor.replay import RemoteOrigin, replay
     from grpodoctor.runs.reading.remote import local_run
     from grpodoctor.support.remote_stores import is_remote
+
+    with progress_bar("downloading", in_bytes=True) as progress:
+        run = stack.enter_context(local_run(path, progress))
+    with progress_bar("reading", in_bytes=True) as progress:
+        return replay(
+            run.path,
+            select=settings.select,
+            ignore=settings.ignore,
+            framework=settings.framework,
+            project=settings.project,
+            options=replace(settings.options, remote_dumps=run.remote_dumps, progress=progress),
+            origin=RemoteOrigin(path, run.notes) if is_remote(path) else None,
+        )
+
+
+def _examine_all(
+    paths: Sequence[str], settings: _Settings
+) -> tuple[list[Report], list[UnreadableRun]]:
+    """Examine several runs; a path that cannot be read does not end the others."""
+    from grpodoctor.errors import RunError
+    from grpodoctor.report.run.comparison_view import UnreadableRun
+
+    reports: list[Report] = []
+    unreadable: list[UnreadableRun] = []
+    for path in _expanded(paths, settings.options):
+        try:
+            with ExitStack() as stack:
+                reports.append(_replay(path, settings, stack).report)
+        except RunError as error:
+            unreadable.append(UnreadableRun(path, error.what))
+    return reports, unreadable
+
+
+def _expanded(paths: Sequence[str], options: ReadOptions) -> list[str]:
+    """The paths, each directory of several runs replaced by its runs."""
+    from grpodoctor.runs.reading.run_discovery import runs_in
+    from grpodoctor.support.remote_stores import is_remote
+
+    expanded: list[str] = []
+    for path in paths:
+        is_folder = not is_remote(path) and Path(path).is_dir()
+        runs = list(map(str, runs_in(Path(path), options))) if is_folder else []
+        expanded += runs or [path]
+    return list(dict.fromkeys(expanded))
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    """The folder that all runs are in; empty if there is none."""
+    parents = {str(Path(path).parent) for path in paths}
+    try:
+        folder = os.path.commonpath(parents) if parents else ""
+    except ValueError:  # absolute and relative paths
+        return ""
+    return "" if folder in {"", ".", os.sep} else folder
+
+
+def _warn_of_damage(report: Report) -> None:
+    from grpodoctor.report.run.phrases import damage_line
     from grpodoctor.support.safe_text import plain
 
-    chosen_format = report_format(output_format, as_json, output)
-    options = read_options(log_format, run_config, mapping, ray)
-    with ExitStack() as stack:
-        with progress_bar("downloading", in_bytes=True) as progress:
-            run = stack.enter_context(local_run(path, progress))
-        with progress_bar("reading", in_bytes=True) as progress:
-            data = replay(
-                run.path,
-                select=split_codes(select),
-                ignore=split_codes(ignore),
-                framework=framework,
-                options=replace(options, remote_dumps=run.remote_dumps, progress=progress),
-                origin=RemoteOrigin(path, run.notes) if is_remote(path) else None,
-            )
-        if data.report.damage_total:
-            print(f"warning: {plain(damage_line(data.report))}", file=sys.stderr)
-        write_report(view_of(data, verbose=verbose), chosen_format, output)
-    if fails(data.report.reaches, fail_on, exit_zero):
-        raise typer.Exit(1)
+    if report.damage_total:
+        print(f"warning: {plain(damage_line(report))}", file=sys.stderr)
+
+
+def _exit_code(reports: Sequence[Report], fail_on: FailOn, *, has_unreadable: bool) -> int:
+    """1 if a run has a finding at or above `fail_on`; else 2 if a run was not examined."""
+    if any(fails(report.reaches, fail_on, exit_zero=False) for report in reports):
+        return 1
+    kinds = {report.diagnosis.verdict.kind for report in reports}
+    return _NOT_EXAMINED if has_unreadable or not reports or "not examined" in kinds else 0

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from grpodoctor.cli.options import (
+    ConfigOption,
     ExitZero,
     FailOn,
     FailOnOption,
     FormatOption,
     Ignore,
+    IsolatedOption,
     MapOption,
     RunConfigOption,
     Select,
     fails,
+    project_settings,
     read_options,
     split_codes,
 )
@@ -81,6 +84,8 @@ def watch(
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
+    config: ConfigOption = None,
+    isolated: IsolatedOption = False,
 ) -> None:
     """Follow a live run: show its vitals, findings and treatments.
 
@@ -90,12 +95,14 @@ def watch(
 
     _refuse_remote(run)
     _refuse_treatment_of_one_look(once, apply)
+    project = project_settings(config, isolated=isolated)
     session = Session(
         Path(run),
         select=split_codes(select),
         ignore=split_codes(ignore),
         apply=apply.value,
-        options=read_options(log_format, run_config, mapping),
+        project=project,
+        options=read_options(log_format, run_config, mapping, project=project),
     )
     if once:
         _show_once(session, as_json=json)
@@ -298,4 +305,4 @@ def _print_summary(session: Session) -> None:
     from grpodoctor.support.safe_text import plain
 
     report = session.examination.report()
-    print(f"{plain(facts_line(report))}: {diagnosis_line(report)}", file=sys.stderr)
+    print(plain(diagnosis_line(report)), plain(facts_line(report)), sep="\n", file=sys.stderr)

@@ -13,6 +13,7 @@ from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
+from grpodoctor.rules.shared.run_health import is_solved
 from grpodoctor.runs.chart import Chart
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
@@ -91,6 +92,7 @@ def diagnose(
     context = RunContext(
         rules={rule.code: rule for rule in rules},
         quiet=frozenset(results.quiet),
+        solved=is_solved(chart),
         stride=_stride(chart, reading),
         cost_of=cost_of,
     )

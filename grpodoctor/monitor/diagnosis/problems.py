@@ -93,6 +93,8 @@ class RunContext:
     """The rules that were selected, by code."""
     quiet: Collection[str] = ()
     """Codes of the rules that ran and found nothing."""
+    solved: bool = False
+    """Whether the training prompts are solved."""
     stride: float = 1.0
     """Steps from one row of the log to the next."""
     cost_of: Callable[[Finding], Cost] = lambda finding: Cost(
@@ -101,13 +103,17 @@ class RunContext:
 
     def condition(self, finding: Finding) -> Condition:
         """The condition that a finding shows."""
-        rule = self.rules.get(finding.code)
-        return rule.condition if rule else "other"
+        return self.causes(finding)[0]
 
     def causes(self, finding: Finding) -> tuple[Condition, ...]:
         """The condition that a finding shows, and those that its rule says it can cause."""
         rule = self.rules.get(finding.code)
-        return (rule.condition, *rule.explains) if rule else ("other",)
+        if rule is None:
+            return ("other",)
+        is_premature = rule.condition == "solved" and not self.solved
+        # Some prompts that are always solved are no success, but they carry no gradient.
+        condition: Condition = "equal-rewards" if is_premature else rule.condition
+        return condition, *rule.explains
 
 
 def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Problem, ...]:

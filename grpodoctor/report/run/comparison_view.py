@@ -59,14 +59,15 @@ def view_of_runs(
 
 def _counts(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> Inline:
     kinds = [report.diagnosis.verdict.kind for report in reports]
-    spans: list[str | Span] = []
-    for kind in VERDICT_ORDER:
-        if kind in kinds:
-            tone = VERDICT_TONES[kind]
-            spans += [Span(kind, "badge", tone), f"{kinds.count(kind)}"]
+    counts = [
+        Span(f"{kinds.count(kind)} {kind}", "strong", VERDICT_TONES[kind])
+        for kind in VERDICT_ORDER
+        if kind in kinds
+    ]
     if unreadable:
-        spans.append(f"{len(unreadable)} could not be read")
-    return tuple(spans) or "no run was found"
+        counts.append(Span(f"{len(unreadable)} unreadable", "strong", "warning"))
+    separated = [span for count in counts for span in (Span("·"), count)]
+    return tuple(separated[1:]) or "no run was found"
 
 
 def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
@@ -76,7 +77,7 @@ def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
     columns = (
         Column("verdict", unbroken=True),
         Column("since", numeric=True),
-        Column("run", unbroken=True),
+        Column("run", cut=True),
         Column("cause", cut=True),
     )
     yield Table(columns, tuple(_row(report, root) for report in reports))
@@ -85,7 +86,7 @@ def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
 def _row(report: Report, root: str) -> tuple[Inline, ...]:
     verdict = report.diagnosis.verdict
     since = "" if verdict.since is None else str(verdict.since)
-    path = report.run.path.removeprefix(root).lstrip("/") or report.run.path
+    path = report.run.path.removeprefix(f"{root.rstrip('/')}/") if root else report.run.path
     kind = verdict.kind if verdict.active else f"{verdict.kind}, resolved"
     return Span(kind, "strong", VERDICT_TONES[verdict.kind]), since, path, _cause(report)
 

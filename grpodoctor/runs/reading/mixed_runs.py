@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from grpodoctor.errors import RunError, name_some
+from grpodoctor.errors import MixedRunsError, name_some
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.reading.log_files import LogFile
 from grpodoctor.runs.reading.step_assembly import readings_differ
@@ -86,7 +86,7 @@ def refuse_mixed_runs(
         rows: log, step and readings of the first rows of each log.
 
     Raises:
-        RunError: if there are several runs; the message names them.
+        MixedRunsError: if there are several runs; the message names them.
     """
     starts: dict[str, _LogStart] = {}
     for file, step, readings in rows:
@@ -132,11 +132,11 @@ def _pairs(
                 yield step, metric, (left[metric], right[metric])
 
 
-def _mixed_runs_error(path: Path, files: Sequence[LogFile], shown: _Difference) -> RunError:
+def _mixed_runs_error(path: Path, files: Sequence[LogFile], shown: _Difference) -> MixedRunsError:
     paths = [file.reader.path for file in files]
     newest = max(paths, key=_written_at)
     names = [_name(log, path) for log in sorted(paths)]
-    return RunError(
+    return MixedRunsError(
         f"the directory contains {len(names)} runs: {name_some(names)} start at the same step but "
         f"have different values ({shown.metric} at step {shown.step}: {shown.values[0]:.4g} and "
         f"{shown.values[1]:.4g})",
