@@ -7,6 +7,7 @@ options as typer annotations and its help as the docstring.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from importlib import import_module
@@ -39,6 +40,8 @@ COMMANDS = {
 FORMER_NAMES = {"formulary": "recipe"}
 """Former names of commands; they still work."""
 
+_COLLECT_EVERY = 50_000
+"""Objects created between two runs of the garbage collector."""
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -139,6 +142,9 @@ for _name, _summary in COMMANDS.items():
 
 def main() -> None:
     """Entry point of the `grpodoctor` program."""
+    # Imports create many objects and hardly any garbage. With the default of 700, the collector
+    # takes a fifth of the time of a short command.
+    gc.set_threshold(_COLLECT_EVERY)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # the caller closed it

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from grpodoctor.frameworks.key_meaning import (
     KeyMeaning,
+    KeyPattern,
     fill_placeholders,
     fixed_length,
     is_distinctive,
@@ -118,7 +119,7 @@ class Framework:
         return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
 
     @cached_property
-    def _by_first_key(self) -> list[tuple[re.Pattern[str], KeyMeaning]]:
+    def _by_first_key(self) -> list[tuple[KeyPattern, KeyMeaning]]:
         return [(pattern_of(meaning.keys[0]), meaning) for meaning in self.meanings]
 
     @cached_property
@@ -126,11 +127,11 @@ class Framework:
         return frozenset(key for key in self._table_keys() if "<" not in key)
 
     @cached_property
-    def _key_patterns(self) -> list[re.Pattern[str]]:
+    def _key_patterns(self) -> list[KeyPattern]:
         return [pattern_of(key) for key in self._table_keys() if "<" in key]
 
     @cached_property
-    def _signatures(self) -> list[re.Pattern[str]]:
+    def _signatures(self) -> list[KeyPattern]:
         return [pattern_of(key) for key in self.signature if isinstance(key, str)]
 
     @cached_property
@@ -142,7 +143,7 @@ class Framework:
         return by_plain
 
     @cached_property
-    def _plain_patterns(self) -> list[tuple[re.Pattern[str], str]]:
+    def _plain_patterns(self) -> list[tuple[KeyPattern, str]]:
         templates = {key for key in self._table_keys() if "<" in key}
         return [
             (pattern_of(key, plain=True), key) for key in sorted(templates) if is_distinctive(key)

@@ -153,7 +153,34 @@ def normalized(text: str) -> str:
     return _SEPARATORS.sub("_", text.lower()).strip("_")
 
 
-def pattern_of(key: str, *, plain: bool = False) -> re.Pattern[str]:
+class KeyPattern:
+    """A pattern that is compiled when a key may match it.
+
+    The tables of all frameworks have a thousand keys, of which a log has a few dozen. Compiling all
+    of them would take longer than reading a log.
+
+    Args:
+        text: the regular expression.
+        start: fixed text that every match begins with.
+        is_literal: whether the expression matches nothing but `start`.
+    """
+
+    __slots__ = ("_is_literal", "_pattern", "_start", "_text")
+
+    def __init__(self, text: str, start: str, *, is_literal: bool) -> None:
+        self._text, self._start, self._is_literal = text, start, is_literal
+        self._pattern: re.Pattern[str] | None = None
+
+    def fullmatch(self, key: str) -> re.Match[str] | None:
+        """The match of a whole key, as by `re.Pattern.fullmatch`."""
+        if not (key == self._start if self._is_literal else key.startswith(self._start)):
+            return None
+        if self._pattern is None:
+            self._pattern = re.compile(self._text)
+        return self._pattern.fullmatch(key)
+
+
+def pattern_of(key: str, *, plain: bool = False) -> KeyPattern:
     """A pattern that matches the logged keys of a row; its placeholders become named groups.
 
     Args:
@@ -167,7 +194,7 @@ def pattern_of(key: str, *, plain: bool = False) -> re.Pattern[str]:
         re.escape(part) if index % 2 == 0 else f"(?P<{part}>{'.+' if part == 'path' else '[^/]+'})"
         for index, part in enumerate(parts)
     )
-    return re.compile(text)
+    return KeyPattern(text, parts[0], is_literal=len(parts) == 1)
 
 
 _COUNTS = frozenset({"n", "k", "statistic"})

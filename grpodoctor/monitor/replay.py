@@ -12,6 +12,7 @@ from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
 
 
@@ -66,7 +67,9 @@ def replay(
     examination.note_damage(run.damage, run.damaged_lines)
     if not isinstance(run, FrameworkRun):
         return report_data(examination, framework)
-    examination.notes += run.notes
+    readings = len(examination.engine.chart.series("reward/mean"))
+    too_short = short_run_note(readings, examination.steps)
+    examination.notes += [*run.notes, too_short] if too_short else run.notes
     examination.gpus = gpus_of(run.settings)
     examination.note_unused_keys(run.unused_keys)
     return report_data(examination, framework, run.follower.rollouts)
