@@ -24,6 +24,7 @@ Condition = Literal[
     "expert-mismatch",
     "engine-mismatch",
     "off-policy",
+    "wrong-old-logprobs",
     # the update
     "oversized-updates",
     "undersized-updates",

@@ -20,10 +20,12 @@ def test_an_old_run_loads_and_gives_the_recorded_findings() -> None:
     assert not run.damage
     report = replay(OLD_RUN).report
     # As of the version that recorded it.
-    assert [(found.code, str(found.severity), found.onset_step) for found in report.findings] == [
+    found = {(each.code, str(each.severity), each.onset_step) for each in report.findings}
+    assert found == {
         ("MIS002", "critical", 1),
         ("MIS001", "warning", 1),
         ("CLP001", "warning", 1),
         ("MIS003", "warning", 7),
         ("KLD001", "warning", 9),
-    ]
+    }
+    assert [problem.cause.code for problem in report.diagnosis.problems] == ["MIS002", "MIS001"]

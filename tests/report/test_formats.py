@@ -86,6 +86,9 @@ def test_the_json_has_exactly_the_promised_shape(hostile):
     data = json.loads(json_bytes(replay(hostile).report.to_json()))
     assert list(data) == [
         "schema_version",
+        "verdict",
+        "causes",
+        "coverage",
         "run",
         "findings",
         "skipped",
@@ -158,7 +161,7 @@ def test_remedies_are_spelled_for_the_framework_asked_for(sick):
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_every_format_shows_every_finding_with_its_remedies(render, sick):
     data = replay(sick)
-    rendered = render(view_of(data))
+    rendered = render(view_of(data, verbose=True))
     assert len(data.report.findings) >= 3
     for finding in data.report.findings:
         assert finding.code in rendered
@@ -168,12 +171,16 @@ def test_every_format_shows_every_finding_with_its_remedies(render, sick):
         assert all(each.metric in rendered for each in finding.evidence)
     for skipped in data.report.skipped:
         assert skipped.code in rendered
+    brief = render(view_of(data))
+    assert data.report.findings[0].code in brief
+    assert len(brief) < len(rendered) or render is html.render
 
 
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_a_healthy_run_has_a_short_report(render, well):
     rendered = render(view_of(replay(well)))
-    assert "no findings" in rendered
+    assert re.search(r"healthy", rendered.split("<main>")[-1], re.IGNORECASE)
+    assert "found no fault" in " ".join(rendered.split())
     assert "remedy" not in rendered.split("<script>")[0].lower()
 
 

@@ -238,8 +238,8 @@ def test_an_unexplained_gap_is_not_called_agreement() -> None:
 
 def test_the_first_and_the_last_line_hold_the_diagnosis() -> None:
     lines = as_text(result(), width=120).splitlines()
-    assert lines[1] == lines[-1] == "4 pairs measured, 1 failed: 4 differ (precision 4)"
-    assert lines[1] in as_html(result())
+    assert lines[0] == lines[-1] == "4 pairs measured, 1 failed: 4 differ (precision 4)"
+    assert lines[0] in as_html(result())
 
 
 def test_tokens_keep_their_spaces_and_the_worst_is_marked_without_colors() -> None:

@@ -305,4 +305,4 @@ def _print_summary(session: Session) -> None:
     from grpodoctor.support.safe_text import plain
 
     report = session.examination.report()
-    print(plain(diagnosis_line(report)), plain(facts_line(report)), sep="\n", file=sys.stderr)
+    print(plain(f"{diagnosis_line(report)} ({facts_line(report)})"), file=sys.stderr)

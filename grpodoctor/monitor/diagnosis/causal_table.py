@@ -14,6 +14,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _WRONG_DATA = "the loss trains on the wrong tokens or weights"
 _OFF_POLICY = "the importance ratios contain the gap between sampler and learner"
+_WRONG_RATIO = "the importance ratios are wrong before the first update"
 _TOO_FAR = "each update moves the policy too far"
 _NO_VARIANCE = "equal rewards leave no advantage"
 
@@ -57,6 +58,10 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "entropy-rise": "the gradient is biased by the gap between sampler and learner",
         "entropy-loss": "the gradient is biased by the gap between sampler and learner",
         "reward-loss": "the gradient is biased by the gap between sampler and learner",
+    },
+    "wrong-old-logprobs": {
+        "clipped-tokens": _WRONG_RATIO, "large-kl": _WRONG_RATIO, "gradient-spike": _WRONG_RATIO,
+        "entropy-rise": _WRONG_RATIO, "entropy-loss": _WRONG_RATIO, "reward-loss": _WRONG_RATIO,
     },
     "oversized-updates": {
         "expert-instability": _TOO_FAR, "gradient-spike": _TOO_FAR, "large-kl": _TOO_FAR,
@@ -143,6 +148,7 @@ CONFIRM: Mapping[Condition, str] = {
     "expert-mismatch": "Replay the sampler's routes in the learner: the gap must disappear.",
     "engine-mismatch": "Run grpodoctor probe on the two engines: with equal weights it finds why.",
     "off-policy": "Sync the sampler at every step and sample at the loss's temperature: it ends.",
+    "wrong-old-logprobs": "Compare the old log-probabilities with a fresh pass of the learner.",
     "oversized-updates": "Restart before the onset with a third of the learning rate.",
     "undersized-updates": "Compare a weight before and after one update in its own precision.",
     "useless-critic": "Compare with group-relative advantages on the same prompts.",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.problems import Problem
 from grpodoctor.rules.base import SEVERITIES, Finding
@@ -22,6 +23,8 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 )
 """Conditions under which a high reward is no success."""
 
+_SHORTEST = 0.1
+"""GPU-hours from which they are named."""
 _MOSTLY = 0.5
 """Share of rollouts without gradient from which it is part of the sentence: healthy runs lose up to
 a third of their groups."""
@@ -170,16 +173,23 @@ def _cost_clauses(problem: Problem) -> list[str]:
     cost = problem.cost
     share = cost.rollouts_without_gradient
     lost = "" if share is None or share < _MOSTLY else f"{share:.0%} of rollouts gave no gradient"
-    time = ""
-    if cost.gpu_hours is not None:
-        time = f" ({_hours(cost.gpu_hours)} GPU-hours)"
-    elif cost.hours is not None:
-        time = f" ({_hours(cost.hours)} hours)"
+    time = _time(cost)
     steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
     return [f"{lost} for {steps}{time}" if lost else f"{steps}{time} since then"]
 
 
-def _hours(hours: float) -> str:
+def _time(cost: Cost) -> str:
+    """The time that it took, in parentheses; empty if it is unknown or below a minute."""
+    if cost.gpu_hours is not None and cost.gpu_hours >= _SHORTEST:
+        return f" ({_number(cost.gpu_hours)} GPU-hours)"
+    if cost.hours is None or cost.hours * 60 < 1:
+        return ""
+    if cost.hours < 1:
+        return f" ({cost.hours * 60:.0f} minutes)"
+    return f" ({_number(cost.hours)} hours)"
+
+
+def _number(hours: float) -> str:
     return f"{hours:.1f}" if hours < 10 else f"{hours:.0f}"
 
 

@@ -63,7 +63,7 @@ def _card(
     finding: Finding, report: Report, *, after: tuple[Block, ...], detail: CardDetail = "full"
 ) -> Card:
     evidence = finding.evidence[: {"full": None, "main": _MAIN_EVIDENCE, "short": 0}[detail]]
-    table = (_evidence(evidence),) if evidence else ()
+    table = (_evidence(evidence, with_cause=detail == "full"),) if evidence else ()
     return Card(
         tone=finding.severity,
         badge=finding.severity,
@@ -109,14 +109,14 @@ def _symptom_line(symptom: Symptom) -> Inline:
     return Span(finding.code, link=anchor_of(finding)), because
 
 
-def _evidence(evidence: tuple[Evidence, ...]) -> Table:
+def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
     columns = (
         Column("evidence", unbroken=True),
         Column("step", numeric=True),
         Column("value", numeric=True),
         Column("baseline", numeric=True),
     )
-    has_cause = any(each.where for each in evidence)
+    has_cause = with_cause and any(each.where for each in evidence)
     rows: list[tuple[Inline, ...]] = [
         (
             code(each.metric),

@@ -50,7 +50,7 @@ class ImportanceRatioNotOne(Rule):
 
     code: ClassVar[str] = "MIS002"
     name: ClassVar[str] = "importance-ratio-not-one"
-    condition: ClassVar[Condition] = "off-policy"
+    condition: ClassVar[Condition] = "wrong-old-logprobs"
     former_names: ClassVar[tuple[str, ...]] = ("sampler-logprobs-as-old-policy",)
     summary: ClassVar[str] = "Importance ratios differ from 1 before the first update of a batch."
     inputs: ClassVar[tuple[Need, ...]] = (_OFF,)
