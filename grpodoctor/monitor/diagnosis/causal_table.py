@@ -180,6 +180,10 @@ CONFIRM: Mapping[Condition, str] = {
 }
 """What would confirm or exclude a condition as the cause, in one sentence."""
 
+MOST_LINKS = 2
+"""Links between two findings: at most one condition between them that no finding shows. A longer
+chain needs a finding on the way."""
+
 IsPossible = Callable[[Condition], bool]
 
 
@@ -204,7 +208,7 @@ def path_between(
         path = queue.popleft()
         if path[-1] == effect and len(path) > 1:
             return path
-        if path[-1] in seen and len(path) > 1:
+        if len(path) > MOST_LINKS or (path[-1] in seen and len(path) > 1):
             continue
         seen.add(path[-1])
         if len(path) > 1 and not is_possible(path[-1]):

@@ -21,6 +21,9 @@ so an onset is not known better than that."""
 
 _LEAST_SEVERE_CAUSE: Severity = "warning"
 
+_UNRELATED: frozenset[Condition] = frozenset({"expected", "other"})
+"""Conditions that two findings may share without being about the same thing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
@@ -202,6 +205,10 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
         return False
     if context.condition(cause) == "solved":
         return cause.active
+    if cause.code == effect.code:
+        return True
+    if context.condition(cause) == context.condition(effect):
+        return cause.onset_step <= effect.last_step and effect.onset_step <= cause.last_step
     slack = ONSET_SLACK * context.stride
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
     return lasted and cause.onset_step <= effect.onset_step + slack
@@ -212,7 +219,8 @@ def _path(
 ) -> tuple[Condition, ...] | None:
     wanted = context.condition(effect)
     if context.condition(cause) == wanted:
-        return (wanted,) if wanted != "other" and _is_stronger(cause, effect) else None
+        is_one = cause.code == effect.code or wanted not in _UNRELATED
+        return (wanted,) if is_one and _is_stronger(cause, effect) else None
     excluded = _excluded_conditions(context, findings)
     return path_between(context.causes(cause), wanted, lambda condition: condition not in excluded)
 

@@ -94,7 +94,7 @@ def _consequences(problem: Problem, detail: CardDetail) -> tuple[Block, ...]:
     blocks: list[Block] = []
     if problem.symptoms:
         most = None if detail == "full" else _MOST_SYMPTOMS
-        lines = list(map(_symptom_line, problem.symptoms[:most]))
+        lines = [_symptom_line(symptom, problem) for symptom in problem.symptoms[:most]]
         if len(problem.symptoms) > len(lines):
             lines.append(f"{len(problem.symptoms) - len(lines)} more findings")
         blocks.append(Bullets(tuple(lines), "explains"))
@@ -103,8 +103,10 @@ def _consequences(problem: Problem, detail: CardDetail) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _symptom_line(symptom: Symptom) -> Inline:
+def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
     finding = symptom.finding
+    if finding.code == problem.cause.code:
+        return Span(finding.code, link=anchor_of(finding)), f"earlier, {finding_period(finding)}"
     because = f"{finding.name}: {symptom.because}" if symptom.because else finding.name
     return Span(finding.code, link=anchor_of(finding)), because
 

@@ -137,9 +137,14 @@ def _findings(report: Report, *, verbose: bool) -> Iterator[Block]:
             detail: CardDetail = "main" if faults and problem is faults[0] else "short"
             brief = (problem_card(problem, report, detail),) if problem in shown else ()
             yield Detail(lambda full=full: full, brief)  # type: ignore[misc]
-    rest = [problem for problem in problems if problem not in shown]
+    rest = [each for each in problems if each not in shown and _is_news(each)]
     if rest:
         yield Detail(lambda: (), _other_findings(rest, after_cards=bool(shown)))
+
+
+def _is_news(problem: Problem) -> bool:
+    """Whether a problem belongs into a brief report: a note that is resolved does not."""
+    return problem.active or problem.severity != "info"
 
 
 def _cards(problem: Problem, report: Report) -> tuple[Block, ...]:

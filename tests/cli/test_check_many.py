@@ -1,0 +1,120 @@
+"""`check` on several runs, on directories of runs, and with a settings file."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.cli.test_main import run
+from tests.report.simulated import record_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("all") / "runs"
+    folder.mkdir()
+    record_run(folder / "well", 40)
+    record_run(folder / "nested" / "sick", 60, sick_from=20)
+    (folder / "notes.md").write_text("no run")
+    rows = [{"step": step, "reward": 0.1 + step / 400, "kl": 0.01} for step in range(1, 60)]
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def kinds(done):
+    return [each["verdict"]["kind"] for each in json.loads(done.stdout)["runs"]]
+
+
+def test_a_directory_of_runs_is_one_line_per_run_worst_first(runs):
+    done = run("check", runs)
+    assert done.returncode == 1
+    assert done.stdout.startswith("1 sick · 2 healthy")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("sick", "heal"))]
+    assert [row[0] for row in rows] == ["sick", "healthy", "healthy"]
+    assert rows[0][2] == "nested/sick"
+
+
+def test_several_paths_are_examined_and_one_that_fails_ends_nothing(runs):
+    done = run("check", runs / "well", runs / "own.jsonl", runs / "missing", "--json")
+    assert done.returncode == 2
+    assert kinds(done) == ["healthy", "healthy"]
+    (unreadable,) = json.loads(done.stdout)["unreadable"]
+    assert unreadable["path"].endswith("missing")
+    assert run("check", runs / "well", runs / "own.jsonl").returncode == 0
+    assert run("check", runs / "well", runs / "missing", "--exit-zero").returncode == 0
+
+
+def test_two_logs_of_two_runs_in_one_folder_are_two_runs(tmp_path):
+    for name, slope in (("a", 0.01), ("b", -0.005)):
+        rows = [
+            {"step": step, "reward": 0.5 + slope * step, "kl": 0.1 * slope * step, "loss": slope}
+            for step in range(1, 60)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run("check", tmp_path, "--json")
+    assert len(kinds(done)) == 2
+
+
+@pytest.mark.parametrize("output_format", ["github", "sarif", "junit", "markdown", "html"])
+def test_every_format_takes_several_runs(runs, output_format):
+    done = run("check", runs, "--output-format", output_format)
+    assert done.returncode == 1
+    assert "nested/sick" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "start"), [("r.sarif", "{"), ("r.xml", "<?xml")])
+def test_the_suffix_of_the_file_chooses_the_format(runs, tmp_path, name, start):
+    done = run("check", runs / "nested" / "sick", "--output", tmp_path / name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_a_run_without_a_reward_is_not_examined_and_exits_with_2(tmp_path):
+    log = tmp_path / "log.jsonl"
+    rows = [{"step": step, "loss": 1 / step, "grad_norm": 1.0} for step in range(1, 60)]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run("check", log)
+    assert done.returncode == 2
+    assert done.stdout.startswith("NOT EXAMINED ")
+    assert "--map" in " ".join(done.stdout.split())
+    assert run("check", log, "--exit-zero").returncode == 0
+
+
+def test_the_settings_file_of_the_working_directory_applies(runs, tmp_path, monkeypatch):
+    sick = shutil.copytree(runs / "nested" / "sick", tmp_path / "sick")
+    (tmp_path / "grpodoctor.toml").write_text('select = ["LEN"]\n[severities]\nLEN = "info"\n')
+    monkeypatch.chdir(tmp_path)
+    done = run("check", sick)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "grpodoctor.toml: severities" in done.stderr
+    (tmp_path / "grpodoctor.toml").write_text('select = ["LEN"]\nframework = "verl"\n')
+    found = json.loads(run("check", sick, "--json").stdout)["findings"]
+    assert {each["code"][:3] for each in found} == {"LEN"}
+    everything = json.loads(run("check", sick, "--json", "--isolated").stdout)["findings"]
+    assert {each["code"][:3] for each in everything} > {"LEN"}
+    other = tmp_path / "other.toml"
+    other.write_text('select = ["ENT"]\n')
+    found = json.loads(run("check", sick, "--json", "--config", other).stdout)["findings"]
+    assert {each["code"][:3] for each in found} == {"ENT"}
+
+
+def test_a_mapping_in_the_settings_file_is_read(tmp_path):
+    log = tmp_path / "log.jsonl"
+    rows = [{"step": step, "my_score": step / 100, "kl": 0.01} for step in range(1, 60)]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = tmp_path / "grpodoctor.toml"
+    settings.write_text('[map]\nmy_score = "reward/mean"\n')
+    assert run("check", log).returncode == 2
+    assert run("check", log, "--config", settings).returncode == 0
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_report_with_two_findings_fits_a_screen(tmp_path, width):
+    """The longest case: two independent faults, each with evidence and several remedies."""
+    sick = record_run(tmp_path / "sick", 60, sick_from=20)
+    done = run("check", sick, "--select", "LEN,ENT", env={"COLUMNS": str(width)})
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith("SICK ")
+    assert all(len(line) <= width for line in lines if not line.startswith("    "))

@@ -1,0 +1,120 @@
+import pytest
+
+from grpodoctor.monitor.diagnosis.problems import RunContext, problems_of
+from grpodoctor.rules.base import Finding
+from grpodoctor.rules.catalogue import all_rules, rule_of
+
+RULES = {rule.code: rule for rule in all_rules()}
+
+
+def finding(code, severity="warning", onset=10, last=100, *, active=True):
+    return Finding(
+        code=code,
+        name=rule_of(code).name,
+        severity=severity,
+        onset_step=onset,
+        last_step=last,
+        active=active,
+        summary=f"{code} at .5.",
+        evidence=(),
+        remedies=(),
+        references=(),
+    )
+
+
+def causes(*findings, **context):
+    problems = problems_of(findings, RunContext(rules=RULES, **context))
+    return {
+        problem.cause.code: [symptom.finding.code for symptom in problem.symptoms]
+        for problem in problems
+    }
+
+
+def test_symptoms_are_folded_under_the_cause_at_the_start_of_the_chain():
+    found = causes(
+        finding("GRP004", "critical"), finding("OPT001", "info"), finding("LEN002", "critical")
+    )
+    assert found == {"LEN002": ["GRP004", "OPT001"]}
+
+
+def test_a_symptom_says_why_it_follows_from_what_is_before_it():
+    findings = [finding("LEN002", "critical"), finding("OPT001"), finding("GRP004")]
+    (problem,) = problems_of(findings, RunContext(rules=RULES))
+    because = {symptom.finding.code: symptom.because for symptom in problem.symptoms}
+    assert because == {
+        "GRP004": "truncated responses earn the same reward",
+        "OPT001": "equal rewards leave no advantage",
+    }
+    assert "sound to the end" in problem.confirm
+
+
+def test_a_cause_begins_before_its_effect():
+    late, early = finding("LEN002", "critical", onset=80), finding("GRP002", onset=10)
+    assert causes(early, late) == {"LEN002": [], "GRP002": []}
+    assert causes(early, finding("LEN002", "critical", onset=19)) == {"LEN002": ["GRP002"]}
+    assert causes(early, late, stride=10) == {"LEN002": ["GRP002"]}
+
+
+def test_a_cause_that_ended_long_before_explains_nothing():
+    ended = finding("MIS001", "critical", onset=1, last=20, active=False)
+    assert causes(ended, finding("REW002", "critical", onset=90)) == {"REW002": [], "MIS001": []}
+    assert causes(ended, finding("REW002", "critical", onset=25)) == {"MIS001": ["REW002"]}
+
+
+def test_a_note_does_not_explain_an_alarm():
+    assert causes(finding("LEN002", "info"), finding("GRP002", "critical")) == {
+        "GRP002": [],
+        "LEN002": [],
+    }
+    assert causes(finding("LEN002", "info"), finding("OPT001", "info")) == {"LEN002": ["OPT001"]}
+
+
+def test_what_changed_just_before_is_suspected_before_what_was_always_there():
+    found = causes(
+        finding("MIS001", onset=1),
+        finding("KLD001", onset=80),
+        finding("CLP001", "critical", onset=85),
+    )
+    # The mismatch may explain both, but the KL is one link away from the clip.
+    assert found == {"MIS001": ["CLP001", "KLD001"]}
+    unrelated = causes(
+        finding("LEN002", onset=1), finding("KLD001", onset=80), finding("REW002", onset=85)
+    )
+    assert unrelated == {"KLD001": ["REW002"], "LEN002": []}
+
+
+def test_a_condition_that_was_looked_for_and_not_found_breaks_the_chain():
+    findings = finding("LEN002", "critical"), finding("OPT001")
+    assert causes(*findings) == {"LEN002": ["OPT001"]}
+    assert causes(*findings, quiet={"GRP004"}) == {"LEN002": [], "OPT001": []}
+
+
+def test_success_explains_what_follows_from_it_but_not_a_collapse():
+    findings = [
+        finding("REW006", "info", onset=50),
+        finding("ENT001", "warning", onset=30),
+        finding("MIS001", "warning", onset=30),
+    ]
+    assert causes(*findings, solved=True) == {"REW006": ["ENT001"], "MIS001": []}
+
+
+def test_some_solved_prompts_are_no_success():
+    findings = finding("GRP001", "warning", onset=5), finding("ENT001", "warning", onset=5)
+    assert causes(*findings) == {"ENT001": ["GRP001"]}
+
+
+def test_two_findings_of_one_condition_are_one_problem():
+    assert causes(finding("MIS004", onset=5), finding("MIS001", "critical", onset=20)) == {
+        "MIS001": ["MIS004"]
+    }
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_active_problems_come_before_resolved_ones_and_severe_before_mild(reverse):
+    findings = [
+        finding("LEN002", "critical", active=False),
+        finding("KLD002", "info"),
+        finding("MIS001", "warning"),
+    ]
+    found = causes(*(reversed(findings) if reverse else findings))
+    assert list(found) == ["MIS001", "KLD002", "LEN002"]

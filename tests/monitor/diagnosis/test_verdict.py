@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+from grpodoctor.monitor.diagnosis.costs import Cost
+from grpodoctor.monitor.diagnosis.coverage import Coverage
+from grpodoctor.monitor.diagnosis.problems import Problem
+from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
+from tests.monitor.diagnosis.test_problems import finding
+
+EVIDENCE = RunEvidence(
+    steps=100, readings=100, coverage=Coverage(ran=20, rules=30), progress="reward 0.1 → 0.6"
+)
+
+
+def problem(code, condition="truncation", cost=None, **facts):
+    return Problem(finding(code, **facts), condition, cost or Cost(91))
+
+
+def test_a_healthy_run_states_its_progress_and_its_coverage():
+    verdict = verdict_of([problem("OPT002", severity="info")], EVIDENCE, "")
+    assert verdict.line == (
+        "Healthy: reward 0.1 → 0.6 over 100 steps; 20 of 30 rules ran and found no fault."
+    )
+
+
+def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
+    cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0, gpus=8)
+    verdict = verdict_of([problem("LEN002", cost=cost)], EVIDENCE, "Raise the limit")
+    assert verdict.line == (
+        "Sick since step 10: LEN002 at .5; 80% of rollouts gave no gradient for 91 steps "
+        "(24 GPU-hours); first, raise the limit."
+    )
+
+
+def test_resolved_problems_are_no_reason_to_act():
+    verdict = verdict_of([problem("LEN002", last=60, active=False)], EVIDENCE, "Raise the limit")
+    assert (verdict.kind, verdict.active) == ("sick", False)
+    assert verdict.line == ("Sick from step 10, resolved: LEN002 at .5; resolved since step 60.")
+
+
+def test_a_solved_run_is_told_to_stop_and_not_to_go_back():
+    solved = problem("REW006", "solved", severity="info")
+    verdict = verdict_of([solved], EVIDENCE, "Stop training")
+    assert verdict.kind == "solved"
+    assert verdict.line.endswith("stop and keep this checkpoint.")
+    mild = problem("MIS001", "engine-mismatch")
+    assert verdict_of([mild, solved], EVIDENCE, "x").kind == "solved"
+    assert "also MIS001 engine-mismatch" in verdict_of([mild, solved], EVIDENCE, "x").line
+
+
+def test_a_high_reward_is_no_success_if_it_is_hacked_or_the_run_breaks():
+    solved = problem("REW006", "solved", severity="info")
+    for code, condition, severity in (
+        ("REW005", "reward-hacking", "warning"),
+        ("REW003", "held-out-loss", "warning"),
+        ("OPT003", "non-finite", "critical"),
+    ):
+        broken = problem(code, condition, severity=severity)
+        assert verdict_of([broken, solved], EVIDENCE, "").kind == "sick"
+
+
+def test_a_short_run_is_not_called_healthy():
+    verdict = verdict_of([], replace(EVIDENCE, readings=7), "")
+    assert verdict.kind == "too short"
+    assert verdict.line.startswith("Too short: 7 of the 20 reward readings")
+    assert verdict_of([problem("LEN002")], replace(EVIDENCE, readings=7), "").kind == "sick"
+
+
+def test_a_run_without_a_reward_is_not_examined():
+    nothing = replace(EVIDENCE, readings=0)
+    verdict = verdict_of([problem("OPT002", severity="info")], nothing, "")
+    assert verdict.kind == "not examined"
+    assert "no reward was found in 100 steps; name its key with --map" in verdict.line
+    assert verdict_of([], replace(EVIDENCE, coverage=Coverage(0, 5)), "").kind == "not examined"
+    other = replace(EVIDENCE, why_not_judged="This is a log of supervised training.")
+    assert verdict_of([], other, "").sentence == "This is a log of supervised training."

@@ -1,0 +1,109 @@
+"""SARIF, JUnit and GitHub annotations of real reports, hostile text included."""
+
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from grpodoctor.monitor.replay import replay
+from grpodoctor.report import text
+from grpodoctor.report.ci import github, junit, sarif
+from grpodoctor.report.run.comparison_view import view_of_runs, worst_first
+from grpodoctor.rules.catalogue import all_rules
+from tests.report.simulated import HOSTILE, record_run
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    sick = record_run(folder / "sick, 100%: \x1b[31mred", 60, sick_from=20, model=HOSTILE)
+    well = record_run(folder / "well", 40)
+    short = record_run(folder / "short", 5)
+    return [replay(path).report for path in (well, short, sick)]
+
+
+@pytest.fixture(scope="module")
+def sick(reports):
+    return reports[2]
+
+
+def test_sarif_has_what_the_standard_requires(reports, sick):
+    log = json.loads(json.dumps(sarif.to_json(reports)))
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert run["tool"]["driver"]["name"] == "grpodoctor"
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    assert len(run["results"]) == sum(len(report.findings) for report in reports)
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in {"none", "note", "warning", "error"}
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        uri = location["physicalLocation"]["artifactLocation"]["uri"]
+        assert re.fullmatch(r"[A-Za-z0-9._~:/%-]+", uri)
+        assert location["physicalLocation"]["region"]["startLine"] >= 1
+    levels = {each["ruleId"]: each["level"] for each in run["results"]}
+    severities = {each.code: each.severity for each in sick.findings}
+    assert all((levels[code] == "error") == (severities[code] == "critical") for code in levels)
+    assert [each["kind"] for each in run["properties"]["verdicts"]] == [
+        "healthy",
+        "too short",
+        "sick",
+    ]
+
+
+def test_junit_counts_its_cases(reports, sick):
+    root = ET.fromstring(junit.render(reports))  # noqa: S314 - our own document
+    assert root.tag == "testsuites"
+    suites = root.findall("testsuite")
+    assert len(suites) == 3
+    for suite in suites:
+        cases = suite.findall("testcase")
+        assert int(suite.get("tests")) == len(cases)
+        for tag, count in (("failure", "failures"), ("skipped", "skipped"), ("error", "errors")):
+            assert int(suite.get(count)) == sum(case.find(tag) is not None for case in cases)
+        assert len({case.get("name") for case in cases}) == len(cases)
+        assert len(cases) == len(all_rules()) + 1
+    failed = {
+        case.get("name").split()[0]
+        for case in suites[2].findall("testcase")
+        if case.find("failure") is not None
+    }
+    assert failed == {each.code for each in sick.findings if each.severity != "info"}
+    assert suites[0].get("failures") == "0"
+
+
+def test_github_commands_are_one_line_each_and_cannot_be_forged(reports):
+    lines = github.render(reports).splitlines()
+    assert len(lines) == sum(len(report.findings) + 1 for report in reports)
+    for line in lines:
+        match = re.fullmatch(
+            r"::(error|warning|notice) file=([^,:]*),line=1,title=([^,:]*)::.+", line
+        )
+        assert match, line
+        assert "%25" in match[2] or "sick" not in match[2]
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_an_unexamined_run_is_an_error_in_every_format(tmp_path):
+    path = record_run(tmp_path / "run", 40)
+    report = replay(path, select=["MOE"]).report
+    assert report.diagnosis.verdict.kind == "not examined"
+    assert github.render([report]).startswith("::error ")
+    assert 'errors="1"' in junit.render([report])
+
+
+def test_several_runs_are_one_line_each_worst_first(reports):
+    assert [report.diagnosis.verdict.kind for report in worst_first(reports)] == [
+        "sick",
+        "too short",
+        "healthy",
+    ]
+    for width in (80, 120):
+        shown = text.render(view_of_runs(reports, []), width=width)
+        assert max(map(len, shown.splitlines())) <= width
+        rows = [line for line in shown.splitlines() if "/" in line and "grpodoctor" not in line]
+        assert [row.split("  ")[0].strip() for row in rows] == ["sick", "too short", "healthy"]
+    assert "1 sick · 1 too short · 1 healthy" in shown
