@@ -54,6 +54,7 @@ def _detail(rule: Listed) -> dict[str, Any]:
         "references": list(rule.references),
         "thresholds": _numbers(rule),
         "threshold_docs": _threshold_docs(rule),
+        "lead_time": _lead_time(rule),
     }
 
 
@@ -105,6 +106,17 @@ def _thresholds_markdown(rule: Listed) -> Iterator[str]:
         yield f"- `{name} = {value}`" + (f": {docs[name]}" if name in docs else "")
 
 
+def _lead_time(rule: Listed) -> str:
+    """How early a rule fired on the runs at hand; empty for a check."""
+    from grpodoctor.rules.base import Rule
+    from grpodoctor.rules.lead_times import lead_time_of
+
+    if not isinstance(rule, Rule):
+        return ""
+    measured = lead_time_of(rule.code)
+    return measured.sentence if measured else "not measured: no sick run at hand raised it."
+
+
 def _former_names(rule: Listed) -> list[str]:
     return ["", f"Former names: {', '.join(rule.former_names)}"] if rule.former_names else []
 
@@ -113,6 +125,13 @@ def _page_text(rule: Listed) -> str:
     lines = [f"{rule.code} {rule.name}", "", rule.manual(), *_former_names(rule)]
     if _numbers(rule):
         lines += ["", "Thresholds:", *_thresholds_text(rule)]
+    if lead_time := _lead_time(rule):
+        indent = " " * 4
+        lines += [
+            "",
+            "Lead time:",
+            *wrap(lead_time, 100, initial_indent=indent, subsequent_indent=indent),
+        ]
     return "\n".join(lines)
 
 
@@ -121,6 +140,8 @@ def _page_markdown(rule: Listed) -> str:
     lines += _former_names(rule)
     if _numbers(rule):
         lines += ["", "## Thresholds", "", *_thresholds_markdown(rule)]
+    if lead_time := _lead_time(rule):
+        lines += ["", "## Lead time", "", lead_time]
     return "\n".join(lines)
 
 

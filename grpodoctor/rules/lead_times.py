@@ -1,0 +1,64 @@
+"""How early each rule fires, measured on sick runs by `tests/benchmarks/bench_lead_time.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+TABLE = Path(__file__).with_name("lead_times.json")
+COMMAND = "python -m tests.benchmarks lead_time"
+
+Timing = Literal["early", "at onset", "audit"]
+TIMINGS: tuple[Timing, ...] = ("early", "at onset", "audit")
+"""`early`: before half of what the run lost was lost; `at onset`: within ten logged steps of the
+onset; `audit`: later, or when the harm was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTime:
+    """How early a rule fired in the runs that were available."""
+
+    runs: dict[Timing, int]
+    """Number of sick runs by timing."""
+    median_lead: int | None = None
+    """Median over the early runs of the steps from the finding to the loss of half of the outcome;
+    None without an early run."""
+
+    @property
+    def timing(self) -> Timing:
+        """The most frequent timing; of two equally frequent ones the later."""
+        return max(reversed(TIMINGS), key=lambda timing: self.runs.get(timing, 0))
+
+    @property
+    def sentence(self) -> str:
+        """The measurement in one sentence."""
+        total = sum(self.runs.values())
+        counts = ", ".join(f"{self.runs[name]} {name}" for name in TIMINGS if self.runs.get(name))
+        runs = "1 sick run" if total == 1 else f"{total} sick runs"
+        lead = (
+            ""
+            if self.median_lead is None
+            else (
+                f" The early findings came a median of {self.median_lead} steps before half of the "
+                "outcome was lost."
+            )
+        )
+        return f"{self.timing}: fired in {runs} ({counts}).{lead}"
+
+
+def lead_time_of(code: str) -> LeadTime | None:
+    """The measured lead time of a rule; None if no sick run at hand raised it."""
+    entry = _table().get(code)
+    if entry is None:
+        return None
+    return LeadTime(runs=dict(entry["runs"]), median_lead=entry.get("median_lead"))
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, dict[str, object]]:
+    rules: dict[str, dict[str, object]] = orjson.loads(TABLE.read_bytes())["rules"]
+    return rules

@@ -1,0 +1,169 @@
+"""How early each rule fires on sick runs; `--write` updates the table that rule pages print.
+
+Examines the recorded runs of the tests, and those below `--runs`: the runs of
+`calibrate_rules.py --out DIR`, or any logs. A run counts if it has a finding of at least a warning.
+
+For each first alarm of a rule in a run:
+
+- *early*: the outcome (held-out accuracy, accuracy or reward) fell later. The reference is the step
+  at which half of the loss, from the best level to the last one, had occurred;
+- *at onset*: otherwise, within ten logged steps of the onset of what the rule saw;
+- *audit*: otherwise.
+
+    python tests/benchmarks/bench_lead_time.py --runs RUNS --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import shutil
+import statistics
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from grpodoctor.errors import RunError
+from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.rules.lead_times import TABLE, TIMINGS, Timing
+from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.run_discovery import runs_in
+from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.vocabulary.values import scalar
+
+TESTS = Path(__file__).parents[1]
+OUTCOMES = ("accuracy/heldout", "accuracy/train", "reward/heldout", "reward/mean")
+FEWEST = 20
+"""Readings of an outcome from which a loss can be dated."""
+LEAST_LOSS = 0.2
+"""Share of the range, from start or worst to best, that counts as a loss."""
+AT_ONSET = 10
+"""Logged steps from an onset that count as immediately: rules judge levels of ten readings."""
+
+Records = list[StepRecord]
+
+
+def recorded_runs(extra: list[Path]) -> Iterator[tuple[str, Manifest, Records]]:
+    """Every run at hand: name, manifest, steps."""
+    for path in sorted((TESTS / "rules" / "data").glob("*.jsonl")):
+        lines = path.read_bytes().splitlines()
+        yield path.stem, Manifest(), list(map(StepRecord.from_line, lines))
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted((TESTS / "data" / "logs").glob("*.gz")):
+            # One directory for each: what is beside a log counts as its config.
+            log = Path(folder) / path.stem / path.stem
+            log.parent.mkdir()
+            with gzip.open(path) as packed, log.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+            yield from opened([log])
+    for root in extra:
+        yield from opened(runs_in(root, ReadOptions()) if root.is_dir() else [root])
+
+
+def opened(paths: list[Path]) -> Iterator[tuple[str, Manifest, Records]]:
+    for path in paths:
+        try:
+            run = open_run(path)
+            yield str(path), run.manifest, list(run.steps)
+        except RunError as error:
+            print(f"left out: {error}")
+
+
+def alarms(manifest: Manifest, records: Records) -> dict[str, Change]:
+    """The first alarm of each rule."""
+    engine = Engine(all_rules(), manifest)
+    first: dict[str, Change] = {}
+    for record in records:
+        for change in engine.observe(record):
+            if change.kind != "resolved" and change.finding.severity != "info":
+                first.setdefault(change.finding.code, change)
+    return first
+
+
+def harm_step(records: Records) -> int | None:
+    """The step at which half of what the run lost was lost; None if it lost nothing."""
+    for name in OUTCOMES:
+        points = [
+            (record.step, value)
+            for record in records
+            if name in record.values and (value := scalar(record.values[name])) is not None
+        ]
+        if len(points) >= FEWEST:
+            return _half_lost(points)
+    return None
+
+
+def _half_lost(points: list[tuple[int, float]]) -> int | None:
+    steps, values = zip(*points, strict=True)
+    levels = [statistics.median(values[max(0, at - 9) : at + 1]) for at in range(len(values))]
+    best, last = max(levels[9:]), levels[-1]
+    top = levels.index(best)
+    span = best - min(levels[9:])
+    loss = best - last
+    if span <= 0 or loss < LEAST_LOSS * max(span, abs(best)) or loss < 4 * step_noise(list(values)):
+        return None
+    halfway = best - loss / 2
+    below = (at for at in range(top, len(levels)) if all(each < halfway for each in levels[at:]))
+    return int(steps[next(below)])
+
+
+def timing_of(change: Change, harm: int | None, stride: float) -> Timing:
+    if harm is not None and change.step < harm:
+        return "early"
+    delay = change.step - change.finding.onset_step
+    return "at onset" if delay <= AT_ONSET * stride else "audit"
+
+
+def measure(extra: list[Path]) -> dict[str, object]:
+    """The table of lead times."""
+    timings: dict[str, Counter[Timing]] = defaultdict(Counter)
+    leads: dict[str, list[int]] = defaultdict(list)
+    sick = total = 0
+    for name, manifest, records in recorded_runs(extra):
+        total += 1
+        first = alarms(manifest, records)
+        if not first:
+            continue
+        sick += 1
+        harm = harm_step(records)
+        stride = (records[-1].step - records[0].step) / max(1, len(records) - 1)
+        print(
+            f"{name}: half lost at {harm}; " + ", ".join(f"{c} @{k.step}" for c, k in first.items())
+        )
+        for code, change in first.items():
+            timing = timing_of(change, harm, max(1.0, stride))
+            timings[code][timing] += 1
+            if timing == "early" and harm is not None:
+                leads[code].append(harm - change.step)
+    rules = {
+        code: {
+            "runs": {timing: counts[timing] for timing in TIMINGS if counts[timing]},
+            **({"median_lead": round(statistics.median(leads[code]))} if leads[code] else {}),
+        }
+        for code, counts in sorted(timings.items())
+    }
+    return {"runs": total, "sick_runs": sick, "rules": rules}
+
+
+def main() -> None:
+    """Print the lead times, and write the table if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, nargs="*", default=[], help="further runs")
+    parser.add_argument("--write", action="store_true", help=f"update {TABLE.name}")
+    arguments = parser.parse_args()
+    table = measure(arguments.runs)
+    print(f"\n{table['sick_runs']} of {table['runs']} runs had an alarm\n")
+    for code, entry in table["rules"].items():  # type: ignore[attr-defined]
+        print(code, entry)
+    if arguments.write:
+        TABLE.write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+if __name__ == "__main__":
+    main()
