@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import math
 import shutil
 import statistics
 import tempfile
@@ -43,6 +44,10 @@ FEWEST = 20
 """Readings of an outcome from which a loss can be dated."""
 LEAST_LOSS = 0.2
 """Share of the range, from start or worst to best, that counts as a loss."""
+LEVEL = 10
+"""Readings of a level."""
+OPENING = 3
+"""Readings of the first level: a run may fail within its first ten steps."""
 AT_ONSET = 10
 """Logged steps from an onset that count as immediately: rules judge levels of ten readings."""
 
@@ -101,12 +106,16 @@ def harm_step(records: Records) -> int | None:
 
 def _half_lost(points: list[tuple[int, float]]) -> int | None:
     steps, values = zip(*points, strict=True)
-    levels = [statistics.median(values[max(0, at - 9) : at + 1]) for at in range(len(values))]
-    best, last = max(levels[9:]), levels[-1]
+    levels = [
+        statistics.median(values[max(0, at + 1 - LEVEL) : at + 1]) for at in range(len(values))
+    ][OPENING - 1 :]
+    steps = steps[OPENING - 1 :]
+    best, last = max(levels), levels[-1]
     top = levels.index(best)
-    span = best - min(levels[9:])
-    loss = best - last
-    if span <= 0 or loss < LEAST_LOSS * max(span, abs(best)) or loss < 4 * step_noise(list(values)):
+    span, loss = best - min(levels), best - last
+    # The standard error of a median of ten is 1.25 / sqrt(10) of the noise of one reading.
+    error = 1.25 * step_noise(list(values)) / math.sqrt(LEVEL)
+    if span <= 0 or loss < LEAST_LOSS * max(span, abs(best)) or loss < 4 * error:
         return None
     halfway = best - loss / 2
     below = (at for at in range(top, len(levels)) if all(each < halfway for each in levels[at:]))
