@@ -37,6 +37,7 @@ from grpodoctor.support.progress import progress_bar
 
 if TYPE_CHECKING:
     from grpodoctor.monitor.project_settings import ProjectSettings
+    from grpodoctor.monitor.replay import RemoteOrigin
     from grpodoctor.monitor.report import Report
     from grpodoctor.monitor.report_data import ReportData
     from grpodoctor.report.run.comparison_view import UnreadableRun
@@ -150,22 +151,35 @@ def _is_native(folder: Path) -> bool:
 
 
 def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
-    from grpodoctor.monitor.replay import RemoteOrigin, replay
-    from grpodoctor.runs.reading.remote import local_run
+    from grpodoctor.monitor.replay import replay
     from grpodoctor.support.remote_stores import is_remote
 
-    with progress_bar("downloading", in_bytes=True) as progress:
-        run = stack.enter_context(local_run(path, progress))
+    local, origin, options = Path(path), None, settings.options
+    if is_remote(path):
+        local, origin, options = _downloaded(path, options, stack)
     with progress_bar("reading", in_bytes=True) as progress:
         return replay(
-            run.path,
+            local,
             select=settings.select,
             ignore=settings.ignore,
             framework=settings.framework,
             project=settings.project,
-            options=replace(settings.options, remote_dumps=run.remote_dumps, progress=progress),
-            origin=RemoteOrigin(path, run.notes) if is_remote(path) else None,
+            options=replace(options, progress=progress),
+            origin=origin,
         )
+
+
+def _downloaded(
+    url: str, options: ReadOptions, stack: ExitStack
+) -> tuple[Path, RemoteOrigin, ReadOptions]:
+    """Download a remote run until the stack closes; returns its place, origin and read options."""
+    from grpodoctor.monitor.replay import RemoteOrigin
+    from grpodoctor.runs.reading.remote import local_run
+
+    with progress_bar("downloading", in_bytes=True) as progress:
+        run = stack.enter_context(local_run(url, progress))
+    options = replace(options, remote_dumps=run.remote_dumps)
+    return run.path, RemoteOrigin(url, run.notes), options
 
 
 def _examine_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from grpodoctor.frameworks.knob_mapping import SettingLine
@@ -47,7 +48,10 @@ def problem_card(problem: Problem, report: Report, detail: CardDetail = "full") 
         report: for the remedies.
         detail: how much to show.
     """
-    return _card(problem.cause, report, after=_consequences(problem, detail), detail=detail)
+    card = _card(problem.cause, report, after=_consequences(problem, detail), detail=detail)
+    is_in_verdict = problem.cause.code == report.diagnosis.verdict.code
+    # The verdict, a few lines above, has the summary already.
+    return replace(card, body=card.body[1:]) if detail == "main" and is_in_verdict else card
 
 
 def symptom_card(symptom: Symptom, problem: Problem, report: Report) -> Card:
