@@ -53,6 +53,8 @@ class Verdict:
     """What is wrong, since when, what it cost, and what to do first; without the verdict's name."""
     since: int | None = None
     """Onset of the main problem."""
+    until: int | None = None
+    """Last step of the main problem, if it is resolved."""
     code: str = ""
     """Code of the main problem's cause."""
     active: bool = True
@@ -66,7 +68,9 @@ class Verdict:
         """Since when, such as `since step 40`; empty if the verdict has no onset."""
         if self.since is None:
             return ""
-        return f"since step {self.since}" if self.active else f"from step {self.since}, resolved"
+        if self.active:
+            return f"since step {self.since}"
+        return f"at steps {self.since} to {self.until}, resolved"
 
     @property
     def text(self) -> str:
@@ -86,6 +90,7 @@ class Verdict:
             "sentence": self.sentence,
             "code": self.code or None,
             "since_step": self.since,
+            "until_step": self.until,
             "active": self.active,
             "readings": self.readings,
             "readings_needed": self.readings_needed,
@@ -153,8 +158,6 @@ def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -
     parts = [_clause(cause.summary)]
     if problem.active:
         parts += _cost_clauses(problem)
-    else:
-        parts.append(f"resolved since step {max(each.last_step for each in problem.findings)}")
     parts += _others([other for other in others if other.active or not problem.active])
     if first_action and problem.active:
         parts.append(f"first, {first_action[:1].lower()}{first_action[1:]}")
@@ -162,6 +165,7 @@ def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -
         "sick",
         f"{'; '.join(parts)}.",
         since=cause.onset_step,
+        until=None if problem.active else max(each.last_step for each in problem.findings),
         code=cause.code,
         active=problem.active,
         readings=evidence.readings,

@@ -134,7 +134,8 @@ def _findings(report: Report, *, verbose: bool) -> Iterator[Block]:
         if verbose:
             yield from full
         else:
-            detail: CardDetail = "main" if faults and problem is faults[0] else "short"
+            is_main = problem.active and problem in faults[:1]
+            detail: CardDetail = "main" if is_main else "short"
             brief = (problem_card(problem, report, detail),) if problem in shown else ()
             yield Detail(lambda full=full: full, brief)  # type: ignore[misc]
     rest = [each for each in problems if each not in shown and _is_news(each)]

@@ -34,7 +34,7 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
 def test_resolved_problems_are_no_reason_to_act():
     verdict = verdict_of([problem("LEN002", last=60, active=False)], EVIDENCE, "Raise the limit")
     assert (verdict.kind, verdict.active) == ("sick", False)
-    assert verdict.line == ("Sick from step 10, resolved: LEN002 at .5; resolved since step 60.")
+    assert verdict.line == ("Sick at steps 10 to 60, resolved: LEN002 at .5.")
 
 
 def test_a_solved_run_is_told_to_stop_and_not_to_go_back():
