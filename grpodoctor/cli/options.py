@@ -163,7 +163,7 @@ def project_settings(config: Path | None, *, isolated: bool) -> ProjectSettings:
                 "--isolated ignores the settings file that --config names", remedy="remove one"
             )
         return ProjectSettings()
-    path = config or find_settings(Path.cwd())
+    path = config or find_settings()
     return ProjectSettings() if path is None else load_settings(path)
 
 

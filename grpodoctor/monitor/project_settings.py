@@ -81,20 +81,27 @@ class ProjectSettings:
         return rule if severity is None else _with_severity(rule, severity)
 
 
-def find_settings(folder: Path) -> Path | None:
+def find_settings(folder: Path | None = None) -> Path | None:
     """The settings file of a project, in a folder or the nearest one above it.
 
-    The search ends at the root of a repository. A `pyproject.toml` counts if it has the table
-    `[tool.grpodoctor]`.
+    Args:
+        folder: where the search begins; the working directory if None.
+
+    The search ends at the root of a repository, and where it may not read. A `pyproject.toml`
+    counts if it has the table `[tool.grpodoctor]`.
     """
-    for place in (folder, *folder.parents):
-        own, project = place / SETTINGS_FILE, place / _PYPROJECT
-        if own.is_file():
-            return own
-        if project.is_file() and _table_of(project) is not None:
-            return project
-        if (place / ".git").exists():
-            return None
+    try:
+        start = folder or Path.cwd()
+        for place in (start, *start.parents):
+            own, project = place / SETTINGS_FILE, place / _PYPROJECT
+            if own.is_file():
+                return own
+            if project.is_file() and _table_of(project) is not None:
+                return project
+            if (place / ".git").exists():
+                return None
+    except OSError:
+        return None
     return None
 
 

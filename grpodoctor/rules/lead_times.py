@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -59,6 +59,6 @@ def lead_time_of(code: str) -> LeadTime | None:
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[str, dict[str, object]]:
-    rules: dict[str, dict[str, object]] = orjson.loads(TABLE.read_bytes())["rules"]
+def _table() -> dict[str, dict[str, Any]]:
+    rules: dict[str, dict[str, Any]] = orjson.loads(TABLE.read_bytes())["rules"]
     return rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,7 @@ def _progress(chart: Chart) -> str:
     """How the outcome moved from its start to its latest level."""
     for noun, name in (("reward", "reward/mean"), ("accuracy", "accuracy/train")):
         series = chart.series(name)
-        if series.baseline is not None:
-            return f"{noun} {series.baseline.level:.3g} → {series.level(_LEVEL):.3g}"
+        start, level = series.baseline, series.level(_LEVEL)
+        if start is not None and math.isfinite(level):
+            return f"{noun} {start.level:.3g} → {level:.3g}"
     return ""
