@@ -88,7 +88,7 @@ def coverage_of(
     ]
     codes = {rule.code for rule in omitted}
     blocked = tuple(rule for rule in skipped if rule.code not in codes)
-    settings, unavailable = _plan(chart, [by_code[rule.code] for rule in blocked])
+    settings, unavailable = _plan(chart, [(by_code[rule.code], rule.how) for rule in blocked])
     total = len(by_code) - len(omitted) - len(not_applicable)
     return Coverage(
         ran=total - len(blocked),
@@ -122,14 +122,19 @@ def _why_omitted(needs: Sequence[Need], absent: Mapping[str, str]) -> str:
 
 
 def _plan(
-    chart: Chart, blocked: Sequence[Rule]
+    chart: Chart, blocked: Sequence[tuple[Rule, str]]
 ) -> tuple[tuple[EnablingSetting, ...], tuple[str, ...]]:
     codes_by_setting: dict[str, list[str]] = {}
     unavailable = []
-    for rule in blocked:
-        settings = [
-            setting_that_logs(chart.manifest.framework, need) for need in _missing(chart, rule)
-        ]
+    for rule, how in blocked:
+        # A rule without metrics reads the config, and `how` says where to get it.
+        settings = (
+            [how]
+            if how and not rule.inputs
+            else [
+                setting_that_logs(chart.manifest.framework, need) for need in _missing(chart, rule)
+            ]
+        )
         if not settings or None in settings:
             unavailable.append(rule.code)
             continue
