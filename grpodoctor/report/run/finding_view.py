@@ -129,11 +129,15 @@ def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
             str(each.step),
             format_number(each.value),
             format_number(each.baseline) if each.baseline is not None else "",
-            *([code(plain(each.where or "", limit=_MAX_ID_LETTERS))] if has_cause else []),
+            *([_sequence(each.where)] if has_cause else []),
         )
         for each in evidence
     ]
     return Table((*columns, Column("sequence")) if has_cause else columns, tuple(rows))
+
+
+def _sequence(where: str | None) -> Inline:
+    return code(plain(where, limit=_MAX_ID_LETTERS)) if where else ""
 
 
 def first_settings(report: Report) -> tuple[Setting, ...]:
