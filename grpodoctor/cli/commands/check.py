@@ -74,6 +74,13 @@ def check(
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
     ray: RayOption = None,
+    suggest_map: Annotated[
+        bool,
+        typer.Option(
+            "--suggest-map",
+            help="Suggest metrics for unknown log keys, and write them to the settings file.",
+        ),
+    ] = False,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
@@ -95,6 +102,9 @@ def check(
         project=project,
         options=read_options(log_format, run_config, mapping, ray, project),
     )
+    if suggest_map:
+        _suggest_map(paths, settings, config)
+        return
     with ExitStack() as stack:
         data = _examine(paths[0], settings, stack) if len(paths) == 1 else None
         if data is not None:
@@ -110,6 +120,21 @@ def check(
     code = _exit_code(reports, fail_on, has_unreadable=has_unreadable)
     if code and not exit_zero:
         raise typer.Exit(code)
+
+
+def _suggest_map(paths: Sequence[str], settings: _Settings, config: Path | None) -> None:
+    """Suggest a mapping for a local log.
+
+    Raises:
+        ConfigError: if there are several paths, or a remote one.
+    """
+    from grpodoctor.cli.suggest_map import print_suggestions
+    from grpodoctor.errors import ConfigError
+    from grpodoctor.support.remote_stores import is_remote
+
+    if len(paths) > 1 or is_remote(paths[0]):
+        raise ConfigError("--suggest-map reads one local log", remedy="pass one path")
+    print_suggestions(Path(paths[0]), settings.options, config or settings.project.path)
 
 
 @dataclass(frozen=True)

@@ -224,4 +224,5 @@ def _why_not_examined(evidence: RunEvidence) -> str:
     if evidence.readings:
         return f"none of the {evidence.coverage.rules} rules could run."
     steps = "1 step" if evidence.steps == 1 else f"{evidence.steps} steps"
-    return f"no reward was found in {steps}; name its key with --map KEY=reward/mean."
+    how = "name its key with --map KEY=reward/mean, or try --suggest-map"
+    return f"no reward was found in {steps}; {how}."
