@@ -93,10 +93,7 @@ def test_remedies_exist(rule: Rule) -> None:
     named = (
         {each for each in literals if re.fullmatch("[a-z]+(-[a-z]+)+", each)}
         - {"all-correct", "all-incorrect"}
-        - {
-            rule.name,
-            *rule.former_names,
-        }
+        - {rule.name, *rule.former_names, rule.condition, *rule.explains}
     )
     assert named <= known
     assert set(rule.remedies) <= known
