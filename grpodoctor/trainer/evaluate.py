@@ -1,4 +1,4 @@
-"""Held-out evaluation: samples from the learner at the rollout temperature."""
+"""Held-out evaluation: samples from the learner at a temperature of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def evaluate(
             policy.model,
             prompts[rows.start : rows.stop],
             max_length=config.rollout.max_length,
-            temperature=config.rollout.temperature,
+            temperature=config.evaluation.temperature,
             tokenizer=policy.tokenizer,
             generator=generator,
             first=rows.start,

@@ -51,6 +51,7 @@ def build_learn_batch(
         components=rollouts.components(),
         tokens=None if values_BT is None else TokenInputs(values_BT, samples.mask_BT, mask_BT),
         visits=visits,
+        lengths_B=mask_BT.sum(dim=1),
     )
     advantages = of_kept(advantage_of(config.advantage.kind), inputs, rollouts.kept_B).float()
     from_sampler = config.engine.old_logprobs == "sampler"

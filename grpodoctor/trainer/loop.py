@@ -54,6 +54,7 @@ from grpodoctor.trainer.expert_readings import (
 from grpodoctor.trainer.learn_batch import build_learn_batch, experts_to_replay
 from grpodoctor.trainer.learner import ForwardOutput, Learner
 from grpodoctor.trainer.model import checkpoint
+from grpodoctor.trainer.model.adamw import scheduled_rate
 from grpodoctor.trainer.model.critic import ADVANTAGE, Critic
 from grpodoctor.trainer.model.policy import load_policy_on_ranks
 from grpodoctor.trainer.model.reference import Reference
@@ -386,9 +387,8 @@ class Trainer:
         return behind * config.optimizer.updates_per_batch * config.reweighting.passes
 
     def _learning_rate(self, step: int) -> float:
-        optimizer = self.config.optimizer
-        warmup = (self._policy_steps(step) + 1) / (optimizer.warmup_steps + 1)
-        return optimizer.learning_rate * min(1.0, warmup)
+        total = self._policy_steps(self.config.steps + 1)
+        return scheduled_rate(self.config.optimizer, self._policy_steps(step), total)
 
     def _evaluate(self, step: int) -> dict[str, Reading]:
         every = self.config.evaluation.every

@@ -265,7 +265,7 @@ def _update_batch(step: TrainingStep, rollouts: RolloutBatch, update: Update) ->
         clipped_low_BT=_array_if(update.clipped_low_MT),
         clipped_high_BT=_array_if(update.clipped_high_MT),
         gate_BT=_array_if(update.gate_MT),
-        chosen_BT=_array_if(update.chosen_MT),
+        chosen_BT=_array_if(update.chosen_MT) if loss.selects_by_covariance else None,
         stale_B=None if update.stale_M1 is None else _array(update.stale_M1[:, 0]),
     )
 

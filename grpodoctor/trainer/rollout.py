@@ -18,6 +18,7 @@ from grpodoctor.trainer.algorithms.filters.filter_groups import filter_groups
 from grpodoctor.trainer.algorithms.filters.overlong_mask import overlong_mask
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import soft_overlong
+from grpodoctor.trainer.algorithms.shaping.stop_properly import stop_properly
 from grpodoctor.trainer.config.sections import RolloutConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
@@ -154,15 +155,8 @@ def _draw(
 
 def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
     """The task's rewards plus the configured shaping terms, each a component of its own."""
-    overlong, repetition_config = config.overlong, config.repetition
-    if overlong.kind == "soft-punishment":
-        limit = config.rollout.max_length
-        lengths = samples.mask_BT.sum(dim=1).tolist()
-        penalties = [soft_overlong(length, limit, overlong.buffer) for length in lengths]
-        if overlong.only_correct:
-            correct = correctness(rewards)
-            penalties = [value * flag for value, flag in zip(penalties, correct, strict=True)]
-        rewards = rewards.plus("overlong", penalties)
+    repetition_config = config.repetition
+    rewards = _shaped_by_length(rewards, samples, config)
     if repetition_config.penalty > 0:
         ngram = repetition_config.ngram
         repetitions = [repetition(ids, ngram) for ids in samples.response_ids()]
@@ -170,11 +164,28 @@ def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
     return rewards
 
 
+def _shaped_by_length(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
+    """The rewards plus the configured penalty of long or truncated responses."""
+    overlong, limit = config.overlong, config.rollout.max_length
+    if overlong.kind == "stop-properly":
+        pairs = zip(rewards.total, samples.truncated_B.tolist(), strict=True)
+        changes = [stop_properly(*pair, overlong.truncated_factor) for pair in pairs]
+        return rewards.plus("overlong", changes)
+    if not overlong.punishes:
+        return rewards
+    lengths = samples.mask_BT.sum(dim=1).tolist()
+    penalties = [soft_overlong(length, limit, overlong.buffer) for length in lengths]
+    if overlong.only_correct:
+        correct = correctness(rewards)
+        penalties = [value * flag for value, flag in zip(penalties, correct, strict=True)]
+    return rewards.plus("overlong", penalties, overlong.weight)
+
+
 def loss_mask(rollouts: RolloutGroups, config: TrainConfig) -> Tensor:
     """Tokens that contribute to the loss, bool, (B, T): kept responses minus masked tokens."""
     samples = rollouts.samples
     mask_BT = samples.mask_BT & rollouts.kept_B[:, None]
-    if config.overlong.kind == "mask":
+    if config.overlong.masks:
         mask_BT = overlong_mask(mask_BT, samples.truncated_B)
     if config.rollout.drop_duplicates:
         repeated_B = duplicates(samples.response_BT, samples.mask_BT, rollouts.group_ids_B)

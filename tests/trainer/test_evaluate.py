@@ -55,3 +55,16 @@ def test_it_evaluates_first_last_and_in_between_on_the_same_prompts(tmp_path: Pa
         assert isinstance(solved, Mean)
         assert (accuracy.count, reward.count, solved.count) == (24, 24, 8)
         assert "pass_at_k/4" not in step.values
+
+
+def test_the_evaluation_has_its_own_temperature(tmp_path: Path) -> None:
+    """A remedy that changes the rollout temperature must not change the held-out measure."""
+    small = [*SMALL, "model.warm_start_steps=150", "evaluation.prompts=64", "record.enabled=false"]
+    found = []
+    for temperatures in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.0)):
+        rollout, evaluation = temperatures
+        given = (f"rollout.temperature={rollout}", f"evaluation.temperature={evaluation}")
+        trainer = Trainer(load_config(assignments=[*small, *given]), tmp_path / str(temperatures))
+        found.append(trainer._evaluate(1))
+    assert found[0] == found[1]
+    assert found[0] != found[2]

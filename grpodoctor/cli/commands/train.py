@@ -140,15 +140,18 @@ def _fresh_config(
     console: Console, preset: str | None, file: Path | None, assignments: list[str]
 ) -> TrainConfig:
     from grpodoctor.trainer.config.presets import preset_of
-    from grpodoctor.trainer.config.train_config import load_config
+    from grpodoctor.trainer.config.train_config import load_config, load_preset
 
     if preset is None:
         return load_config(file=file, assignments=assignments)
     recipe = preset_of(preset)
+    config, notes = load_preset(recipe, file=file, assignments=assignments)
     console.print(f"preset {recipe.name}: {recipe.summary}", markup=False, highlight=False)
     for assignment in recipe.assignments():
         console.print(f"  {assignment}", markup=False, highlight=False)
-    return load_config(recipe.settings, file=file, assignments=assignments)
+    for note in notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    return config
 
 
 def _run(

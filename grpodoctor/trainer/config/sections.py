@@ -198,6 +198,14 @@ class RolloutConfig(Section):
     """Maximum response length, in tokens."""
     temperature: float = Field(1.0, gt=0, le=10)
     """Sampling temperature; the learner's log-probabilities use the same."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample from the most likely tokens that together have this probability; 1 keeps all.
+
+    The sampler reports log-probabilities of the truncated distribution; the learner scores with the
+    whole vocabulary. The mismatch is real and is recorded.
+    """
+    top_k: int = Field(0, ge=0)
+    """Sample from this many most likely tokens; 0 keeps all."""
     dynamic_sampling: bool = False
     """Replace groups without reward variance by new ones (DAPO)."""
     refill: Literal["rounds", "missing"] = "rounds"
@@ -210,6 +218,11 @@ class RolloutConfig(Section):
     """Drop groups without reward variance from the batch and its denominators (ScaleRL)."""
     drop_duplicates: bool = False
     """Mask responses that repeat an earlier response of their group in the loss."""
+
+    @property
+    def truncates_distribution(self) -> bool:
+        """Whether some tokens can never be sampled."""
+        return self.top_p < 1 or self.top_k > 0
 
 
 class EngineConfig(Section):
@@ -293,10 +306,19 @@ class OptimizerConfig(Section):
     """Learning rate after warmup."""
     warmup_steps: int = Field(0, ge=0)
     """Training steps of linear learning-rate warmup."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate from the end of the warmup to the last step.
+
+    A resumed run with more steps follows the schedule of the new number of steps.
+    """
+    final_learning_rate: float = Field(0.0, ge=0, le=1)
+    """Learning rate of the last step for the schedules `linear` and `cosine`."""
     beta1: float = Field(0.9, ge=0, lt=1)
     """AdamW beta1."""
     beta2: float = Field(0.99, ge=0, lt=1)
     """AdamW beta2."""
+    epsilon: float = Field(1e-8, gt=0, le=1)
+    """AdamW epsilon: added to the root of the second moment."""
     weight_decay: float = Field(0.0, ge=0, le=1)
     """AdamW weight decay."""
     max_grad_norm: float = Field(1.0, gt=0)
@@ -318,6 +340,11 @@ class EvaluationConfig(Section):
     """Held-out prompts."""
     samples: int = Field(1, ge=1)
     """Responses per prompt; more than one gives pass@k."""
+    temperature: float = Field(1.0, ge=0, le=10)
+    """Sampling temperature of the evaluation, independent of the rollout's; 0 is greedy.
+
+    A change of `rollout.temperature` therefore does not change the held-out measure.
+    """
 
 
 class CheckpointConfig(Section):

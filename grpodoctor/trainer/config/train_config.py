@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -22,6 +22,7 @@ from grpodoctor.trainer.config.key_names import (
     suggested_keys,
 )
 from grpodoctor.trainer.config.loss import kept_under_another_loss, loss_config, loss_fields
+from grpodoctor.trainer.config.presets import Preset, adapted_to_steps
 from grpodoctor.trainer.config.sections import AllSections, RewardTerm
 from grpodoctor.trainer.config.validation import conflicts, warnings
 from grpodoctor.trainer.section import Section
@@ -67,18 +68,62 @@ def load_config(
         ConfigError: if the file is not TOML, a key is unknown, a value is out of bounds or two
             settings conflict.
     """
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged = _overlay(merged, rename_sections(layer))
+    return _validated(layers, _user_settings(file, assignments))
+
+
+class PresetConfig(NamedTuple):
+    """A preset's configuration, with the user's settings on top."""
+
+    config: TrainConfig
+    notes: list[str]
+    """What was adapted to the number of steps, one line each."""
+
+
+def load_preset(
+    preset: Preset, *, file: Path | None = None, assignments: Iterable[str] = ()
+) -> PresetConfig:
+    """Build a configuration from a preset, adapted to the number of steps that the user requests.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    user = _user_settings(file, assignments)
+    steps = _overlay(user.from_file, user.assigned).get("steps")
+    default = TrainConfig.model_fields["steps"].default
+    settings, notes = adapted_to_steps(preset, steps if isinstance(steps, int) else default)
+    config = _validated([settings], user)
+    if "pretrain_steps" in user.section("critic"):
+        notes = []
+    return PresetConfig(config, notes)
+
+
+class _UserSettings(NamedTuple):
+    file: Path | None
+    from_file: dict[str, Any]
+    assigned: dict[str, Any]
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """The user's settings of a section."""
+        section = _overlay(self.from_file, self.assigned).get(name)
+        return section if isinstance(section, Mapping) else {}
+
+
+def _user_settings(file: Path | None, assignments: Iterable[str]) -> _UserSettings:
     from_file = {} if file is None else _renamed_by_user(_read_toml(file))
     assigned: dict[str, Any] = {}
     for text in assignments:
         assigned = _overlay(assigned, _parse_assignment(text))
-    assigned = _renamed_by_user(assigned)
+    return _UserSettings(file, from_file, _renamed_by_user(assigned))
+
+
+def _validated(layers: Iterable[Mapping[str, Any]], user: _UserSettings) -> TrainConfig:
+    merged: dict[str, Any] = {}
+    for layer in (*map(rename_sections, layers), user.from_file, user.assigned):
+        merged = _overlay(merged, layer)
     try:
-        return TrainConfig.model_validate(_overlay(_overlay(merged, from_file), assigned))
+        return TrainConfig.model_validate(merged)
     except ValidationError as error:
-        raise _explain(error.errors()[0], file, from_file, assigned) from None
+        raise _explain(error.errors()[0], user) from None
 
 
 def check_names(assignments: Iterable[str]) -> None:
@@ -167,16 +212,12 @@ def _parse_value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _explain(
-    problem: ErrorDetails,
-    file: Path | None,
-    from_file: Mapping[str, Any],
-    assigned: Mapping[str, Any],
-) -> ConfigError:
+def _explain(problem: ErrorDetails, user: _UserSettings) -> ConfigError:
     """Pydantic's error as ours, with the file's name if the setting comes from the file."""
     path = problem["loc"]
     key = ".".join(map(str, path))
-    where = str(file) if _holds(from_file, path) and not _holds(assigned, path) else ""
+    in_file = _holds(user.from_file, path) and not _holds(user.assigned, path)
+    where = str(user.file) if in_file else ""
     if problem["type"] == "extra_forbidden":
         return _unknown(_first_leaf(key, problem["input"]), where)
     if problem["type"] == "model_type":

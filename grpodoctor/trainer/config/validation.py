@@ -16,8 +16,6 @@ work."""
 _FEW_TOKENS = 2.0
 """GAE horizon 1 / (1 - lambda), in tokens, below which the advantage is almost only the critic."""
 
-_COVARIANCE_LOSSES = ("clip_cov", "kl_cov")
-
 
 class Conflict(NamedTuple):
     """Settings that exclude each other."""
@@ -38,6 +36,7 @@ def conflicts(config: AllSections) -> Iterator[Conflict]:
         _batch_sizes,
         _bounds,
         _engine,
+        _truncated_distribution,
         _rewards,
         _redundant_entropy_remedies,
         _ineffective_reweightings,
@@ -56,6 +55,8 @@ def warnings(config: AllSections) -> list[str]:
         _wide_response_clip(config),
         _short_gae_horizon(config),
         _bfloat16_weights(config),
+        _truncated_sampling(config),
+        _negative_rewards(config),
         _unused_reward_weights(config),
         *_combined_exploration(config),
         *_without_effect(config),
@@ -69,8 +70,28 @@ def _without_effect(config: AllSections) -> Iterator[tuple[bool, str]]:
         "rollout.refill has no effect: rollout.dynamic_sampling is off",
     )
     yield (
-        config.overlong.only_correct and config.overlong.kind != "soft-punishment",
-        "overlong.only_correct has no effect: overlong.kind is not soft-punishment",
+        config.optimizer.schedule == "constant" and config.optimizer.final_learning_rate > 0,
+        "optimizer.final_learning_rate has no effect: optimizer.schedule is constant",
+    )
+    yield (
+        config.overlong.only_correct and not config.overlong.punishes,
+        "overlong.only_correct has no effect: overlong.kind is not a soft punishment",
+    )
+
+
+def _truncated_sampling(config: AllSections) -> tuple[bool, str]:
+    rollout = config.rollout
+    return rollout.truncates_distribution, (
+        "rollout.top_p or rollout.top_k truncates the sampler's distribution, and the learner "
+        "scores with the whole vocabulary: importance ratios to the sampler are too small"
+    )
+
+
+def _negative_rewards(config: AllSections) -> tuple[bool, str]:
+    overlong = config.overlong
+    return config.advantage.kind == "max_rl" and overlong.punishes, (
+        "max_rl divides by the group's mean reward, which a soft overlong punishment can make "
+        "negative: such groups get no advantage"
     )
 
 
@@ -91,12 +112,14 @@ def _unused_reward_weights(config: AllSections) -> tuple[bool, str]:
 
 
 def _wide_response_clip(config: AllSections) -> tuple[bool, str]:
-    loss = config.loss
+    loss, fields = config.loss, type(config.loss).model_fields
     widths = (getattr(loss, "clip_low", 0.0), getattr(loss, "clip_high", 0.0))
-    wide = loss.kind in ("gspo", "gspo_token") and max(widths) > _WIDE_RESPONSE_CLIP
-    return wide, (
+    if loss.kind not in ("gspo", "gspo_token", "luspo") or max(widths) <= _WIDE_RESPONSE_CLIP:
+        return False, ""
+    low, high = fields["clip_low"].default, fields["clip_high"].default
+    return True, (
         f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
-        "the ratio of whole responses, and its paper uses 0.0003 and 0.0004"
+        f"the ratio of whole responses, and its paper uses {low:g} and {high:g}"
     )
 
 
@@ -126,7 +149,7 @@ def _combined_exploration(config: AllSections) -> Iterator[tuple[bool, str]]:
         "if the entropy explodes, remove one of them",
     )
     yield (
-        rare is not None and (higher or loss.kind in _COVARIANCE_LOSSES),
+        rare is not None and (higher or loss.selects_by_covariance),
         "reweighting.alpha and reweighting.lopti_threshold favor likely tokens, "
         f"{loss.kind} here favors unlikely ones: the combination has not been evaluated",
     )
@@ -174,7 +197,7 @@ def _redundant_corrections(config: AllSections) -> Iterator[Conflict]:
 def _redundant_entropy_remedies(config: AllSections) -> Iterator[Conflict]:
     """Several remedies for falling entropy, whose effects cannot be told apart."""
     loss, share = config.loss, config.reweighting.forking_share
-    by_covariance = loss.kind in _COVARIANCE_LOSSES
+    by_covariance = loss.selects_by_covariance
     bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None
     yield Conflict(
         loss.entropy_target is not None and loss.entropy_coefficient != 0,
@@ -293,8 +316,16 @@ def _batch_sizes(config: AllSections) -> Iterator[Conflict]:
 def _bounds(config: AllSections) -> Iterator[Conflict]:
     """Bounds in the wrong order, or larger than what they bound."""
     overlong, max_length = config.overlong, config.rollout.max_length
+    optimizer = config.optimizer
     yield Conflict(
-        overlong.kind == "soft-punishment" and overlong.buffer > max_length,
+        optimizer.schedule != "constant"
+        and optimizer.final_learning_rate > optimizer.learning_rate,
+        "the final learning rate is above the learning rate",
+        keys="optimizer.final_learning_rate and optimizer.learning_rate",
+        remedy="set the first below the second",
+    )
+    yield Conflict(
+        overlong.punishes and overlong.buffer > max_length,
         f"a buffer of {overlong.buffer} tokens is longer than the responses",
         keys="overlong.buffer and rollout.max_length",
         remedy=f"use at most {max_length}",
@@ -310,6 +341,16 @@ def _bounds(config: AllSections) -> Iterator[Conflict]:
         "the smallest entropy coefficient is above the largest",
         keys="loss.entropy_coefficient_min and loss.entropy_coefficient_max",
         remedy="set the first below the second",
+    )
+
+
+def _truncated_distribution(config: AllSections) -> Iterator[Conflict]:
+    yield Conflict(
+        config.rollout.truncates_distribution and config.loss.sampler_top_tokens() > 0,
+        f"{config.loss.kind} compares the sampler's whole distribution with the learner's, and "
+        "top-p or top-k truncates the sampler's",
+        keys="loss.kind and rollout.top_p or rollout.top_k",
+        remedy="set rollout.top_p=1 and rollout.top_k=0, or use dppo_binary_tv",
     )
 
 

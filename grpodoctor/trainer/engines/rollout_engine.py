@@ -39,7 +39,7 @@ class RolloutEngine(ABC):
     def __init__(self, config: TrainConfig, policy: Policy, ranks: Ranks) -> None:
         self._policy, self._ranks = policy, ranks
         self._engine, self._temperature = config.engine, config.rollout.temperature
-        self._max_length = config.rollout.max_length
+        self._rollout = config.rollout
         self._due = False
         """Whether a changed setting requires a sync before the next rollout."""
 
@@ -149,8 +149,10 @@ class BuiltinEngine(RolloutEngine):
             return sample(
                 self._model,
                 prompts[rows.start : rows.stop],
-                max_length=self._max_length,
+                max_length=self._rollout.max_length,
                 temperature=self.temperature,
+                top_p=self._rollout.top_p,
+                top_k=self._rollout.top_k,
                 tokenizer=self._policy.tokenizer,
                 generator=generator,
                 first=rows.start,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import DataError
+from grpodoctor.trainer.engines.distribution import Distribution
 from grpodoctor.trainer.engines.fast_decoding import Stepper, stepper_of
 from grpodoctor.trainer.engines.top_tokens import TopTokenBuffer
 from grpodoctor.trainer.model.forward import casting, pack_left, positions
@@ -34,6 +35,8 @@ def sample(
     temperature: float,
     tokenizer: Tokenizer,
     generator: torch.Generator,
+    top_p: float = 1.0,
+    top_k: int = 0,
     first: int = 0,
     total: int | None = None,
     routers: Routers | None = None,
@@ -47,7 +50,8 @@ def sample(
     rounding of a forward pass depends on the other rows.
 
     Temperature 0 selects the most likely token and reports its log-probability at temperature 1.
-    `routers` records the activated experts, `top_tokens` the most likely tokens of each position.
+    Log-probabilities are those of the distribution that `top_p` and `top_k` truncate. `routers`
+    records the activated experts, `top_tokens` the most likely tokens of each position.
 
     Raises:
         DataError: if a prompt and its response may not fit the model's context.
@@ -59,7 +63,8 @@ def sample(
     draws = _UniformDraws(generator, rows, rows.stop if total is None else total)
     top = _top_buffer(model, (len(prompts), max_length), top_tokens, temperature)
     with _recording(routers, prompt_attention, origin_B, max_length) as experts:
-        decoder = _Decoder(model, max_length, temperature, tokenizer, draws, experts, top)
+        distribution = Distribution(temperature, top_p, top_k)
+        decoder = _Decoder(model, max_length, distribution, tokenizer, draws, experts, top)
         response_BT, logprobs_BT, mask_BT = decoder.run(prompt_tokens, prompt_attention, origin_B)
     return Samples(
         tokens_BL=torch.cat([prompt_tokens[origin_B], response_BT], dim=1),
@@ -150,13 +155,13 @@ class _Decoder:
         self,
         model: PreTrainedModel,
         max_length: int,
-        temperature: float,
+        distribution: Distribution,
         tokenizer: Tokenizer,
         draws: _UniformDraws,
         expert_buffer: ExpertBuffer | None,
         top_buffer: TopTokenBuffer | None,
     ) -> None:
-        self._model, self._max_length, self._temperature = model, max_length, temperature
+        self._model, self._max_length, self._distribution = model, max_length, distribution
         self._tokenizer, self._draws = tokenizer, draws
         self._expert_buffer, self._top_buffer = expert_buffer, top_buffer
 
@@ -197,7 +202,8 @@ class _Decoder:
         ends_V = _flags(self._tokenizer.end_ids, logits_RV.shape[1], origin_B.device)
         for index in range(self._max_length):
             uniform_R = self._draws.draw().to(rows_R.device)[rows_R]
-            tokens_R, chosen_R = draw_tokens(logits_RV, self._temperature, uniform_R)
+            logits_RV = self._distribution.truncated(logits_RV)
+            tokens_R, chosen_R = draw_tokens(logits_RV, self._distribution.temperature, uniform_R)
             response_BT[rows_R, index] = tokens_R.where(running_R, self._tokenizer.pad_id)
             logprobs_BT[rows_R, index] = chosen_R.where(running_R, 0.0)
             mask_BT[rows_R, index] = running_R

@@ -22,6 +22,9 @@ class SamplingSettings(NamedTuple):
     """Settings that are the same for all responses of a batch."""
 
     temperature: float
+    top_p: float
+    top_k: int
+    """0 keeps all tokens."""
     max_length: int
     end_ids: Sequence[int]
     top_tokens: int

@@ -131,7 +131,9 @@ class VllmEngine(RolloutEngine):
     def _sampling_settings(self, top_tokens: int) -> SamplingSettings:
         return SamplingSettings(
             temperature=self.temperature,
-            max_length=self._max_length,
+            top_p=self._rollout.top_p,
+            top_k=self._rollout.top_k,
+            max_length=self._rollout.max_length,
             end_ids=sorted(self._policy.tokenizer.end_ids),
             top_tokens=min(top_tokens, self._vocabulary),
         )
@@ -175,7 +177,8 @@ class VllmEngine(RolloutEngine):
 
     def _refuse_other_logprobs(self, temperature: float) -> None:
         mode = self._served.logprobs_mode
-        if mode == "processed_logprobs" or (mode == "raw_logprobs" and temperature == 1):
+        whole = temperature == 1 and not self._rollout.truncates_distribution
+        if mode == "processed_logprobs" or (mode == "raw_logprobs" and whole):
             return
         raise EngineError(
             f"it reports {printable(mode)}, which at temperature {temperature:g} are not the "
@@ -185,10 +188,10 @@ class VllmEngine(RolloutEngine):
         )
 
     def _refuse_too_long(self, prompt_length: int) -> None:
-        room = self._served.max_model_len
-        if prompt_length + self._max_length > room:
+        room, longest = self._served.max_model_len, self._rollout.max_length
+        if prompt_length + longest > room:
             raise DataError(
-                f"a prompt of {prompt_length} tokens and a response of up to {self._max_length} "
+                f"a prompt of {prompt_length} tokens and a response of up to {longest} "
                 f"exceed vLLM's max_model_len of {room}",
                 where="rollout.max_length",
                 remedy="lower it, or start vLLM with a larger max_model_len",

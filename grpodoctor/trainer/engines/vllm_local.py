@@ -98,6 +98,8 @@ class LocalVllm:
                 n=request.responses,
                 seed=request.seed,
                 temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k or -1,
                 max_tokens=settings.max_length,
                 stop_token_ids=list(settings.end_ids),
                 logprobs=settings.top_tokens,

@@ -147,8 +147,8 @@ class VllmServer:
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,  # some tokens have no text of their own
             # Explicit, because vLLM fills in missing values from the model's generation_config.
-            "top_p": 1.0,
-            "top_k": -1,
+            "top_p": settings.top_p,
+            "top_k": settings.top_k or -1,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,

@@ -20,9 +20,22 @@ def build_adamw(
         parameters,
         lr=learning_rate,
         betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def scheduled_rate(config: OptimizerConfig, done: int, total: int) -> float:
+    """The learning rate after `done` of `total` steps: linear warmup, then the schedule."""
+    peak, final = config.learning_rate, config.final_learning_rate
+    if done < config.warmup_steps or config.schedule == "constant":
+        return peak * min(1.0, (done + 1) / (config.warmup_steps + 1))
+    decaying = total - 1 - config.warmup_steps
+    progress = min(1.0, (done - config.warmup_steps) / decaying) if decaying > 0 else 0.0
+    if config.schedule == "cosine":
+        progress = (1 - math.cos(math.pi * progress)) / 2
+    return peak + (final - peak) * progress
 
 
 def take_step(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.trainer.algorithms.advantages.base import AdvantageInputs, varied_groups
+from grpodoctor.trainer.algorithms.advantages.base import (
+    AdvantageInputs,
+    of_kept,
+    varied_groups,
+)
 from grpodoctor.trainer.algorithms.advantages.settings import AdvantageConfig
 from grpodoctor.trainer.algorithms.names import names
 from grpodoctor.trainer.algorithms.registry import advantage_of
@@ -175,3 +180,51 @@ def test_history_changes_the_advantage_of_a_correct_answer(right: int) -> None:
     assert standardised_B[0].item() == pytest.approx(wanted["A_plus_std"], rel=1e-6)
     assert standardised_B[-1].item() == pytest.approx(wanted["A_minus_std"], rel=1e-6)
     assert centred_B[0].item() == pytest.approx(wanted["A_plus_centered"], rel=1e-6)
+
+
+def test_max_rl_divides_by_the_groups_mean() -> None:
+    groups = [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0] * 4, [1.0] * 4]
+    found = advantages(groups, kind="max_rl").view(4, 4)
+    assert found.tolist() == [[3, -1, -1, -1], [1, 1, -1, -1], [0] * 4, [0] * 4]
+    # A mean that is not above zero is no success rate.
+    assert advantages([[-1.0, 0.0], [1.0, -1.0]], kind="max_rl").tolist() == [0] * 4
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=12).filter(any), st.integers(0, 1000))
+def test_max_rl_gives_the_papers_estimator(correct: list[bool], seed: int) -> None:
+    """The mean score of the correct responses minus the mean score of all (arXiv 2602.02710)."""
+    scores_B = torch.randn(
+        len(correct), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+    found = (advantages([[float(each) for each in correct]], kind="max_rl") * scores_B).mean()
+    expected = scores_B[torch.tensor(correct)].mean() - scores_B.mean()
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_reinforce_plus_plus_baseline_whitens_over_tokens() -> None:
+    rewards = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+    lengths = np.array([3, 1, 2, 5, 4, 2])
+    centered = rewards - np.repeat([rewards[:3].mean(), rewards[3:].mean()], 3)
+    tokens = np.repeat(centered, lengths)  # one entry per loss token
+    expected = (centered - tokens.mean()) / tokens.std()
+    config = AdvantageConfig(kind="reinforce_plus_plus_baseline")
+    inputs = AdvantageInputs(
+        torch.tensor(rewards),
+        torch.tensor([0, 0, 0, 1, 1, 1]),
+        config,
+        lengths_B=torch.tensor(lengths),
+    )
+    found = advantage_of(config.kind)(inputs)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+    kept_B = torch.tensor([True] * 3 + [False] * 3)
+    part = of_kept(advantage_of(config.kind), inputs, kept_B)
+    tokens = np.repeat(centered[:3], lengths[:3])
+    np.testing.assert_allclose(
+        part[:3].numpy(), (centered[:3] - tokens.mean()) / tokens.std(), rtol=1e-12
+    )
+    assert (part[3:] == 0).all()
+
+
+def test_reinforce_plus_plus_baseline_of_equal_rewards_is_zero() -> None:
+    found = advantages([[1.0, 1.0], [0.1, 0.1]], kind="reinforce_plus_plus_baseline")
+    assert found.tolist() == [0, 0, 0, 0]

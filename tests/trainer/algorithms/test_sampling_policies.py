@@ -22,14 +22,16 @@ from grpodoctor.trainer.algorithms.batches import LearnBatch, mini_batches
 from grpodoctor.trainer.algorithms.filters.duplicates import duplicates
 from grpodoctor.trainer.algorithms.registry import advantage_of
 from grpodoctor.trainer.algorithms.shaping.repetition import repetition
+from grpodoctor.trainer.algorithms.shaping.soft_overlong import OverlongConfig
 from grpodoctor.trainer.config.presets import preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import saved_config
 from grpodoctor.trainer.model.scoring import score
-from grpodoctor.trainer.rollout import RolloutGroups, collect, loss_mask
-from grpodoctor.trainer.task import Problem
+from grpodoctor.trainer.rollout import RolloutGroups, _shaped, collect, loss_mask
+from grpodoctor.trainer.samples import Samples
+from grpodoctor.trainer.task import Problem, Rewards
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "kl_vectors.json").read_text())
@@ -390,3 +392,55 @@ def test_fewer_groups_than_updates_give_fewer_updates() -> None:
     assert sorted(part.tolist() for part in parts) == [[2, 3], [2, 3], [8, 9], [8, 9]]
     none = torch.zeros_like(kept_B)
     assert list(mini_batches(ids_B, none, 8, 2, torch.Generator())) == []
+
+
+def shaped(
+    rewards: list[float], lengths: list[int], *assignments: str
+) -> tuple[Rewards, OverlongConfig]:
+    """Rewards of responses of given lengths under a limit of 10 tokens, with its configuration."""
+    config = small("rollout.max_length=10", "overlong.buffer=4", *assignments)
+    mask_BT = torch.arange(10) < torch.tensor(lengths)[:, None]
+    samples = Samples(
+        tokens_BL=mask_BT.long(),
+        attention_BL=mask_BT,
+        prompt_width=0,
+        logprobs_BT=torch.zeros(mask_BT.shape),
+        truncated_B=torch.tensor(lengths) == 10,
+        pad_id=0,
+    )
+    return _shaped(Rewards(rewards), samples, config), config.overlong
+
+
+def test_a_weight_of_one_half_suits_rewards_of_zero_and_one() -> None:
+    """Half the spread of the rewards and half the punishment: the same standardized advantages."""
+    lengths = [5, 8, 10, 9]
+    signed, _ = shaped([1.0, -1.0, 1.0, -1.0], lengths, "overlong.kind=soft-punishment")
+    half = ("overlong.kind=soft-punishment", "overlong.weight=0.5")
+    binary, _ = shaped([1.0, 0.0, 1.0, 0.0], lengths, *half)
+    assert signed.total == [1.0, -1.5, 0.0, -1.75]
+    assert [2 * reward - 1 for reward in binary.total] == signed.total
+    assert binary.components["overlong"] == signed.components["overlong"] == [0, -0.5, -1, -0.75]
+    assert small(preset="dapo").overlong.weight == 0.5
+
+
+def test_the_mask_and_the_soft_punishment_can_be_combined(parity: str, tmp_path: Path) -> None:
+    both = ("overlong.kind=mask-and-soft-punishment", "overlong.buffer=4", "rollout.max_length=6")
+    trainer = Trainer(small(parity, *both), tmp_path / "run")
+    rollouts, batch = drawn(trainer)
+    truncated_B = rollouts.samples.truncated_B
+    punished_B = torch.tensor(rollouts.rewards.components["overlong"]) < 0
+    assert truncated_B.any()
+    assert (punished_B & ~truncated_B).any()
+    assert torch.equal(batch.loss_mask_BT.any(dim=1), ~truncated_B)
+    assert (punished_B & truncated_B).sum() == truncated_B.sum()
+
+
+def test_stop_properly_scales_the_reward_of_truncated_responses() -> None:
+    rewards, lengths = [1.0, 1.0, 0.5], [9, 10, 10]
+    for factor, expected in ((0.0, [1, 0, 0]), (0.25, [1, 0.25, 0.125]), (1.0, [1, 1, 0.5])):
+        settings = ("overlong.kind=stop-properly", f"overlong.truncated_factor={factor}")
+        found, overlong = shaped(rewards, lengths, *settings)
+        assert found.total == pytest.approx(expected)
+        assert found.components["task"] == rewards
+        assert not overlong.masks
+        assert not overlong.punishes

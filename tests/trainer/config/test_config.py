@@ -14,7 +14,7 @@ from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import Gspo
 from grpodoctor.trainer.config.key_names import _OTHER_TRAINERS
 from grpodoctor.trainer.config.loss import loss_settings
 from grpodoctor.trainer.config.presets import preset_names, preset_of
-from grpodoctor.trainer.config.train_config import TrainConfig, known_keys, load_config
+from grpodoctor.trainer.config.train_config import TrainConfig, known_keys, load_config, load_preset
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
@@ -225,3 +225,24 @@ def test_an_error_names_only_the_faulty_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as of_file:
         load_config(file=file, assignments=["loss.clip_high=0.3"])
     assert of_file.value.where == str(file)
+
+
+def test_a_preset_adapts_to_a_run_that_is_too_short_for_it() -> None:
+    vapo = preset_of("vapo")
+    whole = load_preset(vapo)
+    assert (whole.config.critic.pretrain_steps, whole.notes) == (10, [])
+    short = load_preset(vapo, assignments=["steps=8"])
+    assert short.config.critic.pretrain_steps == 1
+    assert short.notes == [
+        "vapo pretrains the critic for 10 steps, too many for a run of 8: critic.pretrain_steps=1"
+    ]
+    # What the user sets is kept, or refused with the reason.
+    own = load_preset(vapo, assignments=["steps=8", "critic.pretrain_steps=3"])
+    assert (own.config.critic.pretrain_steps, own.notes) == (3, [])
+    with pytest.raises(ConfigError, match="leave none of the 8 steps to the policy"):
+        load_preset(vapo, assignments=["steps=8", "critic.pretrain_steps=8"])
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_loads_for_a_run_of_one_step(name: str) -> None:
+    assert load_preset(preset_of(name), assignments=["steps=1"]).config.steps == 1

@@ -50,6 +50,8 @@ class AdvantageInputs:
     """None without a critic."""
     visits: Visits | None = None
     """Earlier rewards of the groups' prompts; None if the advantage does not need them."""
+    lengths_B: Tensor | None = None
+    """Loss tokens of each response; None counts every response as one token."""
 
     def rows(self, kept_B: Tensor) -> AdvantageInputs:
         """The inputs of some responses, in whole groups."""
@@ -61,6 +63,7 @@ class AdvantageInputs:
             {name: part_B[kept_B] for name, part_B in self.components.items()},
             None if self.tokens is None else self.tokens.rows(kept_B),
             None if self.visits is None else self.visits.groups(groups),
+            None if self.lengths_B is None else self.lengths_B[kept_B],
         )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
+from grpodoctor.trainer.algorithms.log_ratios import bounded_log_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class CorrectionInputs:
 
     def log_weights(self) -> Tensor:
         """log(learner / sampler), shape (B, T), zero outside the mask."""
-        return torch.where(self.mask_BT, self.learner_logprobs_BT - self.sampler_logprobs_BT, 0.0)
+        log_weights_BT = bounded_log_ratio(self.learner_logprobs_BT, self.sampler_logprobs_BT)
+        return torch.where(self.mask_BT, log_weights_BT, 0.0)
 
     def response_log_weights(self) -> Tensor:
         """Log of the product, or by the settings of the geometric mean, per response, (B, 1)."""

@@ -9,7 +9,7 @@ Denominator
     counts responses (sequence-mean, constant), as in DAPO and TRL.
 
 Settings
-    overlong.kind = "mask", off by default.
+    overlong.kind = "mask", or "mask-and-soft-punishment"; off by default.
 
 Effect on metrics
     optimizer/loss_tokens falls and optimizer/left_out_rate rises by length/truncated_rate. It hides
@@ -20,7 +20,8 @@ Other implementations
     that the paper's best run did not use it.
 
 Do not combine with
-    overlong.kind = "soft-punishment", another value of the same setting.
+    stop_properly, another value of the same setting. The soft punishment can be combined with it,
+    as in the ladder of DAPO's Table 1.
 
 Source
     DAPO, arXiv 2503.14476, section 3.4.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from grpodoctor.trainer.algorithms.log_ratios import bounded_log_ratio
+
 
 @dataclass(frozen=True, slots=True)
 class KlInputs:
@@ -20,7 +22,7 @@ class KlInputs:
 
     def gap(self) -> Tensor:
         """log(reference / new), shape (B, T)."""
-        return self.reference_logprobs_BT - self.new_logprobs_BT
+        return bounded_log_ratio(self.reference_logprobs_BT, self.new_logprobs_BT)
 
 
 KlEstimator = Callable[[KlInputs], Tensor]

@@ -31,8 +31,10 @@ from torch import Tensor
 
 from grpodoctor.trainer.algorithms.kl.base import KlInputs
 from grpodoctor.trainer.algorithms.kl.k3 import k3
+from grpodoctor.trainer.algorithms.log_ratios import bounded_log_ratio
 
 
 def k3_ratio(inputs: KlInputs) -> Tensor:
     """New / old times k3 per token, shape (B, T)."""
-    return torch.exp(inputs.new_logprobs_BT - inputs.old_logprobs_BT) * k3(inputs)
+    log_ratio_BT = bounded_log_ratio(inputs.new_logprobs_BT, inputs.old_logprobs_BT)
+    return torch.exp(log_ratio_BT) * k3(inputs)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from grpodoctor.trainer.algorithms.log_ratios import LOWEST_LOGPROB, bounded_log_ratio
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ class LossInputs(Generic[SettingsT]):
 
     def _log_ratio_to(self, anchor_BT: Tensor) -> Tensor:
         # Mask before exponentiating: infinity times a zero gradient is NaN.
-        return (self.new_logprobs_BT - anchor_BT).where(self.mask_BT, 0.0)
+        return bounded_log_ratio(self.new_logprobs_BT, anchor_BT).where(self.mask_BT, 0.0)
 
     def masked_logprobs(self) -> Tensor:
         """The new log-probabilities, shape (B, T), zero outside the mask."""
-        return self.new_logprobs_BT.where(self.mask_BT, 0.0)
+        return self.new_logprobs_BT.clamp(min=LOWEST_LOGPROB).where(self.mask_BT, 0.0)
 
     def response_mean(self, values_BT: Tensor) -> Tensor:
         """Mean over each response's loss tokens, shape (B, 1); 0 for a response without any.
@@ -128,7 +129,7 @@ def covariances(inputs: LossInputs[Any]) -> Tensor:
 
     Source: arXiv 2505.22617, Eq. 10.
     """
-    mask_BT, new_BT = inputs.mask_BT, inputs.new_logprobs_BT.detach()
+    mask_BT, new_BT = inputs.mask_BT, inputs.masked_logprobs().detach()
     count = mask_BT.sum().clamp(min=1)
     deviations = [
         (values_BT - values_BT.where(mask_BT, 0.0).sum() / count).where(mask_BT, 0.0)

@@ -30,6 +30,8 @@ class LossConfig(Section):
     """Whether the ratio is learner / sampler, which already corrects the engine mismatch."""
     one_term_per_response: ClassVar[bool] = False
     """Whether all tokens of a response share one term, so token weights have no effect."""
+    selects_by_covariance: ClassVar[bool] = False
+    """Whether `choose` selects the tokens with the largest covariance."""
     needs_router_shift: ClassVar[bool] = False
     """Whether the loss needs the router shift of a mixture-of-experts model."""
 

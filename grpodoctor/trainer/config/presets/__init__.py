@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpodoctor.support.suggestions import check_name
 
@@ -23,6 +23,32 @@ class Preset:
     def assignments(self) -> list[str]:
         """Its settings, each as `section.key=value`."""
         return list(_flatten(self.settings))
+
+
+class Adapted(NamedTuple):
+    """A preset's settings for a run of a given length."""
+
+    settings: Mapping[str, Any]
+    notes: list[str]
+    """What was changed, one line each."""
+
+
+_LONGEST_PRETRAINING = 5
+"""A preset pretrains its critic for at most a fifth of the run; the policy needs the rest."""
+
+
+def adapted_to_steps(preset: Preset, steps: int) -> Adapted:
+    """The preset's settings, with less pretraining of the critic if the run is too short for it."""
+    critic = preset.settings.get("critic", {})
+    wanted, most = critic.get("pretrain_steps", 0), steps // _LONGEST_PRETRAINING
+    if wanted <= most:
+        return Adapted(preset.settings, [])
+    shorter = {**preset.settings, "critic": {**critic, "pretrain_steps": most}}
+    note = (
+        f"{preset.name} pretrains the critic for {wanted} steps, too many for a run of {steps}: "
+        f"critic.pretrain_steps={most}"
+    )
+    return Adapted(shorter, [note])
 
 
 def preset_names() -> tuple[str, ...]:

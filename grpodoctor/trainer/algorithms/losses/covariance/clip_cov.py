@@ -33,7 +33,7 @@ Source
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 class ClipCov(LossConfig):
     """Clip-Cov: some tokens with high covariance get no gradient."""
+
+    selects_by_covariance: ClassVar[bool] = True
 
     kind: Literal["clip_cov"] = "clip_cov"
     aggregation: Aggregation = "token-mean"

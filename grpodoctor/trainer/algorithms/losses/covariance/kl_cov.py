@@ -31,7 +31,7 @@ Source
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 class KlCov(LossConfig):
     """KL-Cov: the tokens with the highest covariance are held close to the old policy."""
+
+    selects_by_covariance: ClassVar[bool] = True
 
     kind: Literal["kl_cov"] = "kl_cov"
     aggregation: Aggregation = "token-mean"

@@ -22,6 +22,8 @@ class DivergenceConfig(LossConfig):
     aggregation: Aggregation = "token-mean"
     ratio_cap: float | None = Field(None, ge=1, le=1000)
     """Largest weight of a token's gradient; unbounded by default."""
+    drift_penalty: float = Field(0.0, ge=0, le=10)
+    """Weight of log(learner / sampler) squared on every loss token; prime-rl uses 0.001."""
 
 
 class TopDivergenceConfig(DivergenceConfig):
@@ -35,18 +37,32 @@ class TopDivergenceConfig(DivergenceConfig):
         return self.top_tokens
 
 
-def masked_surrogate(inputs: LossInputs[Any], beyond_BT: Tensor) -> LossTerms:
-    """-r A with r = new / sampler, without tokens beyond the limit that move further away.
+def total_variation(inputs: LossInputs[Any]) -> Tensor:
+    """|learner - sampler| of each sampled token's probability, shape (B, T), without gradient."""
+    return (inputs.sampler_logprobs_BT.exp() - inputs.new_logprobs_BT.detach().exp()).abs()
 
+
+def masked_surrogate(
+    inputs: LossInputs[Any], beyond_BT: Tensor, *, symmetric: bool = False
+) -> LossTerms:
+    """-r A with r = new / sampler, without tokens beyond the limit, plus the drift penalty.
+
+    Tokens beyond the limit are masked if they move further away or, with `symmetric`, in any case.
     `ratio_cap` bounds both the value and the gradient's weight.
     """
-    ratio_cap: float | None = inputs.settings.ratio_cap
-    ratio_BT, advantages_BT = inputs.log_ratio_to_sampler().exp(), inputs.advantages_BT
-    low_BT, high_BT = clip_flags(ratio_BT, advantages_BT, 1.0, 1.0)
-    low_BT, high_BT = low_BT & beyond_BT, high_BT & beyond_BT
-    if ratio_cap is not None:
-        ratio_BT = ratio_BT * (ratio_cap / ratio_BT.detach()).clamp(max=1.0)
+    settings: DivergenceConfig = inputs.settings
+    log_ratio_BT, advantages_BT = inputs.log_ratio_to_sampler(), inputs.advantages_BT
+    ratio_BT = log_ratio_BT.exp()
+    if symmetric:
+        low_BT, high_BT = beyond_BT & (ratio_BT < 1), beyond_BT & (ratio_BT > 1)
+    else:
+        low_BT, high_BT = clip_flags(ratio_BT, advantages_BT, 1.0, 1.0)
+        low_BT, high_BT = low_BT & beyond_BT, high_BT & beyond_BT
+    if settings.ratio_cap is not None:
+        ratio_BT = ratio_BT * (settings.ratio_cap / ratio_BT.detach()).clamp(max=1.0)
     loss_BT = (-ratio_BT * advantages_BT).where(~(low_BT | high_BT), 0.0)
+    if settings.drift_penalty:
+        loss_BT = loss_BT + settings.drift_penalty * log_ratio_BT.square()
     return LossTerms(loss_BT, low_BT, high_BT)
 
 

@@ -33,7 +33,7 @@ Source
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,9 @@ from grpodoctor.trainer.algorithms.losses.base import (
     clipped_surrogate,
 )
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Gspo(LossConfig):
@@ -61,8 +64,12 @@ class Gspo(LossConfig):
 
 def gspo(inputs: LossInputs[Gspo]) -> LossTerms:
     """PPO's clip on the geometric mean of a response's ratios."""
+    return clipped_by_response(inputs, inputs.response_mean(inputs.log_ratio()).exp())
+
+
+def clipped_by_response(inputs: LossInputs[Any], ratio_B1: Tensor) -> LossTerms:
+    """PPO's clip on one ratio per response, for settings with clip_low and clip_high."""
     low, high = 1 - inputs.settings.clip_low, 1 + inputs.settings.clip_high
-    ratio_B1 = inputs.response_mean(inputs.log_ratio()).exp()
     loss_BT = clipped_surrogate(ratio_B1, inputs.advantages_BT, low, high)
     # All tokens share the response's advantage. The first token is never padding.
     return LossTerms(loss_BT, *clip_flags(ratio_B1, inputs.advantages_BT[:, :1], low, high))

@@ -34,12 +34,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from grpodoctor.trainer.algorithms.losses.base import (
-    LossInputs,
-    LossTerms,
-    clip_flags,
-    clipped_surrogate,
-)
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
+from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import clipped_by_response
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 
 _MAX_LOG_RATIO = 80.0
@@ -62,9 +58,5 @@ class SequenceClip(LossConfig):
 
 def sequence_clip(inputs: LossInputs[SequenceClip]) -> LossTerms:
     """PPO's clip on the product of a response's ratios."""
-    low, high = 1 - inputs.settings.clip_low, 1 + inputs.settings.clip_high
     log_ratio_B1 = inputs.log_ratio().sum(dim=1, keepdim=True)
-    ratio_B1 = log_ratio_B1.clamp(max=_MAX_LOG_RATIO).exp()
-    loss_BT = clipped_surrogate(ratio_B1, inputs.advantages_BT, low, high)
-    # All tokens share the response's advantage. The first token is never padding.
-    return LossTerms(loss_BT, *clip_flags(ratio_B1, inputs.advantages_BT[:, :1], low, high))
+    return clipped_by_response(inputs, log_ratio_B1.clamp(max=_MAX_LOG_RATIO).exp())
