@@ -74,7 +74,14 @@ def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) -> None:
-    config = small("loss.kl_coefficient=0.04", "critic.pretrain_steps=0", preset=preset)
+    extra = ["loss.kl_coefficient=0.04", "critic.pretrain_steps=0"]
+    if preset == "max_rl":  # it learns from positive rewards only
+        (tmp_path / "odd.py").write_text(
+            "def reward(prompts, completions, answers):\n"
+            "    return [float(len(text) % 2) for text in completions]\n"
+        )
+        extra += [f"task.reward={tmp_path / 'odd.py'}:reward", "overlong.kind=none"]
+    config = small(*extra, preset=preset)
     trainer = trained(config, tmp_path / "run")
     assert trainer.done == 2
     assert moved(trainer)
@@ -82,7 +89,7 @@ def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) 
         # A soft gate takes the place of the clip; a loss with neither has neither.
         clips = isinstance(step.values["clip/low_rate"], Rate)
         gated = "clip/gate_mean" in step.values
-        bound = preset not in ("reinforce", "rloo", "sapo", "vespo")
+        bound = preset not in ("reinforce", "rloo", "max_rl", "sapo", "vespo")
         assert clips == (bound and config.optimizer.updates_per_batch > 1)
         assert gated == (preset in ("sapo", "vespo"))
 

@@ -43,9 +43,7 @@ def test_only_the_most_likely_tokens_stay(distribution: Distribution, kept: list
 
 
 @given(st.integers(0, 10_000), st.floats(0.05, 0.99), st.integers(1, 40))
-def test_the_tokens_that_stay_are_those_of_transformers(
-    seed: int, top_p: float, top_k: int
-) -> None:
+def test_the_same_tokens_stay_as_in_transformers(seed: int, top_p: float, top_k: int) -> None:
     logits_RV = 3 * torch.randn(3, 40, generator=torch.Generator().manual_seed(seed))
     expected = TopPLogitsWarper(top_p)(None, TopKLogitsWarper(top_k)(None, logits_RV))
     found = Distribution(1.0, top_p, top_k).truncated(logits_RV)
