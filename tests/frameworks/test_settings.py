@@ -229,7 +229,24 @@ def test_a_written_knob_reads_back_with_the_same_value(framework: Framework) -> 
 
 SAME_IN_THE_FRAMEWORK: dict[tuple[str, Setting], Setting] = {
     ("verl", "gspo_token"): "gspo",
+    # The config does not contain the reward function that adds the punishment.
+    ("trl", "mask-and-soft-punishment"): "mask",
+    ("ms-swift", "mask-and-soft-punishment"): "mask",
+    ("nemo-rl", "mask-and-soft-punishment"): "mask",
 }
+
+
+def test_recent_methods_are_written_where_a_framework_has_them() -> None:
+    assert line({"loss": "ipo"}, "prime-rl") == ['trainer.loss.type="ipo"']
+    assert line({"loss": "dppo_binary_tv"}, "prime-rl")[0].startswith('trainer.loss.type="default"')
+    assert line({"loss": "luspo"}, "trl") == [
+        'loss_type="luspo"',
+        'importance_sampling_level="sequence"',
+    ]
+    assert "grpo.reward_shaping.stop_properly_penalty_coef=0" in line(
+        {"overlong": "stop-properly"}, "nemo-rl"
+    )
+    assert line({"overlong": "stop-properly"}, "areal") == ["actor.mask_no_eos_with_zero=true"]
 
 
 def test_a_framework_without_a_clip_states_so() -> None:

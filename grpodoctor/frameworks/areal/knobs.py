@@ -82,7 +82,10 @@ _MAPPINGS = (
         values={"none": {"actor.overlong_reward_penalty": False},
                 "mask": Unsupported(
                     "actor.mask_no_eos_with_zero sets the reward of truncated responses to zero, "
-                    "which does not mask them in the loss"), "soft-punishment": _soft_overlong}),
+                    "which does not mask them in the loss"), "soft-punishment": _soft_overlong,
+                "mask-and-soft-punishment": Unsupported(
+                    "truncated responses cannot be masked in the loss; use the soft punishment"),
+                "stop-properly": {"actor.mask_no_eos_with_zero": True}}),
     KnobMapping("overlong_buffer", "actor.overlong_tokens", reads=False),
     KnobMapping("kl_coefficient", "actor.kl_ctl", note="in the reward"),
     unsupported("entropy_coefficient", "raise actor.eps_clip_higher or gconfig.temperature"),

@@ -35,6 +35,10 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     )
 
 
+def _mask_and_soft_overlong(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    return (SettingLine("--overlong_filter", "true"), *_soft_overlong(setting, knobs))
+
+
 _MAPPINGS = with_changes(
     MAPPINGS,
     KnobMapping("loss", "loss_type", read=read_loss,
@@ -62,7 +66,10 @@ _MAPPINGS = with_changes(
     KnobMapping("dynamic_sampling", "dynamic_sample",
         values={True: {"dynamic_sample": True, "max_resample_times": 3}, False: False}, read=as_is),
     KnobMapping("overlong", "overlong_filter",
-        values={"none": False, "mask": True, "soft-punishment": _soft_overlong}),
+        values={"none": False, "mask": True, "soft-punishment": _soft_overlong,
+                "mask-and-soft-punishment": _mask_and_soft_overlong,
+                "stop-properly": Unsupported(
+                    "return 0 for truncated responses in your reward function")}),
     KnobMapping("overlong_buffer", "soft_cache_length", reads=False),
     KnobMapping("kl_coefficient", "beta"),
     unsupported("entropy_coefficient", "raise --epsilon_high or --temperature instead"),

@@ -43,6 +43,10 @@ def _unscaled(*, leave_one_out: bool) -> Lines:
     }
 
 
+def _mask_and_soft_overlong(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    return (SettingLine("grpo.overlong_filtering", "true"), *_soft_overlong(setting, knobs))
+
+
 def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
     if settings.get("loss_fn.use_cispo") is True:
         return "cispo"
@@ -88,7 +92,10 @@ _MAPPINGS = (
         read=as_is),
     KnobMapping("overlong", "grpo.overlong_filtering",
         values={"none": {"grpo.overlong_filtering": False, f"{_SHAPING}.enabled": False},
-                "mask": True, "soft-punishment": _soft_overlong},
+                "mask": True, "soft-punishment": _soft_overlong,
+                "mask-and-soft-punishment": _mask_and_soft_overlong,
+                "stop-properly": {f"{_SHAPING}.enabled": True,
+                                  f"{_SHAPING}.stop_properly_penalty_coef": 0.0}},
         read={False: "none"}),
     KnobMapping("overlong_buffer", f"{_SHAPING}.overlong_buffer_length", reads=False),
     KnobMapping("kl_coefficient", "loss_fn.reference_policy_kl_penalty"),

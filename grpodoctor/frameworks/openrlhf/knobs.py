@@ -88,7 +88,11 @@ _MAPPINGS = (
         values={"none": NothingToSet("omit --reward.overlong_buffer_len"),
                 "mask": Unsupported(
                     "truncated responses cannot be masked in the loss; use the soft punishment"),
-                "soft-punishment": _soft_overlong}),
+                "soft-punishment": _soft_overlong,
+                "mask-and-soft-punishment": Unsupported(
+                    "truncated responses cannot be masked in the loss; use the soft punishment"),
+                "stop-properly": Unsupported(
+                    "return 0 for truncated responses in your reward function")}),
     KnobMapping("overlong_buffer", "reward.overlong_buffer_len", reads=False),
     KnobMapping("kl_coefficient", "algo.kl.init_coef",
         note="in the reward; --algo.kl.use_loss moves it into the loss"),

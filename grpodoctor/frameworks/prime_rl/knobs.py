@@ -33,7 +33,10 @@ def _no_clip(side: str) -> Unsupported:
 
 
 _MAPPINGS = (
-    unsupported("loss", 'write your own loss with trainer.loss.type = "custom"'),
+    KnobMapping("loss", "trainer.loss.type",
+        values={"dppo_binary_tv": WithNote("default", "adds trainer.loss.kl_tau log(ratio)^2"),
+                "ipo": "ipo"},
+        write=Unsupported('write your own loss with trainer.loss.type = "custom"')),
     KnobMapping("clip_low", write=_no_clip("low")),
     KnobMapping("clip_high", write=_no_clip("high")),
     always("aggregation", "token-mean", "prime-rl always averages over all tokens of the batch",

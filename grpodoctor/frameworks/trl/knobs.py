@@ -47,12 +47,17 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     return (SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards"),)
 
 
+def _mask_and_soft_overlong(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    mask = SettingLine("mask_truncated_completions", "True")
+    return (mask, *_soft_overlong(setting, knobs))
+
+
 def read_loss(_: Setting, settings: Settings) -> Setting | None:
     """The loss and the level of its ratios: a clipped loss with sequence ratios is GSPO."""
     kind = settings.get("loss_type", "grpo")
     if kind in _CLIPPED:
         return _BY_LEVEL.get(settings.get(_LEVEL, "token"), "ppo_clip")
-    return kind if kind in ("cispo", "sapo", "vespo") else None
+    return kind if kind in ("cispo", "sapo", "vespo", "luspo") else None
 
 
 def read_clip_high(setting: Setting, settings: Settings) -> Setting | None:
@@ -78,7 +83,8 @@ def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
 MAPPINGS = (
     KnobMapping("loss", "loss_type", other_keys=(_LEVEL,), read=read_loss,
         values={"ppo_clip": {_LEVEL: "token"},
-                "gspo": {_LEVEL: WithNote("sequence", 'also requires loss_type="grpo"')}},
+                "gspo": {_LEVEL: WithNote("sequence", 'also requires loss_type="grpo"')},
+                "luspo": {"loss_type": "luspo", _LEVEL: "sequence"}},
         write=Unsupported("see loss_type for the available variants")),
     KnobMapping("clip_low", "epsilon"),
     KnobMapping("clip_high", "epsilon_high", read=read_clip_high),
@@ -108,7 +114,8 @@ MAPPINGS = (
         "drop prompts that are always or never solved from the dataset, or use the experimental "
         "GRPOWithReplayBufferTrainer"),
     KnobMapping("overlong", "mask_truncated_completions",
-        values={"none": False, "mask": True, "soft-punishment": _soft_overlong},
+        values={"none": False, "mask": True, "soft-punishment": _soft_overlong,
+                "mask-and-soft-punishment": _mask_and_soft_overlong},
         write=Unsupported("use mask_truncated_completions=True")),
     KnobMapping("overlong_buffer", "soft_punish_cache", reads=False,
         note="an argument of get_soft_overlong_punishment"),
