@@ -82,7 +82,7 @@ KNOBS: dict[str, Knob] = {
                       "reinforce_plus_plus_baseline")),
         Knob("correction", "Correction of the sampler-learner mismatch.",
              choices=("none", "tis_token", "tis_sequence", "mis_token", "mis_sequence", "icepop",
-                      "geo_mask")),
+                      "geo_mask", "error_mask")),
         Knob("correction_cap", "Cap of the correction weight.", 1, 100),
         Knob("old_logprobs", "Source of the old policy's log-probabilities.",
              choices=("recompute", "sampler")),

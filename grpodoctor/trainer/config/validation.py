@@ -181,7 +181,8 @@ def _redundant_corrections(config: AllSections) -> Iterator[Conflict]:
         remedy="use tis_sequence or mis_sequence, or the loss gspo_token",
     )
     yield Conflict(
-        correction.kind in ("mis_sequence", "geo_mask") and loss.off_policy_limit is not None,
+        correction.kind in ("mis_sequence", "geo_mask", "error_mask")
+        and loss.off_policy_limit is not None,
         f"{correction.kind} and loss.off_policy_limit both mask whole responses",
         keys="correction.kind and loss.off_policy_limit",
         remedy="use one of them",

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
+from grpodoctor.trainer.algorithms.corrections.base import CorrectionInputs
+from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 from grpodoctor.trainer.algorithms.log_ratios import MAX_LOG_RATIO
 from grpodoctor.trainer.algorithms.losses.base import LossTerms
 from grpodoctor.trainer.algorithms.names import names
-from grpodoctor.trainer.algorithms.registry import choice_of
+from grpodoctor.trainer.algorithms.registry import choice_of, correction_of
 from grpodoctor.trainer.config.loss import loss_config
 from tests.trainer.algorithms.loss_cases import (
     BUDGET,
@@ -214,6 +216,22 @@ def test_a_blocked_token_gives_no_nan(name: str, blocked: tuple[str, ...]) -> No
     loss_BT = torch.where(MASK_BT, terms.loss_BT, 0.0)
     assert not loss_BT.isnan().any()
     assert gradient_of(loss_BT.sum(), new_BT).isfinite().all()
+
+
+@pytest.mark.parametrize(("cap", "kept"), [(2.0, [False, False]), (2.6, [False, True])])
+def test_the_error_mask_drops_responses_with_a_large_mean_error(
+    cap: float, kept: list[bool]
+) -> None:
+    """By hand: w is 1, 1.25 and 6 in the first response, 8 / 9 and 1 / 4 in the second."""
+    settings = CorrectionConfig(kind="error_mask", cap=cap)
+    inputs = CorrectionInputs(logprobs("old"), logprobs("mu"), MASK_BT, settings)
+    corrected = correction_of("error_mask")(inputs)
+    errors = [(1 + 1.25 + 6) / 3, (9 / 8 + 4) / 2]
+    assert [error <= cap for error in errors] == kept
+    assert corrected is not None
+    expected_BT = torch.tensor(kept)[:, None].expand(MASK_BT.shape)
+    assert torch.equal(corrected.weights_BT, expected_BT.double())
+    assert torch.equal(corrected.capped_BT, ~expected_BT & MASK_BT)
 
 
 def test_log_ratios_are_bounded_and_keep_small_ratios_as_they_are() -> None:

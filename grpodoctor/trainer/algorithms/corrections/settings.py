@@ -16,7 +16,8 @@ class CorrectionConfig(Section):
     kind: str = "none"
     """Name of a registered correction."""
     cap: float = Field(2.0, ge=1, le=100)
-    """Largest importance weight: `tis` truncates larger ones, the others mask them."""
+    """Largest importance weight: `tis` truncates larger ones, the others mask them. For
+    `error_mask`, the largest mean of exp(|log weight|) over a response."""
     floor: float = Field(0.0, ge=0, le=1)
     """`mis`, `icepop` and `geo_mask` mask smaller weights; 0 masks none."""
     of_response: Literal["product", "geometric-mean"] = "product"
