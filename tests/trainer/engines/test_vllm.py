@@ -24,6 +24,7 @@ from grpodoctor.errors import DataError, EngineError
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines import vllm_server
+from grpodoctor.trainer.engines.distribution import Distribution
 from grpodoctor.trainer.engines.vllm_engine import _requests, _requests_for, open_vllm
 from grpodoctor.trainer.engines.vllm_server import serve_command
 from grpodoctor.trainer.loop import Trainer
@@ -206,6 +207,27 @@ def test_log_probabilities_are_those_of_the_distribution_sampled_from(
     # E[log p + entropy] = 0 for tokens drawn from p, whatever was reported.
     surprise = (scores.logprobs_BT + scores.entropy_BT)[samples.mask_BT]
     assert abs(surprise.mean()) < 4 * surprise.std() / len(surprise) ** 0.5
+
+
+@pytest.mark.parametrize(("top_p", "top_k"), [(0.4, 0), (1.0, 5), (0.6, 30)])
+def test_vllm_truncates_the_distribution_as_the_built_in_engine_does(
+    top_p: float, top_k: int, model: Path, server: str
+) -> None:
+    """Every sampled token is one that stays, with its probability among those that stay."""
+    settings = (f"rollout.top_p={top_p}", f"rollout.top_k={top_k}", "rollout.temperature=1.5")
+    with opened(model, server, *settings) as (engine, policy):
+        samples = drawn(engine, prompts_of(policy, "1+2=", "7*3=", each=8))
+    with torch.no_grad():
+        logits_BTV = response_logits(
+            policy.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
+        )
+    mask_BT = samples.mask_BT
+    left_NV = Distribution(1.5, top_p, top_k).truncated(logits_BTV[mask_BT])
+    shares_NV = torch.softmax(left_NV / 1.5, dim=-1)
+    assert (shares_NV == 0).any()
+    sampled_N = shares_NV.gather(1, samples.response_BT[mask_BT][:, None])[:, 0]
+    assert (sampled_N > 0).all()
+    torch.testing.assert_close(samples.logprobs_BT[mask_BT].exp(), sampled_N, rtol=0, atol=1e-4)
 
 
 def test_a_seed_gives_the_same_responses_again(model: Path, server: str) -> None:
