@@ -307,12 +307,12 @@ class OptimizerConfig(Section):
     warmup_steps: int = Field(0, ge=0)
     """Training steps of linear learning-rate warmup."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Course of the learning rate from the end of the warmup to the last step.
+    """Course of the learning rate from the end of the warmup to the end of the run.
 
     A resumed run with more steps follows the schedule of the new number of steps.
     """
     final_learning_rate: float = Field(0.0, ge=0, le=1)
-    """Learning rate of the last step for the schedules `linear` and `cosine`."""
+    """Learning rate that the schedules `linear` and `cosine` would reach after the last step."""
     beta1: float = Field(0.9, ge=0, lt=1)
     """AdamW beta1."""
     beta2: float = Field(0.99, ge=0, lt=1)

@@ -27,12 +27,14 @@ def build_adamw(
 
 
 def scheduled_rate(config: OptimizerConfig, done: int, total: int) -> float:
-    """The learning rate after `done` of `total` steps: linear warmup, then the schedule."""
+    """The learning rate after `done` of `total` steps: linear warmup, then the schedule.
+
+    The final rate is that after the last step, so no step is lost to a rate of zero.
+    """
     peak, final = config.learning_rate, config.final_learning_rate
     if done < config.warmup_steps or config.schedule == "constant":
         return peak * min(1.0, (done + 1) / (config.warmup_steps + 1))
-    decaying = total - 1 - config.warmup_steps
-    progress = min(1.0, (done - config.warmup_steps) / decaying) if decaying > 0 else 0.0
+    progress = min(1.0, (done - config.warmup_steps) / max(1, total - config.warmup_steps))
     if config.schedule == "cosine":
         progress = (1 - math.cos(math.pi * progress)) / 2
     return peak + (final - peak) * progress
