@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpodoctor.monitor.replay import replay
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
@@ -92,10 +93,10 @@ HEALTHY: dict[str, Arm] = {
 
 SICK: dict[str, Arm] = {
     "lr-1e-3": Arm(("optimizer.learning_rate=1e-3",), ("REW001", "REW002", "CLP001"), steps=150),
-    "lr-2e-3": Arm(("optimizer.learning_rate=2e-3",), ("REW002", "CLP001")),
+    "lr-2e-3": Arm(("optimizer.learning_rate=2e-3",), ("KLD001", "REW002", "CLP001")),
     "over-updated": Arm((*_FOUR_EPOCHS, "optimizer.learning_rate=5e-4"), ("CLP001", "REW002")),
     "over-updated-no-clip": Arm(
-        (*_FOUR_EPOCHS, *_NO_CLIP, "optimizer.learning_rate=5e-4"), ("REW002", "ENT002")
+        (*_FOUR_EPOCHS, *_NO_CLIP, "optimizer.learning_rate=5e-4"), ("KLD001", "REW002", "ENT002")
     ),
     "int4-old": Arm(_INT4_OLD, ("MIS002",)),
     "int4": Arm(("engine.precision=int4",), ("MIS001", "MIS003")),
@@ -130,7 +131,7 @@ class RunResult:
     """Findings of one run."""
 
     findings: tuple[Finding, ...]
-    """In the order of a report: most severe first, then by onset."""
+    """In the order of a report: each cause followed by its symptoms."""
     raised: Counter[str]
     heldout: tuple[float, float]
     """Mean of the first and of the last three evaluations."""
@@ -171,7 +172,7 @@ def examine(run_dir: Path) -> RunResult:
         if reading is not None:
             heldout.append(scalar(reading) or 0.0)
     ends = (statistics.fmean(heldout[:3]), statistics.fmean(heldout[-3:]))
-    return RunResult(engine.diagnosis().findings, raised, ends)
+    return RunResult(replay(run_dir).report.findings, raised, ends)
 
 
 def table(results: dict[str, list[RunResult]]) -> Iterator[str]:
