@@ -6,21 +6,21 @@ that fails is tried once more, file by file. What fails again is named and left 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpodoctor.frameworks.rollout_formats as rollout_formats
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.summarize import ShardSummary, summarize_shard
 from grpodoctor.support.discovery import module_paths
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 _FOLDER = Path(__file__).parent
 POOL_FROM = 64 * 1024 * 1024
@@ -134,6 +134,10 @@ class _Pool:
 
     @staticmethod
     def _make(workers: int) -> ProcessPoolExecutor:
+        # Imported here: most logs have no dumps, and need no pool.
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else None
         context = multiprocessing.get_context(method)
         if method is not None:
@@ -145,6 +149,8 @@ class _Pool:
 
     def submit(self, shard: Shard) -> Future[ShardResult] | None:
         """Submit a shard; None if the pool has just died, in which case `result` tries it alone."""
+        from concurrent.futures.process import BrokenProcessPool
+
         try:
             return self._pool.submit(try_shard, shard)
         except BrokenProcessPool:
@@ -152,6 +158,9 @@ class _Pool:
 
     def result(self, ticket: Future[ShardResult] | None, shard: Shard) -> ShardResult:
         """Return the result of a shard; try it in a pool of one if its pool died."""
+        from concurrent.futures import CancelledError
+        from concurrent.futures.process import BrokenProcessPool
+
         if ticket is not None:
             try:
                 return ticket.result()

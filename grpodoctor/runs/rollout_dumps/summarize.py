@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +82,8 @@ def _responses(shard: Shard, notes: DamageLog) -> Iterator[Responses]:
 
 def _read_ahead(batches: Iterator[Responses]) -> Iterator[Responses]:
     """Read each batch while the previous one is measured."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(1) as reader:
         future = reader.submit(next, batches, None)
         while (responses := future.result()) is not None:
