@@ -49,6 +49,8 @@ class Framework:
     update_counters: tuple[str, ...] = ()
     """Names of steps that count updates of the optimizer where other rows count rollouts, as
     `LogRow.counter` has them."""
+    update_prefixes: tuple[str, ...] = ()
+    """Prefixes of keys that are logged at each update, for logs that do not name their steps."""
     infer_settings: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
     """Infers settings from the values of the first rows; their keys are bare."""
     how_to_dump: str = ""

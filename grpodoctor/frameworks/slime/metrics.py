@@ -18,6 +18,7 @@ FRAMEWORK = Framework(
     row_keys=RowKeys(step=("rollout/step", "train/step", "step", "_step")),
     first_step=0,
     update_counters=("step", "train/step"),
+    update_prefixes=("train/",),
     signature=(
         "train/train_rollout_logprob_abs_diff",
         "train/pg_clipfrac",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from grpodoctor.runs.reading.read_notes import (
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.repeated_values import RepeatedValues
-from grpodoctor.runs.reading.row_order import RowOrder
+from grpodoctor.runs.reading.row_order import RowOrder, split_by_counter
 from grpodoctor.runs.reading.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
@@ -220,11 +220,11 @@ class FrameworkFollower:
         self.options.progress.update(completed, total=total, detail=file.reader.path.name)
 
     def _take(self, file: LogFile, row: LogRow, translator: Translator) -> list[StepRecord]:
-        placed = self._place(file, row, translator)
-        if placed is None:
-            return []
-        self._repeats(placed).learn(placed.readings)
-        return self._add(placed)
+        steps: list[StepRecord] = []
+        for placed in self._place(file, row, translator):
+            self._repeats(placed).learn(placed.readings)
+            steps += self._add(placed)
+        return steps
 
     def _repeats(self, placed: _PlacedRow) -> RepeatedValues:
         place = (placed.file.reader.path, placed.row.counter)
@@ -248,23 +248,21 @@ class FrameworkFollower:
             restarted=placed.restarted,
         )
 
-    def _place(self, file: LogFile, row: LogRow, translator: Translator) -> _PlacedRow | None:
-        """Translate a row and give it its final step; None if it has nothing new."""
-        readings = translator.readings(row.values)
-        if not readings:
-            return None
+    def _place(self, file: LogFile, row: LogRow, translator: Translator) -> Iterator[_PlacedRow]:
+        """Translate a row and give its parts their final steps; nothing for repeats."""
         if file.restarted:
             self._orders.pop(file.log, None)
+        framework = translator.framework
         order = self._orders.get(file.log)
         if order is None:
-            counters = translator.framework.update_counters
-            order = self._orders[file.log] = RowOrder(counters)
-            if counters:  # the updates of a rollout are averaged
+            order = self._orders[file.log] = RowOrder(framework.update_counters)
+            if framework.update_counters:  # the updates of a rollout are averaged
                 self._assembly.several_rows_per_step.add(file.log)
-        placed = order.place(row)
-        if placed is None:
-            return None
-        return _PlacedRow(file, placed[0], readings, placed[1])
+        for part in split_by_counter(row, framework):
+            readings = translator.readings(part.values)
+            placed = order.place(part) if readings else None
+            if placed is not None:
+                yield _PlacedRow(file, placed[0], readings, placed[1])
 
     def _count(self, placed: _PlacedRow) -> int:
         """The step of a row without one: the next, or the latest if it is an evaluation."""
@@ -303,8 +301,8 @@ class FrameworkFollower:
             return
         self._translator, poll.manifest = detection.translator, detection.manifest
         undetected, self._undetected = self._undetected, []
-        placed = (self._place(file, row, detection.translator) for file, row in undetected)
-        rows = [row for row in placed if row is not None]
+        translator = detection.translator
+        rows = [part for file, row in undetected for part in self._place(file, row, translator)]
         self._learn(rows)
         self._notes += detection.notes
         for row in rows:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from grpodoctor.frameworks.framework import Framework
 from grpodoctor.runs.log_formats.base import LogRow
 
 _MAX_FINGERPRINTS = 20_000
@@ -146,7 +147,22 @@ class RowOrder:
                 self.updates_per_rollout = per_rollout
 
 
-_ROLLOUT_COUNTERS = frozenset({"rollout", "rollout/step", "perf"})
+_ROLLOUT = "rollout"
+_ROLLOUT_COUNTERS = frozenset({_ROLLOUT, "rollout/step", "perf"})
+
+
+def split_by_counter(row: LogRow, framework: Framework) -> list[LogRow]:
+    """The values of a row that count rollouts, and those that count updates, as separate rows.
+
+    TensorBoard numbers both alike, so one row may hold values of update 6 and of rollout 6.
+    """
+    if row.counter or row.step is None or not framework.update_prefixes:
+        return [row]
+    prefixes = framework.update_prefixes
+    updates = {key: value for key, value in row.values.items() if key.startswith(prefixes)}
+    others = {key: value for key, value in row.values.items() if key not in updates}
+    families = ((_ROLLOUT, others), (framework.update_counters[0], updates))
+    return [replace(row, values=values, counter=name) for name, values in families if values]
 
 
 def _fingerprint(values: Mapping[str, float]) -> Fingerprint:

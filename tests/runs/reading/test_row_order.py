@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from torch.utils.tensorboard import SummaryWriter
 
 from grpodoctor.monitor.replay import replay
 from grpodoctor.runs.log_formats.base import LogRow
@@ -116,6 +117,23 @@ def test_a_slime_console_has_one_step_per_rollout(tmp_path: Path) -> None:
     assert last["reward/mean"] == pytest.approx(0.39)
     assert last["clip/any_rate"] == pytest.approx(0.0625), "the mean of both updates"
     assert last["optimizer/grad_norm"] == 30.5
+    assert not any("restarted" in note for note in run.notes)
+
+
+def test_tensorboard_numbers_rollouts_and_updates_alike(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as writer:
+        for step in range(40):
+            writer.add_scalar("rollout/raw_reward", 0.25 + step / 64, step)
+            writer.add_scalar("rollout/truncated_ratio", 0.25, step)
+            for update in range(UPDATES * step, UPDATES * (step + 1)):
+                writer.add_scalar("train/ois", 1.0, update)
+                writer.add_scalar("train/grad_norm", 1.5 + update, update)
+    run = open_run(tmp_path)
+    steps = list(run.steps)
+    assert run.manifest.framework == "slime"
+    assert [each.step for each in steps] == list(range(40))
+    assert scalar(steps[39].values["reward/mean"]) == 0.25 + 39 / 64
+    assert scalar(steps[39].values["optimizer/grad_norm"]) == 80.0
     assert not any("restarted" in note for note in run.notes)
 
 
