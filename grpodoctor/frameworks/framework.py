@@ -112,17 +112,28 @@ class Framework:
 
         If several rows match, only those with the longest fixed text count.
         """
+        exact = self._by_exact_key.get(key)  # no pattern has a longer fixed text
         pairs = [
             (meaning, match)
-            for pattern, meaning in self._by_first_key
+            for pattern, meaning in exact or self._by_pattern
             if (match := pattern.fullmatch(key))
         ]
         longest = max((fixed_length(meaning.keys[0]) for meaning, _ in pairs), default=0)
         return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
 
     @cached_property
-    def _by_first_key(self) -> list[tuple[KeyPattern, KeyMeaning]]:
-        return [(pattern_of(meaning.keys[0]), meaning) for meaning in self.meanings]
+    def _by_exact_key(self) -> dict[str, list[tuple[KeyPattern, KeyMeaning]]]:
+        rows: dict[str, list[tuple[KeyPattern, KeyMeaning]]] = {}
+        for meaning in self.meanings:
+            key = meaning.keys[0]
+            if "<" not in key:
+                rows.setdefault(key, []).append((pattern_of(key), meaning))
+        return rows
+
+    @cached_property
+    def _by_pattern(self) -> list[tuple[KeyPattern, KeyMeaning]]:
+        first_keys = ((meaning.keys[0], meaning) for meaning in self.meanings)
+        return [(pattern_of(key), meaning) for key, meaning in first_keys if "<" in key]
 
     @cached_property
     def _exact_keys(self) -> frozenset[str]:
