@@ -61,6 +61,8 @@ FRAMEWORK = Framework(
         KeyMeaning("skyrl.ai/grad_norm", "optimizer/grad_norm",
             over="updates of a SkyRL server used in place of Tinker's"),
         *without_metric("skyrl.ai/<path>", "teacher_kl", "teacher_kl/<path>"),
+        KeyMeaning("env/all/correct", "accuracy/train", over=_EPISODES),
+        KeyMeaning("test/env/all/correct", "accuracy/heldout", over="test episodes"),
         KeyMeaning("test/env/all/reward/total", "reward/heldout", over="test episodes",
             how_to_log="give a test set, which is evaluated every eval_every steps"),
         KeyMeaning("time/total", "time/step", unit="s"),
