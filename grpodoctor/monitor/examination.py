@@ -140,7 +140,7 @@ class Examination:
         knobs, framework = self.engine.chart.knobs, framework or self.manifest.framework
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
         advice = {remedy: advice_for(remedy, knobs, framework) for remedy in remedies}
-        reading = Reading(self.steps, self._first_step, self.gpus)
+        reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped)
         return Report(
             run=self.facts(),
             diagnosis=diagnose(self.engine, self.rules, self.costs, reading, advice),

@@ -10,6 +10,7 @@ from typing import Any
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
+from grpodoctor.monitor.diagnosis.other_training import other_training
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.rules.base import Finding, Rule
@@ -40,8 +41,13 @@ class Diagnosis:
 
     @property
     def counted(self) -> tuple[Finding, ...]:
-        """The findings that make a run fail: all but those that success explains."""
+        """The findings that make a run fail: all but those that success explains.
+
+        A log that is not judged has none.
+        """
         solved = self.verdict.kind == "solved"
+        if self.verdict.kind == "not examined":
+            return ()
         return tuple(
             finding
             for problem in self.problems
@@ -65,7 +71,8 @@ class Reading:
     steps: int
     first_step: int | None
     gpus: int | None = None
-    why_not_judged: str = ""
+    unmapped: tuple[str, ...] = ()
+    """Keys of the log that map to no metric."""
 
 
 def diagnose(
@@ -99,12 +106,13 @@ def diagnose(
     )
     problems = problems_of(results.findings, context)
     coverage = coverage_of(chart, rules, results.skipped, results.not_applicable)
+    readings = max(len(chart.series(name)) for name in _OUTCOMES)
     evidence = RunEvidence(
         steps=reading.steps,
-        readings=max(len(chart.series(name)) for name in _OUTCOMES),
+        readings=readings,
         coverage=coverage,
         progress=_progress(chart),
-        why_not_judged=reading.why_not_judged,
+        why_not_judged="" if readings else other_training(reading.unmapped),
     )
     verdict = verdict_of(problems, evidence, _first_action(problems, advice))
     return Diagnosis(verdict, problems, coverage)

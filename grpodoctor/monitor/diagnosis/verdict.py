@@ -114,11 +114,13 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     faults = [each for each in problems if any(map(is_alarm, each.findings))]
     faults = [each for each in faults if each is not solved]
     contradicting = [each for each in faults if _contradicts_success(each)]
+    if evidence.why_not_judged:
+        return Verdict("not examined", evidence.why_not_judged)
     if solved is not None and not contradicting:
         return _solved(solved, faults, evidence)
     if faults:
         return _sick(faults, evidence, first_action if faults[0] is problems[0] else "")
-    if evidence.why_not_judged or not evidence.readings or not evidence.coverage.ran:
+    if not evidence.readings or not evidence.coverage.ran:
         return Verdict("not examined", _why_not_examined(evidence), readings=evidence.readings)
     if evidence.readings < MIN_READINGS:
         sentence = (
@@ -217,8 +219,6 @@ def _ran(evidence: RunEvidence) -> str:
 
 
 def _why_not_examined(evidence: RunEvidence) -> str:
-    if evidence.why_not_judged:
-        return evidence.why_not_judged
     if not evidence.steps:
         return "no step was read."
     if evidence.readings:

@@ -1,7 +1,10 @@
 from dataclasses import replace
 
+import pytest
+
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
+from grpodoctor.monitor.diagnosis.other_training import other_training
 from grpodoctor.monitor.diagnosis.problems import Problem
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
@@ -71,5 +74,20 @@ def test_a_run_without_a_reward_is_not_examined():
     assert verdict.kind == "not examined"
     assert "no reward was found in 100 steps; name its key with --map" in verdict.line
     assert verdict_of([], replace(EVIDENCE, coverage=Coverage(0, 5)), "").kind == "not examined"
-    other = replace(EVIDENCE, why_not_judged="This is a log of supervised training.")
-    assert verdict_of([], other, "").sentence == "This is a log of supervised training."
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ({"train/logps/chosen", "train/logps/rejected"}, "preference training"),
+        ({"min_reward", "mean_reward", "max_reward", "margin"}, "reward-model training"),
+        ({"mean_token_accuracy", "num_tokens"}, "supervised training"),
+        ({"num_tokens", "epoch"}, ""),
+    ],
+)
+def test_a_log_of_another_kind_of_training_is_not_judged(keys, kind):
+    why = other_training(keys)
+    assert (kind in why) if kind else why == ""
+    judged = replace(EVIDENCE, readings=0, why_not_judged=why)
+    verdict = verdict_of([problem("ENT001", "entropy-loss")], judged, "")
+    assert verdict.kind == ("not examined" if kind else "sick")
