@@ -18,6 +18,7 @@ from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import HISTORY, Vital, format_number
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.phrases import TREND_ARROWS, finding_period
+from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.report.text import TONE_STYLES
 from grpodoctor.rules.base import Finding
 from grpodoctor.support.safe_text import plain
@@ -35,6 +36,9 @@ _STALE_SECONDS = 30.0
 _STALE_STEPS = 5
 """Without a new step for this long, in seconds and in usual steps, a run is shown as stale."""
 _ROOMY = 6
+_HIGH = 24
+"""Lines from which the whole verdict is shown."""
+_VERDICT_LINES = 3
 _LEFT_SHARE = 0.54
 _GAP = "   "
 _ALLOWED = {
@@ -72,7 +76,7 @@ class Screen:
 
 def compose(snapshot: Snapshot, width: int, height: int, hint: str = "") -> list[Text]:
     """The lines of a screen: at most `height`, each at most `width` cells."""
-    head = _header(snapshot, width)
+    head = [*_header(snapshot, width), *_verdict(snapshot, width, height)]
     foot = [Text(hint, style="dim")] if hint else []
     room = max(1, height - len(head) - len(foot) - 1)
     if snapshot.waiting:
@@ -102,6 +106,18 @@ def _header(snapshot: Snapshot, width: int) -> list[Text]:
     title = Text.assemble(("grpodoctor ", "bold cyan"), (plain(facts.path), "bold"))
     title.truncate(max(1, width - right.cell_len - 2), overflow="ellipsis", pad=True)
     return [Text.assemble(title, "  ", right), Text(_second_line(snapshot), style="dim")]
+
+
+def _verdict(snapshot: Snapshot, width: int, height: int) -> list[Text]:
+    """The verdict, on one line of a low screen and on at most three of a high one."""
+    verdict = snapshot.verdict
+    if verdict is None:
+        return []
+    most = _VERDICT_LINES if height >= _HIGH else 1
+    lines = textwrap.wrap(
+        plain(verdict.line), width, max_lines=most, placeholder=" …", break_on_hyphens=False
+    )
+    return [Text(line, style=TONE_STYLES[VERDICT_TONES[verdict.kind]]) for line in lines]
 
 
 def _state(snapshot: Snapshot) -> tuple[str, str]:

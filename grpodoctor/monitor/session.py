@@ -240,6 +240,7 @@ class Session:
         last_time = examination.last_time or self._written_at()
         return Snapshot(
             facts=report.run,
+            verdict=report.diagnosis.verdict if examination.steps else None,
             waiting=self.waiting,
             finished=examination.finished,
             apply=self.apply,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.monitor.report import RunFacts, TreatmentEntry
 from grpodoctor.monitor.vitals import Vital
 from grpodoctor.rules.base import Finding
@@ -37,6 +38,8 @@ class Snapshot:
     finished: bool
     apply: str
     """Which remedies may be applied: `none`, `safe` or `unsafe`."""
+    verdict: Verdict | None = None
+    """The verdict so far; None before the first step."""
     steps_per_minute: float | None = None
     age: float | None = None
     """Seconds since the latest step; None if unknown."""

@@ -41,6 +41,13 @@ def test_an_ordinary_terminal_shows_all_sections(snapshot, width, height):
     assert "▁" in shown
 
 
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_the_verdict_stands_above_everything_that_explains_it(snapshot, width, height):
+    lines = [line.plain.strip() for line in compose(snapshot, width, height)]
+    assert lines[2].startswith(f"Sick since step {snapshot.verdict.since}: ")
+    assert " ".join(lines[2:6]).startswith(snapshot.verdict.line[:100])
+
+
 def test_a_high_terminal_names_every_finding(snapshot):
     shown = "\n".join(line.plain for line in compose(snapshot, 160, 60))
     assert all(finding.code in shown for finding in snapshot.findings)
