@@ -91,7 +91,11 @@ class Framework:
 
     def knows(self, key: str) -> bool:
         """Whether the table has a bare key."""
-        return key in self._exact_keys or any(
+        if key in self._exact_keys:
+            return True
+        # One call for all patterns: most keys of a log belong to other frameworks.
+        starts = self._pattern_starts
+        return key.startswith(starts) and any(
             pattern.fullmatch(key) for pattern in self._key_patterns
         )
 
@@ -138,6 +142,10 @@ class Framework:
     @cached_property
     def _exact_keys(self) -> frozenset[str]:
         return frozenset(key for key in self._table_keys() if "<" not in key)
+
+    @cached_property
+    def _pattern_starts(self) -> tuple[str, ...]:
+        return tuple({pattern.start for pattern in self._key_patterns})
 
     @cached_property
     def _key_patterns(self) -> list[KeyPattern]:

@@ -165,15 +165,15 @@ class KeyPattern:
         is_literal: whether the expression matches nothing but `start`.
     """
 
-    __slots__ = ("_is_literal", "_pattern", "_start", "_text")
+    __slots__ = ("_is_literal", "_pattern", "_text", "start")
 
     def __init__(self, text: str, start: str, *, is_literal: bool) -> None:
-        self._text, self._start, self._is_literal = text, start, is_literal
+        self._text, self.start, self._is_literal = text, start, is_literal
         self._pattern: re.Pattern[str] | None = None
 
     def fullmatch(self, key: str) -> re.Match[str] | None:
         """The match of a whole key, as by `re.Pattern.fullmatch`."""
-        if not (key == self._start if self._is_literal else key.startswith(self._start)):
+        if not (key == self.start if self._is_literal else key.startswith(self.start)):
             return None
         if self._pattern is None:
             self._pattern = re.compile(self._text)
