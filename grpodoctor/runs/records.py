@@ -14,11 +14,10 @@ Files of a run directory:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.knobs import Setting
@@ -36,10 +35,9 @@ _JSON_INTEGER_BITS = 64
 _JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
-class Manifest(BaseModel):
+@dataclass(frozen=True)
+class Manifest:
     """The constant facts of a run, and its first knobs."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     schema_version: int = SCHEMA_VERSION
     """Version of the format of the run directory."""
@@ -47,13 +45,13 @@ class Manifest(BaseModel):
     """Unique id of the run; a resumed run keeps it."""
     framework: str = "grpodoctor"
     """Framework that wrote the run."""
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     """Versions of the packages that affect the numbers."""
     model: str = ""
     """Model name or path, as the user gave it."""
-    knobs: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    knobs: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Canonical knobs at the start; later changes are in the steps."""
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     """The framework's complete configuration."""
     seed: int | None = None
     """Seed of the run."""
@@ -66,7 +64,8 @@ class Manifest(BaseModel):
 
     def to_json(self) -> bytes:
         """The text of `run.json`."""
-        return _to_json(self.model_dump(), orjson.OPT_INDENT_2)
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _to_json(content, orjson.OPT_INDENT_2)
 
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
@@ -75,8 +74,10 @@ class Manifest(BaseModel):
         Raises:
             ValueError: if it is not a manifest; the message says why.
         """
+        from pydantic import TypeAdapter, ValidationError  # a framework's log needs no pydantic
+
         try:
-            return cls.model_validate(_parse_object(text))
+            return TypeAdapter(cls).validate_python(_parse_object(text))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))

@@ -48,7 +48,7 @@ def manifest(run_id: str = "first", **changes: object) -> Manifest:
         "seed": 7,
         "started": time.time(),
     }
-    return Manifest.model_validate({**facts, **changes})
+    return Manifest(**{**facts, **changes})
 
 
 def readings(step: int, *, sick_from: int | None, seed: int = 0) -> dict[str, Reading]:

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
@@ -158,11 +158,12 @@ def _identified(manifest: Manifest, former: Manifest | None) -> Manifest:
     A reader replays a resumed run from its first step, so the knobs of the first start are kept.
     """
     if former is not None:
-        kept = {"run_id": former.run_id, "started": former.started, "knobs": former.knobs}
-        return manifest.model_copy(update=kept)
-    fresh = {"run_id": uuid.uuid4().hex, "started": time.time()}
-    given = {name: getattr(manifest, name) or value for name, value in fresh.items()}
-    return manifest.model_copy(update=given)
+        return replace(manifest, run_id=former.run_id, started=former.started, knobs=former.knobs)
+    return replace(
+        manifest,
+        run_id=manifest.run_id or uuid.uuid4().hex,
+        started=manifest.started or time.time(),
+    )
 
 
 def _repair(path: Path) -> None:
