@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 from grpodoctor.frameworks.key_meaning import (
     KeyMeaning,
@@ -19,6 +20,9 @@ from grpodoctor.frameworks.key_meaning import (
 from grpodoctor.frameworks.knob_mapping import KnobTable
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
+
+_NO_PLACEHOLDERS = cast("re.Match[str]", re.match("", ""))
+"""The match of a key without placeholders, which has nothing to fill in."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Framework:
     """Prefixes of keys that are logged at each update, for logs that do not name their steps."""
     infer_settings: Callable[[Sequence[Mapping[str, float]]], Mapping[str, Setting]] | None = None
     """Infers settings from the values of the first rows; their keys are bare."""
+    first_synonym_counts: bool = False
+    """Whether the first of several keys for one metric counts, in the order of the rows."""
     how_to_dump: str = ""
     """The setting that makes it dump rollouts; empty if it always or never does."""
     builds_on: tuple[str, ...] = ()
@@ -91,11 +97,7 @@ class Framework:
 
     def knows(self, key: str) -> bool:
         """Whether the table has a bare key."""
-        if key in self._exact_keys:
-            return True
-        # One call for all patterns: most keys of a log belong to other frameworks.
-        starts = self._pattern_starts
-        return key.startswith(starts) and any(
+        return key in self._exact_keys or any(
             pattern.fullmatch(key) for pattern in self._key_patterns
         )
 
@@ -116,36 +118,38 @@ class Framework:
 
         If several rows match, only those with the longest fixed text count.
         """
-        exact = self._by_exact_key.get(key)  # no pattern has a longer fixed text
+        exact = self._by_exact_key.get(key)
+        if exact:
+            return [(meaning, _NO_PLACEHOLDERS) for meaning in exact]
         pairs = [
             (meaning, match)
-            for pattern, meaning in exact or self._by_pattern
+            for pattern, meaning in self._by_first_key
             if (match := pattern.fullmatch(key))
         ]
         longest = max((fixed_length(meaning.keys[0]) for meaning, _ in pairs), default=0)
         return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
 
     @cached_property
-    def _by_exact_key(self) -> dict[str, list[tuple[KeyPattern, KeyMeaning]]]:
-        rows: dict[str, list[tuple[KeyPattern, KeyMeaning]]] = {}
-        for meaning in self.meanings:
-            key = meaning.keys[0]
-            if "<" not in key:
-                rows.setdefault(key, []).append((pattern_of(key), meaning))
-        return rows
+    def _by_first_key(self) -> list[tuple[KeyPattern, KeyMeaning]]:
+        """The rows whose first key has placeholders."""
+        return [
+            (pattern_of(meaning.keys[0]), meaning)
+            for meaning in self.meanings
+            if "<" in meaning.keys[0]
+        ]
 
     @cached_property
-    def _by_pattern(self) -> list[tuple[KeyPattern, KeyMeaning]]:
-        first_keys = ((meaning.keys[0], meaning) for meaning in self.meanings)
-        return [(pattern_of(key), meaning) for key, meaning in first_keys if "<" in key]
+    def _by_exact_key(self) -> dict[str, list[KeyMeaning]]:
+        """The rows whose first key has none: no pattern has a longer fixed text."""
+        rows: dict[str, list[KeyMeaning]] = {}
+        for meaning in self.meanings:
+            if "<" not in meaning.keys[0]:
+                rows.setdefault(meaning.keys[0], []).append(meaning)
+        return rows
 
     @cached_property
     def _exact_keys(self) -> frozenset[str]:
         return frozenset(key for key in self._table_keys() if "<" not in key)
-
-    @cached_property
-    def _pattern_starts(self) -> tuple[str, ...]:
-        return tuple({pattern.start for pattern in self._key_patterns})
 
     @cached_property
     def _key_patterns(self) -> list[KeyPattern]:

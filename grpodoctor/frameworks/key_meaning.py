@@ -16,7 +16,10 @@ from typing import Literal
 
 from grpodoctor.vocabulary.knobs import Setting
 
-Formula = Literal["as-is", "one-minus", "negated", "sum", "difference", "product", "ratio", "log"]
+Formula = Literal[
+    "as-is", "one-minus", "plus-one", "negated", "sum", "difference", "product", "ratio", "share",
+    "log", "at-limit", "zero",
+]  # fmt: skip
 
 FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
     "as-is": lambda values: values[0],
@@ -25,10 +28,17 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
     "sum": sum,
     "difference": lambda values: values[0] - sum(values[1:]),
     "product": math.prod,
+    "plus-one": lambda values: values[0] + 1,
     "ratio": lambda values: values[0] / values[1] if values[1] else math.nan,
+    "share": lambda values: values[0] / rest if (rest := sum(values[1:])) else math.nan,
+    "at-limit": lambda values: values[0] if values[1] >= values[-1] else 0.0,
+    "zero": lambda _: 0.0,
     "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
 }
 """How the canonical value follows from the logged ones, before the factor.
+
+`share` is the first value over the sum of the others. `at-limit` is the share of responses that are
+as long as the longest one; it is zero if the longest one is shorter than the limit.
 
 They must accept any numbers. `math.fsum` raises if infinities meet or a sum overflows.
 """
@@ -52,6 +62,13 @@ class KeyMeaning:
     """Canonical metric; empty if the key holds none."""
     _: KW_ONLY
     formula: Formula = "as-is"
+    knob: str = ""
+    """Canonical knob whose value is the formula's last operand; without it the row is not used."""
+    adds: bool = False
+    """The values of all keys that match the row, and of other such rows of the metric, are added:
+    counts for each value of the reward."""
+    zero_is_absent: bool = False
+    """Whether a zero means that there was nothing to average."""
     factor: float = 1.0
     """Converts the logged unit to the canonical one: 0.01 for a percentage."""
     unit: str = ""
@@ -85,8 +102,8 @@ class KeyMeaning:
     @property
     def is_plain(self) -> bool:
         """Whether the logged number is the value of the metric, whatever it is."""
-        converts = self.formula != "as-is" or self.factor != 1
-        return not (converts or self.structural_zero or self.otherwise)
+        converts = self.formula != "as-is" or self.factor != 1 or self.knob or self.adds
+        return not (converts or self.structural_zero or self.otherwise or self.zero_is_absent)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -165,15 +182,15 @@ class KeyPattern:
         is_literal: whether the expression matches nothing but `start`.
     """
 
-    __slots__ = ("_is_literal", "_pattern", "_text", "start")
+    __slots__ = ("_is_literal", "_pattern", "_start", "_text")
 
     def __init__(self, text: str, start: str, *, is_literal: bool) -> None:
-        self._text, self.start, self._is_literal = text, start, is_literal
+        self._text, self._start, self._is_literal = text, start, is_literal
         self._pattern: re.Pattern[str] | None = None
 
     def fullmatch(self, key: str) -> re.Match[str] | None:
         """The match of a whole key, as by `re.Pattern.fullmatch`."""
-        if not (key == self.start if self._is_literal else key.startswith(self.start)):
+        if not (key == self._start if self._is_literal else key.startswith(self._start)):
             return None
         if self._pattern is None:
             self._pattern = re.compile(self._text)

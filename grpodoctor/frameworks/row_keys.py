@@ -16,8 +16,8 @@ class RowKeys:
 
     step: tuple[str, ...] = (
         "step",
-        "global_step",
         "training_step",
+        "global_step",
         "train/global_step",
         "training/global_step",
         "trainer/global_step",
@@ -57,8 +57,11 @@ class RowKeys:
         "eval/step",
         "_step",
     )
-    """The default lists the names that frameworks and loggers use. The logger's own counter comes
-    last because it counts calls, not training steps."""
+    """The default lists the names that frameworks and loggers use. `training_step` precedes
+    `global_step`, which open-instruct counts in episodes. The logger's own counter comes last
+    because it counts calls, not training steps."""
+    scalars: tuple[str, ...] = ("training_step",)
+    """Scalars of an event file that hold the training step if the events count something else."""
     time: tuple[str, ...] = ("time", "timestamp", "_timestamp", "wall_time")
 
     @cached_property

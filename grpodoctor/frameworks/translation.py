@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,14 @@ _LOGGER_KEYS = frozenset({"_runtime", "_timestamp", "_wandb", "_step"})
 """Keys that loggers add."""
 
 _MOST_PLANS = 256
+
+_SUMMARY = frozenset({"train_runtime", "train_samples_per_second"})
+"""Keys of the summary that transformers logs after the last step. Its loss is the run's mean."""
+
+_SUMMARY_KEYS = frozenset({"train_loss", "total_flos", "train_steps_per_second", *_SUMMARY})
+
+_ROUNDING = 1e-3
+"""A share may exceed its bounds by so much through rounding."""
 
 _Version = tuple[int, ...]
 _UNKNOWN: _Version = ()
@@ -89,7 +98,8 @@ class Translator:
         self.given = dict(settings or {})
         self.settings = {**framework.defaults, **self.given}
         self.unused = UnusedKeys()
-        self._updates = framework.knobs.read(self.settings).get("updates_per_batch")
+        self._knobs = framework.knobs.read(self.settings)
+        self._updates = self._knobs.get("updates_per_batch")
         self._own = dict(own or {})
         self._generic = generic
         self._bare: dict[str, str] = {}
@@ -109,17 +119,21 @@ class Translator:
         readings: dict[str, Reading] = {}
         for each in plan:
             if each.is_plain:
-                readings[each.use.metric] = _reading(each.kind, values[each.keys[0]])
-                continue
+                number = values[each.keys[0]]
+                if each.kind != "rate" or is_share(number):
+                    readings[each.use.metric] = _reading(each.kind, number)
+                    continue
             reading = self._read(each, values)
             if reading is not None:
-                readings[self._metric(each.use, reading)] = reading
+                self._add(readings, each.use, reading)
         return readings
 
     def _plan(self, layout: tuple[str, ...]) -> tuple[_Planned, ...]:
         """What is read from rows with these keys, in this order."""
         self._learn(layout)
         logged = {self._bare[key]: key for key in layout if key in self._bare}
+        if not _SUMMARY.isdisjoint(logged):
+            logged = {bare: key for bare, key in logged.items() if bare not in _SUMMARY_KEYS}
         plan = tuple(
             _Planned(
                 use,
@@ -131,10 +145,31 @@ class Translator:
             for use in self._uses[bare]
             if all(key in logged for key in use.keys)
         )
+        if self.framework.first_synonym_counts:
+            plan = self._without_synonyms(plan)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[layout] = plan
         return plan
+
+    def _without_synonyms(self, plan: tuple[_Planned, ...]) -> tuple[_Planned, ...]:
+        """Of several keys for one metric, let the first in the table's order count."""
+        order = {id(row): index for index, row in enumerate(self.framework.meanings)}
+        ranked = sorted(plan, key=lambda each: order.get(id(each.use.meaning), -1))
+        first: dict[str, _Planned] = {}
+        for each in ranked:
+            first.setdefault(each.use.metric, each)
+        return tuple(each for each in plan if first[each.use.metric] is each)
+
+    def _add(self, readings: dict[str, Reading], use: _Use, reading: Reading) -> None:
+        metric = self._metric(use, reading)
+        row, number = metric_of(metric), scalar(reading)
+        if row is not None and row.kind == "rate" and number is not None and not is_share(number):
+            self.unused.rejected[use.keys[0]] = "its values are no shares between 0 and 1"
+        elif use.meaning.adds and metric in readings:
+            readings[metric] = _sum(readings[metric], reading)
+        else:
+            readings[metric] = reading
 
     def _metric(self, use: _Use, reading: Reading) -> str:
         """The metric of a reading; another one if the key ever had a value out of its range."""
@@ -259,9 +294,16 @@ class Translator:
 
     def _deciding_settings(self, rows: list[KeyMeaning]) -> str:
         settings = sorted({name for row in rows for name in row.when if name not in self.settings})
+        knobs = {row.knob for row in rows if row.knob and row.knob not in self._knobs}
+        settings += [self._key_of_knob(knob) for knob in sorted(knobs)]
         versions = sorted({v for row in rows for v in (row.since, row.until) if v})
         version = [f"the version (before or after {', '.join(versions)})"] if versions else []
         return " and ".join([*settings, *version])
+
+    def _key_of_knob(self, knob: str) -> str:
+        """The framework's key of a knob."""
+        rows = [row for row in self.framework.knobs.mappings if row.knob == knob]
+        return rows[0].key if rows and rows[0].key else knob
 
     def _may_hold(self, row: KeyMeaning) -> bool:
         """Whether no known setting or version excludes a row."""
@@ -277,6 +319,8 @@ class Translator:
         """Whether the known settings and version are enough to say that a row holds."""
         if any(name not in self.settings for name in row.when):
             return False
+        if row.knob and not isinstance(self._knobs.get(row.knob), int | float):
+            return False
         low, high = self._bounds
         since = not row.since or (low != _UNKNOWN and low >= _parts(row.since))
         until = not row.until or (high != _UNKNOWN and high <= _parts(row.until))
@@ -287,6 +331,10 @@ class Translator:
         numbers = [values[key] for key in planned.keys]
         if meaning.structural_zero and self._is_structural(numbers):
             return NotApplicable(meaning.structural_zero)
+        if meaning.zero_is_absent and not any(numbers):
+            return None
+        if meaning.knob:
+            numbers.append(float(self._knobs[meaning.knob]))
         return _reading(planned.kind, FORMULAS[meaning.formula](numbers) * meaning.factor)
 
     def _is_structural(self, numbers: list[float]) -> bool:
@@ -321,6 +369,17 @@ def _by_last_parts(table: Framework, key: str) -> list[tuple[str, KeyMeaning]]:
 def has_common_names(table: Framework, keys: Iterable[str]) -> bool:
     """Whether the last parts of some keys are common names."""
     return any(_by_last_parts(table, key) for key in keys)
+
+
+def is_share(number: float) -> bool:
+    """Whether a number may be a share; infinities and NaN are counted, not rejected."""
+    return -_ROUNDING <= number <= 1 + _ROUNDING or not math.isfinite(number)
+
+
+def _sum(left: Reading, right: Reading) -> Reading:
+    """The sum of two numbers of one row of a log."""
+    numbers = (scalar(left), scalar(right))
+    return Mean.of_number(sum(number for number in numbers if number is not None))
 
 
 def _metric_of_part(row: KeyMeaning, match: re.Match[str]) -> str:

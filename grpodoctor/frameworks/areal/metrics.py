@@ -1,4 +1,11 @@
-"""AReaL, checked against v2.0."""
+"""AReaL's statistics, checked in the source of commit cbff54d6 (v2.0).
+
+Rewards and lengths are means over responses; advantages, entropy, ratios and clip shares are means
+over all valid tokens; `behave_*` are means over the tokens that rejection sampling keeps.
+`no_eos_ratios` compares prompt plus response with the width of the padded batch, so it is no
+truncation rate. A row is one training step. Version 0 has other scopes (`grpo_actor`) and no
+`update` scope.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +54,10 @@ def _of_update(scope: str) -> tuple[KeyMeaning, ...]:
             unit="policy versions", over="tokens"),
         KeyMeaning(f"{scope}/version_stats/sample_staleness_theta_max", "staleness/max",
             unit="policy versions", over="tokens"),
+        KeyMeaning(f"{scope}/rkl_loss/avg", "kl/teacher", over=_TOKENS,
+            policies="learner | teacher"),
+        KeyMeaning(f"{scope}/update_successful", "optimizer/skipped_rate", formula="one-minus",
+            over="updates"),
         KeyMeaning(f"{scope}/actor_loss/avg", "optimizer/loss"),
         KeyMeaning(f"{scope}/grad_norm", "optimizer/grad_norm"),
         KeyMeaning(f"{scope}/lr", "optimizer/learning_rate"),
@@ -71,11 +82,16 @@ FRAMEWORK = Framework(
         KeyMeaning(f"{_ACTOR}/task_reward/avg", "reward/mean", over="responses"),
         KeyMeaning(f"{_ACTOR}/final_reward/avg", over="tokens",
             caveat="the reward per token, measured after the KL penalty"),
-        KeyMeaning(f"{_ACTOR}/advantages/<statistic>", over=_TOKENS),
+        KeyMeaning(f"{_ACTOR}/task_reward/max", "reward/max", over="responses"),
+        KeyMeaning(f"{_ACTOR}/task_reward/min", "reward/min", over="responses"),
+        KeyMeaning(f"{_ACTOR}/advantages/avg", "advantage/mean", over=_TOKENS),
+        KeyMeaning(f"{_ACTOR}/advantages/max", "advantage/max", over=_TOKENS),
+        KeyMeaning(f"{_ACTOR}/advantages/min", "advantage/min", over=_TOKENS),
         KeyMeaning(f"{_ACTOR}/kl_rewards/<statistic>", policies="sampler | reference",
             caveat="the KL times the negative coefficient"),
         KeyMeaning((f"{_ACTOR}/seq_len/avg", f"{_ACTOR}/prompt_len/avg"), "length/mean",
             formula="difference", over="responses"),
+        KeyMeaning(f"{_ACTOR}/prompt_len/avg", "length/prompt_mean", over="responses"),
         KeyMeaning(f"{_ACTOR}/seq_len/<statistic>",
             caveat="the length of prompt and response together"),
         *without_metric(f"{_ACTOR}/prompt_len/<statistic>"),

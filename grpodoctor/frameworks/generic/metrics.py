@@ -6,92 +6,212 @@ The user's `--map` overrides it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
 
 _UNSTATED = "not stated"
-_REWARD = ("reward", "rewards")
-_ACCURACY = ("accuracy", "accuracies", "acc", "answer_accuracy")
-_SUCCESS = ("correct_rate", "solve_rate", "success_rate", "win_rate", "pass_rate")
-_TRAINED = ("", "train_", "training_")
+_MEAN_WORDS = ("mean", "avg", "average")
+_SHARE_WORDS = ("rate", "ratio", "frac", "fraction", "share")
+_TRAINED = ("", "train_", "training_", "rollout_", "batch_")
 _HELD_OUT = tuple(
     f"{split}{separator}"
-    for split in ("eval", "val", "test", "validation", "heldout", "evaluation", "dev")
-    for separator in ("_", "/", "/<set>/")
-)
+    for split in ("eval", "val", "test", "validation", "heldout", "held_out", "evaluation", "dev")
+    for separator in ("_", "/"))
+_HELD_OUT_SETS = (*_HELD_OUT, "eval/<set>/")
 """`eval/math/accuracy` is the accuracy on one of several held-out sets."""
+_REWARDS = ("reward", "rewards", "score", "scores", "raw_reward", "task_reward", "outcome_reward",
+            "total_reward", "episode_reward", "episode_return")
+_ACCURACIES = ("accuracy", "accuracies", "acc", "answer_accuracy", "correct_rate", "solve_rate",
+               "success_rate", "win_rate", "pass_rate", "exact_match", "frac_correct",
+               "fraction_correct", "correct_fraction", "correct_ratio", "solved_rate",
+               "task_success", "pass_at_1", "pass1", "success")
+_RESPONSES = ("response", "responses", "resp", "completion", "completions", "generation", "gen",
+              "output", "answer", "rollout")
+_LENGTHS = ("length", "len", "tokens", "token_length", "length_tokens", "token_count")
+_COMPONENTS = ("format", "strict_format", "soft_format", "correctness", "accuracy", "answer",
+               "length", "syntax", "code", "tool", "style", "language", "reasoning", "tag", "xml",
+               "int", "brevity", "efficiency", "cosine", "repetition", "safety", "helpfulness",
+               "quality", "execution", "compile", "unit_test", "process", "judge", "diversity")
 
 
-def _mean_names(quantities: tuple[str, ...], splits: tuple[str, ...]) -> tuple[str, ...]:
+def _mean_names(quantities: Sequence[str], splits: Sequence[str] = ("",)) -> tuple[str, ...]:
     """Names of a batch's mean: with a word for mean before it, after it, or without one."""
     forms = (f"{split}{form}" for split in splits for name in quantities
-             for form in (name, *(f"{word}_{name}" for word in ("mean", "avg", "average")),
-                          *(f"{name}_{word}" for word in ("mean", "avg"))))
-    return tuple(forms)
+             for form in (name, *(f"{word}_{name}" for word in _MEAN_WORDS),
+                          *(f"{name}_{word}" for word in _MEAN_WORDS)))
+    return tuple(dict.fromkeys(forms))
 
+
+def _share_names(*conditions: str) -> tuple[str, ...]:
+    """Names of the share of responses or groups that meet a condition."""
+    forms = (form for name in conditions
+             for form in (*(f"{name}_{word}" for word in _SHARE_WORDS),
+                          *(f"{word}_{name}" for word in ("frac", "fraction", "pct_of"))))
+    return tuple(dict.fromkeys(forms))
+
+
+_RESPONSE_LENGTHS = tuple(f"{noun}_{length}" for noun in _RESPONSES for length in _LENGTHS)
+_TOTALS = {"response_tokens", "completion_tokens", "output_tokens", "gen_tokens", "rollout_tokens",
+           "responses_tokens", "completions_tokens", "generation_tokens", "resp_tokens",
+           "answer_tokens"}
+"""Names of a sum over the batch, unless a word for mean comes with them."""
 
 _SYNONYMS: dict[str, tuple[str, ...]] = {
-    "reward/mean": (*_mean_names(_REWARD, _TRAINED), "reward/mean", "train/reward", "total_reward"),
-    "reward/std": ("reward_std_batch",),
-    "reward/heldout": _mean_names(_REWARD, _HELD_OUT),
-    "accuracy/train": (*_mean_names(_ACCURACY, _TRAINED), "train/accuracy",
-                       *(f"{split}{name}" for split in _TRAINED for name in _SUCCESS)),
-    "accuracy/heldout": (*_mean_names(_ACCURACY, _HELD_OUT),
-                         *(f"{split}{name}" for split in _HELD_OUT
-                           for name in (*_SUCCESS, "pass@1", "pass_at_1"))),
-    "entropy/mean": (*_mean_names(("entropy", "token_entropy"), _TRAINED), "policy_entropy"),
-    "length/mean": ("response_length", "mean_length", "avg_length", "completion_length",
-                    "response_length_mean", "avg_gen_tokens", "mean_gen_tokens", "gen_length",
-                    "length", "avg_response_len", "avg_response_length", "avg_len", "resp_len",
-                    "response_len", "completion_len", "avg_completion_length",
-                    "avg_response_token_length", "mean_response_length", "mean_completion_length",
-                    "response_tokens", "completion_tokens", "avg_response_tokens",
-                    "mean_response_tokens", "response_length_tokens", "response_length_avg",
-                    "gen_len", "generation_length", "mean_response_len"),
-    "length/max": ("max_length", "response_length_max", "max_gen_tokens"),
-    "length/truncated_rate": ("truncated_rate", "truncation_rate", "truncated", "clipped_ratio",
-                              "frac_truncated", "truncated_ratio", "truncated_fraction",
-                              "fraction_truncated", "trunc_rate", "overlong_rate",
-                              "length_clip_ratio"),
-    "groups/zero_variance_rate": ("frac_reward_zero_std", "zero_std_frac", "zero_variance_rate",
-                                  "frac_zero_variance", "zero_std_rate", "zero_std_ratio",
-                                  "zero_variance_groups_rate", "degenerate_group_rate",
-                                  "degenerate_groups_rate"),
-    "groups/reward_std": ("group_reward_std", "reward_std_group"),
-    "groups/all_incorrect_rate": ("group_reward_all_zero_rate", "frac_all_wrong"),
-    "groups/all_correct_rate": ("group_reward_all_one_rate", "frac_all_correct"),
-    "clip/any_rate": ("clip_fraction", "clip_frac", "clipfrac", "pg_clipfrac", "clip_ratio",
-                      "fraction_clipped", "frac_clipped", "clipped_fraction"),
-    "ratio/mean": ("ratio_mean", "importance_ratio", "ratio"),
-    "ratio/max": ("ratio_max", "max_ratio"),
+    "reward/mean": ("reward/mean", *_mean_names(_REWARDS, _TRAINED), "train/reward"),
+    "reward/std": ("reward_std_batch", "batch_reward_std"),
+    "reward/max": ("reward_max", "max_reward", "rewards_max"),
+    "reward/min": ("reward_min", "min_reward", "rewards_min"),
+    "reward/heldout": _mean_names(_REWARDS, _HELD_OUT_SETS),
+    "accuracy/train": (*_mean_names(_ACCURACIES, _TRAINED), "train/accuracy"),
+    "accuracy/heldout": _mean_names((*_ACCURACIES, "pass@1"), _HELD_OUT_SETS),
+    "entropy/mean": _mean_names(("entropy", "token_entropy", "policy_entropy", "actor_entropy",
+                                 "response_entropy", "per_token_entropy", "generation_entropy")),
+    "length/mean": tuple(name for name in (
+        "length", "mean_length", "avg_length", "avg_len", "mean_len", "tokens_per_response",
+        "tokens_per_completion", "tokens_per_sample", "num_tokens_per_response",
+        *_mean_names(_RESPONSE_LENGTHS, ("", "train_"))) if name not in _TOTALS),
+    "length/max": ("max_length", *(f"{name}_max" for name in _RESPONSE_LENGTHS),
+                   *(f"max_{name}" for name in _RESPONSE_LENGTHS)),
+    "length/min": ("min_length", *(f"{name}_min" for name in _RESPONSE_LENGTHS),
+                   *(f"min_{name}" for name in _RESPONSE_LENGTHS)),
+    "length/truncated_rate": (
+        "truncated", "clipped_ratio", *_share_names("truncated", "truncation", "overlong", "no_eos",
+        "missing_eos", "unfinished", "cutoff", "max_length", "max_len", "length_limit",
+        "hit_max_length", "max_length_hit", "length_clip")),
+    "groups/zero_variance_rate": _share_names(
+        "reward_zero_std", "zero_std", "zero_variance", "zero_var", "no_variance", "zero_advantage",
+        "zero_adv", "degenerate", "degenerate_groups", "degenerate_group", "uniform_groups",
+        "uniform_group", "dead_groups", "dead_group", "skipped_groups", "skipped_group",
+        "no_signal", "flat_groups", "flat_group", "zero_std_groups"),
+    "groups/effective_rate": _share_names(
+        "effective_groups", "effective_group", "informative_groups", "informative_group", "mixed",
+        "mixed_groups", "mixed_group", "useful_groups", "useful_group", "nonzero_std",
+        "nonzero_advantage", "nonzero_adv"),
+    "groups/reward_std": ("group_reward_std", "reward_std_group", "reward_std_within_group",
+                          "within_group_std", "within_group_reward_std", "mean_group_std"),
+    "groups/all_incorrect_rate": _share_names(
+        "group_reward_all_zero", "all_wrong", "all_incorrect", "all_zero", "all_fail",
+        "all_failed", "none_correct"),
+    "groups/all_correct_rate": _share_names(
+        "group_reward_all_one", "all_correct", "all_right", "all_pass", "all_passed", "all_solved"),
+    "advantage/mean": _mean_names(("advantage", "advantages", "adv"))[1:],
+    "advantage/max": ("advantage_max", "advantages_max", "adv_max", "max_advantage", "max_adv"),
+    "advantage/min": ("advantage_min", "advantages_min", "adv_min", "min_advantage", "min_adv"),
+    "clip/any_rate": (*_share_names("clip", "clipped", "pg_clip", "policy_clip"),
+                      "clipfrac", "pg_clipfrac", "clip_rate"),
+    "clip/low_rate": ("clip_low", "low_clip_frac", "clip_frac_low", "clip_fraction_low",
+                      "clipfrac_low", "clip_ratio_low", "clip_low_frac", "lower_clip_frac",
+                      "clip_frac_lower", "clip_ratio_lower"),
+    "clip/high_rate": ("clip_high", "high_clip_frac", "clip_frac_high", "clip_fraction_high",
+                       "clipfrac_high", "clip_ratio_high", "clip_high_frac", "upper_clip_frac",
+                       "clip_frac_upper", "clip_ratio_upper"),
+    "ratio/mean": _mean_names(("ratio", "importance_ratio", "policy_ratio", "prob_ratio")),
+    "ratio/max": ("ratio_max", "max_ratio", "importance_ratio_max", "policy_ratio_max"),
+    "mismatch/logprob_diff_mean": _mean_names(
+        ("logprob_abs_diff", "abs_logprob_diff", "logp_abs_diff", "abs_logp_diff",
+         "rollout_logprob_abs_diff", "train_rollout_logprob_abs_diff", "sampler_logprob_abs_diff")),
+    "correction/weight_mean": _mean_names(("is_weight", "tis_weight")),
+    "correction/masked_rate": _share_names("is_masked", "rejected_tokens", "masked_tokens"),
+    "staleness/mean": _mean_names(("staleness", "policy_lag", "version_lag", "off_policy_steps")),
+    "staleness/max": ("max_staleness", "staleness_max", "max_policy_lag", "policy_lag_max"),
+    "tools/calls_per_response": (
+        "tool_calls_per_episode", "tool_calls_per_response",
+        *_mean_names(("tool_calls", "num_tool_calls", "tool_call_count"))[1:]),
+    "tools/failure_rate": _share_names("tool_failure", "tool_error", "tool_fail",
+                                       "tool_call_failure", "tool_call_error", "failed_tool_calls"),
+    "environment/invalid_action_rate": _share_names(
+        "invalid_action", "invalid_actions", "illegal_action", "illegal_move", "invalid_move",
+        "parse_error", "parse_failure", "parse_fail"),
+    "environment/turns_mean": _mean_names(
+        ("turns", "num_turns", "n_turns", "episode_length", "episode_len", "episode_steps",
+         "turns_per_episode", "steps_per_episode")),
+    "rollouts/aborted_rate": _share_names("aborted", "abort", "timeout", "timed_out"),
+    "rollouts/error_rate": _share_names("rollout_error", "env_error", "environment_error",
+                                        "reward_error", "exception"),
+    "text/repetition_rate": _share_names("repetition", "repeated", "repetitive"),
+    "critic/loss": ("value_loss", "vf_loss", "critic_loss"),
+    "critic/explained_variance": ("explained_variance", "explained_var"),
+    "experts/auxiliary_loss": ("aux_loss", "router_aux_loss", "load_balancing_loss"),
+    "kl/teacher": ("teacher_kl", "kl_teacher", "distill_kl", "kl_to_teacher", "reverse_kl"),
     "optimizer/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
-                       "train_loss", "train/loss"),
-    "optimizer/grad_norm": ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm",
-                            "grad_l2_norm", "global_grad_norm"),
-    "optimizer/learning_rate": ("learning_rate", "lr", "train/learning_rate"),
-    "time/step": ("step_time", "time_per_step", "sec_per_step"),
+                       "train_loss", "train/loss", "loss_mean", "mean_loss", "avg_loss"),
+    "optimizer/grad_norm": _mean_names(
+        ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm", "global_grad_norm",
+         "total_grad_norm", "policy_grad_norm", "grad_l2")),
+    "optimizer/learning_rate": ("learning_rate", "lr", "train/learning_rate", "actor_lr",
+                                "policy_lr", "current_lr"),
+    "optimizer/skipped_rate": _share_names("skipped_updates", "skipped_update"),
+    "time/step": ("step_time", "time_per_step", "sec_per_step", "step_time_s", "step_seconds",
+                  "step_duration", "seconds_per_step", "iter_time", "iteration_time"),
+    "time/rollout": ("rollout_time", "generation_time", "gen_time", "sampling_time",
+                     "rollout_seconds", "generation_seconds", "sample_time"),
+    "time/learn": ("learn_time", "update_time", "optim_time", "train_step_time"),
 }
-_REFERENCE = tuple(
-    KeyMeaning(key, "kl/reference/k1", over=_UNSTATED, caveat="the estimator is not stated")
-    for key in ("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref")
-)
+"""Names by metric; the first of several in one log counts."""
+
+_INVERSES: dict[str, tuple[str, ...]] = {
+    "length/truncated_rate": _share_names("eos", "finished", "terminated", "natural_termination"),
+    "environment/invalid_action_rate": _share_names(
+        "valid_action", "valid_actions", "legal_action", "legal_move", "valid_move",
+        "parse_success"),
+    "tools/failure_rate": _share_names("tool_success", "tool_call_success"),
+}
+"""Names of one minus the metric."""
+
+_KL = {
+    "kl/reference/k1": _mean_names(("kl_ref", "ref_kl", "kl_reference", "reference_kl", "kl_to_ref",
+                                    "kl_to_reference", "kl_vs_ref", "kl_from_ref")),
+    "kl/old_policy/k1": _mean_names(("kl_old", "old_kl", "kl_to_old", "kl_old_policy")),
+    "mismatch/kl_k1": _mean_names(("mismatch_kl", "kl_mismatch", "sampler_kl", "kl_sampler",
+                                   "rollout_kl", "train_rollout_kl", "kl_rollout_train")),
+}
 _AMBIGUOUS = (
     KeyMeaning("reward_std", caveat="it may be the standard deviation of a group or of the batch"),
     KeyMeaning("kl", caveat="it may be to the reference, the old policy or the sampler"),
     KeyMeaning("kl_divergence", caveat="the other policy is not stated"),
     KeyMeaning("approx_kl", caveat="neither the other policy nor the sign is stated"),
-    *without_metric("epoch"),
+    KeyMeaning("skipped_rate", caveat="it may count groups, prompts or updates"),
+    *without_metric("epoch", "reward/median", "reward/std", "reward/max", "reward/min"),
 )
+_STRUCTURED = (
+    *(KeyMeaning(form.replace("*", name), f"reward/component/{name}/mean", over=_UNSTATED)
+      for name in _COMPONENTS for form in ("*_reward", "reward_*", "mean_*_reward",
+                                           "*_reward_mean", "avg_*_reward")),
+    KeyMeaning("rewards/<name>", "reward/component/<name>/mean", over=_UNSTATED),
+    KeyMeaning("rewards/<name>/mean", "reward/component/<name>/mean", over=_UNSTATED),
+    KeyMeaning("reward_components/<name>", "reward/component/<name>/mean", over=_UNSTATED),
+    *(KeyMeaning(key, "pass_at_k/<k>", over=_UNSTATED)
+      for key in ("eval_pass@<k>", "val_pass@<k>", "test_pass@<k>", "eval/pass@<k>",
+                  "eval_pass_at_<k>", "val_pass_at_<k>")),
+)
+
+
+def _rows() -> Iterator[KeyMeaning]:
+    """All rows, each key once: the first meaning counts."""
+    seen: set[str] = set()
+    rows = (
+        *_AMBIGUOUS,
+        *(KeyMeaning(key, metric, over=_UNSTATED)
+          for metric, keys in _SYNONYMS.items() for key in keys),
+        *(KeyMeaning(key, metric, formula="one-minus", over=_UNSTATED)
+          for metric, keys in _INVERSES.items() for key in keys),
+        *(KeyMeaning(key, metric, over=_UNSTATED, caveat="the estimator is not stated")
+          for metric, keys in _KL.items() for key in keys),
+        *_STRUCTURED,
+    )
+    for row in rows:
+        if row.keys[0] not in seen:
+            seen.add(row.keys[0])
+            yield row
+
 
 FRAMEWORK = Framework(
     name="generic",
     title="generic names",
     aliases=("plain", "custom"),
     prefixes=("train/", "line/"),
-    meanings=(
-        *(KeyMeaning(key, metric, over=_UNSTATED)
-          for metric, keys in _SYNONYMS.items() for key in keys),
-        *_REFERENCE,
-        *_AMBIGUOUS,
-    ),
+    first_synonym_counts=True,
+    meanings=tuple(_rows()),
 )

@@ -1,4 +1,10 @@
-"""ms-swift's GRPO. It uses TRL's keys, some with other meanings. Checked for v4.6."""
+"""ms-swift's GRPO, checked in the source of commit 3602360a (v4.6).
+
+It uses TRL's keys, some with other meanings. `frac_reward_zero_std` is the share of groups for any
+`scale_rewards`; `reward_std` follows `scale_rewards`. `completions/clipped_ratio` is the share of
+responses cut by the length limit. `logging.jsonl` ends with two rows about the whole run: the
+summary of transformers, and the trainer's state with its log history.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning, without_metric
 from grpodoctor.frameworks.ms_swift.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.frameworks.trl.metrics import SUMMARY_KEYS
 
 _BATCH = "responses of the generation batch"
 _OFF_POLICY = "set log_rollout_offpolicy_metrics=True"
@@ -42,15 +49,12 @@ FRAMEWORK = Framework(
             when={"scale_rewards": ("group", "none", "gdpo")}),
         KeyMeaning("reward_std", "reward/std", over="the batch",
             when={"scale_rewards": ("batch",)}),
-        KeyMeaning("frac_reward_zero_std", "groups/zero_variance_rate", over="responses",
-            when={"scale_rewards": ("group", "none", "gdpo")}),
-        KeyMeaning("frac_reward_zero_std", when={"scale_rewards": ("batch",)},
-            caveat="with scale_rewards=batch it is 0 or 1 and does not describe groups"),
+        KeyMeaning("frac_reward_zero_std", "groups/zero_variance_rate", over="groups"),
         KeyMeaning("rewards/<func>/mean", "reward/component/<func>/mean", over=_BATCH),
         KeyMeaning("rewards/<func>/std", "reward/component/<func>/std", over=_BATCH),
         KeyMeaning("completions/mean_length", "length/mean", over=_BATCH),
         KeyMeaning("completions/max_length", "length/max", over=_BATCH),
-        KeyMeaning("completions/min_length", over=_BATCH),
+        KeyMeaning("completions/min_length", "length/min", over=_BATCH),
         KeyMeaning("completion_length", "length/mean", over=_BATCH, until="3.4"),
         KeyMeaning("response_clip_ratio", "length/truncated_rate", over=_BATCH, until="3.4",
             caveat="the share of responses cut by the length limit, not a clip fraction"),
@@ -89,9 +93,14 @@ FRAMEWORK = Framework(
         KeyMeaning("grad_norm", "optimizer/grad_norm"),
         KeyMeaning("learning_rate", "optimizer/learning_rate"),
         KeyMeaning("train_speed(s/it)", "time/step", unit="s"),
-        *without_metric("num_turns", "epoch", "memory(GiB)", "remaining_time", "elapsed_time",
-            "percentage", "step_time", "fipo/<path>", "sdar/<path>", "teacher_kl", "eval_<path>",
-            "num_tokens", "train_speed(iter/s)"),
+        KeyMeaning("num_turns", "environment/turns_mean", over=_BATCH),
+        KeyMeaning("teacher_kl", "kl/teacher", estimator="k3", over="tokens",
+            policies="old | teacher"),
+        KeyMeaning("eval_reward", "reward/heldout", over="held-out responses",
+            how_to_log="give a val_dataset and set eval_strategy=steps"),
+        *without_metric("epoch", "memory(GiB)", "remaining_time", "elapsed_time", "percentage",
+            "step_time", "fipo/<path>", "sdar/<path>", "rlsd_lambda", "eval_<path>", "num_tokens",
+            "train_speed(iter/s)", *SUMMARY_KEYS, "best_metric", "memory", "memory/<path>"),
     ),
     knobs=KNOBS,
 )

@@ -1,4 +1,11 @@
-"""open-instruct's grpo_fast and grpo, checked after v0.3."""
+"""open-instruct's grpo_fast and grpo, checked in the source of commit e6c3044a (after v0.3).
+
+`batch/total_prompts` counts the prompts that are left after filtering, so the sampled prompts are
+the sum of it and `batch/filtered_prompts`. Scores, lengths, stop rate and advantages are means over
+the responses that are left. `global_step` and, in TensorBoard files of older versions, the step
+itself count episodes; `training_step` is the training step. A rate is absent if the filter is off,
+because nothing is counted then.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,13 @@ from grpodoctor.frameworks.open_instruct.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
 
 _TOKENS = "tokens of the updates"
-_PROMPTS = "sampled prompts"
+_SEEN = "sampled prompts, kept or filtered"
+_KEPT = "responses that are left after filtering"
+_FILTERED = "without prompts whose responses all score the same"
+_COUNTS = ("batch/filtered_prompts", "batch/total_prompts")
+"""The second count has only the prompts that are left, so the sampled prompts are the sum."""
+_WITH_FILTER = {"filter_zero_std_samples": (True,)}
+_NOT_REPLACED = {**_WITH_FILTER, "active_sampling": (False,)}
 _LAST = "only the last micro-batch, since each response overwrites the one before"
 
 
@@ -28,9 +41,9 @@ FRAMEWORK = Framework(
         "unsolved_batch_size_ratio",
     ),
     version_key="open_instruct_version",
-    defaults={"loss_fn": "dapo"},
+    defaults={"loss_fn": "dapo", "active_sampling": False, "filter_zero_std_samples": True},
     meanings=(
-        KeyMeaning("scores", "reward/mean", over="responses",
+        KeyMeaning("scores", "reward/mean", over=_KEPT, mask=_FILTERED,
             caveat="by default a correct answer scores 10, not 1"),
         KeyMeaning("objective/verifiable_reward", over="responses"),
         KeyMeaning("objective/verifiable_correct_rate", "accuracy/train", over="responses"),
@@ -68,27 +81,41 @@ FRAMEWORK = Framework(
             "mismatch/logprob_diff_max/worst_sequence", over=_LAST, policies="old - sampler"),
         KeyMeaning("debug/vllm_local_reverse_kl", caveat="not an estimator of a divergence"),
         *without_metric("debug/<path>"),
-        KeyMeaning("val/sequence_lengths", "length/mean", over="responses",
+        KeyMeaning("val/sequence_lengths", "length/mean", over=_KEPT, mask=_FILTERED,
             caveat="a training metric, despite its prefix"),
-        KeyMeaning("val/sequence_lengths_max", "length/max", over="responses"),
-        KeyMeaning("val/sequence_lengths_solved", "length/correct",
-            over="responses with the highest possible score"),
-        KeyMeaning("val/sequence_lengths_unsolved", "length/incorrect", over="all other responses"),
-        KeyMeaning("val/stop_rate", "length/truncated_rate", formula="one-minus", over="responses"),
-        KeyMeaning("batch/percent_solved_mean", over=_PROMPTS),
-        KeyMeaning(("batch/filtered_prompts", "batch/total_prompts"), "groups/zero_variance_rate",
-            formula="ratio", over=_PROMPTS),
-        KeyMeaning(("batch/filtered_prompts_zero", "batch/total_prompts"),
-            "groups/all_incorrect_rate", formula="ratio", over=_PROMPTS),
-        KeyMeaning(("batch/filtered_prompts_solved", "batch/total_prompts"),
-            "groups/all_correct_rate", formula="ratio", over=_PROMPTS),
-        KeyMeaning("batch/<path>", caveat="a count"),
+        KeyMeaning("val/sequence_lengths_max", "length/max", over=_KEPT, mask=_FILTERED),
+        KeyMeaning("val/sequence_lengths_min", "length/min", over=_KEPT, mask=_FILTERED),
+        KeyMeaning("val/sequence_lengths_solved", "length/correct", zero_is_absent=True,
+            over="kept responses with the highest possible score", mask=_FILTERED),
+        KeyMeaning("val/sequence_lengths_unsolved", "length/incorrect", zero_is_absent=True,
+            over="kept responses with a score of 0", mask=_FILTERED),
+        KeyMeaning("val/stop_rate", "length/truncated_rate", formula="one-minus", over=_KEPT,
+            mask=_FILTERED),
+        KeyMeaning("val/advantages_mean", "advantage/mean", over=_KEPT),
+        KeyMeaning("val/advantages_max", "advantage/max", over=_KEPT),
+        KeyMeaning("val/advantages_min", "advantage/min", over=_KEPT),
+        KeyMeaning("real_batch_size_ratio", "groups/effective_rate", when=_NOT_REPLACED,
+            over=_SEEN, caveat="the share of the batch that is left after filtering"),
+        KeyMeaning("real_batch_size_ratio", when={"active_sampling": (True,)},
+            caveat="always 1, because filtered prompts are replaced"),
+        KeyMeaning("batch/percent_solved_mean", over="kept prompts"),
+        KeyMeaning("batch/filtered_prompts_pct", "groups/zero_variance_rate", over=_SEEN,
+            when=_WITH_FILTER),
+        KeyMeaning(("batch/filtered_prompts", *_COUNTS), "groups/zero_variance_rate",
+            formula="share", over=_SEEN, when=_WITH_FILTER),
+        KeyMeaning(("batch/filtered_prompts_zero", *_COUNTS), "groups/all_incorrect_rate",
+            formula="share", over=_SEEN, when=_WITH_FILTER),
+        KeyMeaning(("batch/filtered_prompts_solved", *_COUNTS), "groups/all_correct_rate",
+            formula="share", over=_SEEN, when=_WITH_FILTER),
+        KeyMeaning("batch/<path>", caveat="a count of the prompts that are left after filtering"),
+        KeyMeaning("tools/aggregate/avg_calls_per_rollout", "tools/calls_per_response", over=_KEPT),
+        KeyMeaning("tools/aggregate/failure_rate", "tools/failure_rate", over="tool calls"),
         KeyMeaning("num_steps_off_policy", "staleness/mean", unit="training steps"),
         KeyMeaning("optim/grad_norm", "optimizer/grad_norm", over="updates"),
         KeyMeaning("lr", "optimizer/learning_rate"),
         KeyMeaning("time/total", "time/step", unit="s"),
         KeyMeaning("eval/scores", "reward/heldout", over="evaluation responses"),
-        *without_metric("real_batch_size_ratio", "unsolved_batch_size_ratio", "packed_ratio",
+        *without_metric("unsolved_batch_size_ratio", "packed_ratio",
             "episode", "model_step_min", "model_step_max", "model_step_mean", "val/<path>",
             "time/<path>", "eval/<path>", "learner_tokens_per_second_overall",
             "learner_tokens_per_second_step"),

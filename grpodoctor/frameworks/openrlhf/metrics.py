@@ -1,4 +1,11 @@
-"""OpenRLHF, checked against v0.11."""
+"""OpenRLHF, checked in the source of commit 3c3be623 (v0.11).
+
+The keys below `rollout/` are means over the whole rollout batch. The keys without it are means over
+micro-batches, weighted by tokens or samples, and over the updates of a step. `entropy_loss`,
+`ppo_clip_ratio`, `ppo_kl` and `vllm_kl` are means over action tokens; `kl` is a mean over tokens of
+a response, then over responses, unless it is in the loss. `dynamic_filtering_pass_rate` divides
+kept samples by prompts. A row is one rollout batch.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +21,27 @@ _BATCH = "responses of the rollout batch"
 
 
 _SCORE = "the score is logged alongside the reward"
+_ROLLOUT = "the rollout batch is logged before it is divided"
+_OLDER = {_ROLLOUT: (False,)}
+_ONLY_ROLLOUT = {_ROLLOUT: ("alone",)}
 
 
 def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
-    """Infer whether the log has the reward before length penalties; older versions do not."""
-    return {_SCORE: any("score" in row for row in rows)}
+    """Infer what the version logs: the reward before length penalties, the whole rollout batch.
+
+    With dynamic batches, the keys without `rollout/` are means over micro-batches of unequal size.
+    """
+    keys = {key for row in rows for key in row}
+    if "rollout/reward_mean" in keys and keys.isdisjoint({"reward", "score"}):
+        return {_SCORE: False, _ROLLOUT: "alone"}
+    return {_SCORE: "score" in keys, _ROLLOUT: "rollout/truncated_rate" in keys}
 
 
 FRAMEWORK = Framework(
     name="openrlhf",
     title="OpenRLHF",
     row_keys=RowKeys(step=("global_step", "step", "train/global_step", "_step")),
-    prefixes=("train/",),
+    prefixes=("train/", "eval/"),
     signature=(
         "ppo_clip_ratio",
         "group_reward_std",
@@ -62,28 +78,34 @@ FRAMEWORK = Framework(
             caveat="measured after length penalties, if there are any"),
         *without_metric("return"),
         KeyMeaning("group_reward_std", "groups/reward_std", over="groups"),
-        KeyMeaning("response_length", "length/mean", over=_BATCH,
+        KeyMeaning("response_length", "length/mean", over=_BATCH, when=_OLDER,
             caveat="includes tokens of tools"),
         KeyMeaning("total_length", caveat="the length of prompt and response together"),
-        KeyMeaning("truncated", "length/truncated_rate", over=_BATCH,
+        KeyMeaning("truncated", "length/truncated_rate", over=_BATCH, when=_OLDER,
             caveat="always 0 for multi-turn agents"),
         KeyMeaning("response_clip_ratio", over=_BATCH,
             caveat="the share of responses that fill the context, not a clip fraction"),
-        KeyMeaning("rollout/reward_mean", over=_BATCH),
         KeyMeaning("rollout/reward_std", "reward/std", over="the batch"),
-        KeyMeaning("rollout/response_length_mean", over=_BATCH),
-        KeyMeaning("rollout/truncated_rate", over=_BATCH),
-        *without_metric("rollout/num_samples"),
+        KeyMeaning("rollout/response_length_mean", "length/mean", over=_BATCH,
+            caveat="includes tokens of tools"),
+        KeyMeaning("rollout/truncated_rate", "length/truncated_rate", over=_BATCH,
+            caveat="always 0 for multi-turn agents"),
+        KeyMeaning("rollout/reward_mean", "reward/mean", over=_BATCH, when=_ONLY_ROLLOUT,
+            caveat="measured after length penalties"),
+        *without_metric("rollout/num_samples", "rollout/reward_mean"),
         KeyMeaning("dynamic_filtering_pass_rate", unit="percent",
             caveat="responses kept per prompt used, so it can exceed 100"),
         KeyMeaning("timing/step_total", "time/step", unit="s"),
         KeyMeaning("timing/generation", "time/rollout", unit="s"),
         KeyMeaning("timing/ppo_train", "time/learn", unit="s"),
         *without_metric("timing/<path>"),
-        KeyMeaning("eval/eval_<dataset>_pass1", "accuracy/heldout"),
+        KeyMeaning("eval_<set>_pass1", "accuracy/heldout", over="evaluation responses"),
+        KeyMeaning("eval_<set>_pass<n>", over="prompts", caveat="the best of n responses"),
+        *without_metric("eval_<set>_response_length_mean", "eval_<set>_truncated_rate",
+            "eval_<path>"),
         *without_metric("critic_<path>"),
     ),
-    defaults={"algo.kl.estimator": "k1", _SCORE: True},
+    defaults={"algo.kl.estimator": "k1", _SCORE: True, _ROLLOUT: True},
     infer_settings=_infer_settings,
     knobs=KNOBS,
 )

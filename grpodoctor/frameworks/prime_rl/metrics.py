@@ -1,4 +1,10 @@
-"""prime-rl's trainer and orchestrator, which write to one log. Checked for v0.8.1."""
+"""prime-rl's trainer and orchestrator, checked in the source of commit 559b4477 (v0.8.1).
+
+Both write to one log, with the same steps. `solved_none` and `solved_all` are shares of the groups of
+finished rollouts before any filter: the sum of the rewards is 0, or each reward is 1. `has_error`
+and `cancelled` are shares of episodes, `is_truncated` of rollouts. `entropy` and `mismatch_kl` are
+means over loss tokens; `is_masked` is a mean over the tokens of a response, then over responses.
+"""
 
 from __future__ import annotations
 
@@ -33,27 +39,32 @@ FRAMEWORK = Framework(
     ),
     version_key="prime_rl_version",
     meanings=(
-        *_statistics(KeyMeaning("entropy/all/mean", "entropy/mean", over=_LOSS, policies="learner")),
+        *_statistics(KeyMeaning("entropy/all/mean", "entropy/mean", over=_LOSS,
+            policies="learner")),
         *without_metric("entropy/<env>/<statistic>"),
-        *_statistics(KeyMeaning("mismatch_kl/all/mean", "mismatch/kl_k3", over=_LOSS, estimator="k3",
-            policies="sampler | learner",
+        *_statistics(KeyMeaning("mismatch_kl/all/mean", "mismatch/kl_k3", over=_LOSS,
+            estimator="k3", policies="sampler | learner",
             caveat="compares with the current learner, so it includes staleness")),
         KeyMeaning("mismatch_kl/all/max", over=_LOSS),
         *without_metric("mismatch_kl/<env>/<statistic>"),
         KeyMeaning("masked_mismatch_kl/<statistic>", over=_MASKED),
         KeyMeaning("unmasked_mismatch_kl/<statistic>", over=_MASKED),
-        *_statistics(KeyMeaning("is_masked/mean", "clip/any_rate", over=_MASKED, policies="learner / sampler",
+        *_statistics(KeyMeaning("is_masked/mean", "clip/any_rate", over=_MASKED,
+            policies="learner / sampler",
             caveat=_DELTA)),
-        *_statistics(KeyMeaning("is_masked_low/mean", "clip/low_rate", over=_MASKED, policies="learner / sampler",
+        *_statistics(KeyMeaning("is_masked_low/mean", "clip/low_rate", over=_MASKED,
+            policies="learner / sampler",
             caveat=_DELTA)),
-        *_statistics(KeyMeaning("is_masked_high/mean", "clip/high_rate", over=_MASKED, policies="learner / sampler",
+        *_statistics(KeyMeaning("is_masked_high/mean", "clip/high_rate", over=_MASKED,
+            policies="learner / sampler",
             caveat=_DELTA)),
         *without_metric("masked_advantage_positive/<statistic>",
             "masked_advantage_negative/<statistic>", "kl_ent_ratio/<statistic>"),
         KeyMeaning("ref_kl/<path>", policies="learner | reference"),
         *_statistics(KeyMeaning("loss/mean", "optimizer/loss")),
         *without_metric("nll/<statistic>"),
-        KeyMeaning("max_vio/<statistic>", caveat="the load over the mean load, minus 1"),
+        *_statistics(KeyMeaning("max_vio/mean", "experts/load_max_over_mean", formula="plus-one",
+            over="layers", caveat="the load over the mean load, minus 1")),
         *without_metric("routing_confidence/<statistic>"),
         KeyMeaning("optim/lr", "optimizer/learning_rate"),
         KeyMeaning("optim/grad_norm", "optimizer/grad_norm"),
@@ -71,9 +82,17 @@ FRAMEWORK = Framework(
         KeyMeaning(("train/agg/all/<agent>/solved_none", "train/agg/all/<agent>/solved_all"),
             "groups/zero_variance_rate", formula="sum", over="groups",
             caveat="groups that share any other reward count as mixed"),
+        KeyMeaning("train/agg/all/<agent>/reward/max", "reward/max", over="finished rollouts"),
+        KeyMeaning("train/agg/all/<agent>/reward/min", "reward/min", over="finished rollouts"),
+        KeyMeaning("train/agg/all/num_output_tokens/min", "length/min", over="finished rollouts"),
+        KeyMeaning("train/agg/all/num_turns/mean", "environment/turns_mean", over="episodes"),
+        KeyMeaning("train/agg/all/has_error/mean", "rollouts/error_rate", over="episodes"),
+        KeyMeaning("train/agg/all/cancelled/mean", "rollouts/aborted_rate", over="episodes",
+            caveat="cancelled because they are too stale"),
         *without_metric("train/<path>"),
         KeyMeaning("off_policy/mean", "staleness/mean", unit=_LAG, over="rollouts"),
         KeyMeaning("off_policy/max", "staleness/max", unit=_LAG, over="rollouts"),
+        KeyMeaning("off_policy/dropped", "rollouts/evicted", over="since the last step"),
         *without_metric("off_policy/<path>"),
         KeyMeaning("eval/<env>/all/<agent>/avg@<k>", "accuracy/heldout",
             over="evaluation rollouts"),
@@ -87,6 +106,7 @@ FRAMEWORK = Framework(
         KeyMeaning("console/Reward", "reward/mean", over="finished rollouts"),
         KeyMeaning("console/Truncation", "length/truncated_rate", unit="percent",
             over="finished rollouts"),
+        KeyMeaning("console/Error", "rollouts/error_rate", over="episodes"),
         KeyMeaning("console/Max Off-Policy", "staleness/max", unit=_LAG, over="rollouts"),
         *without_metric("console/<path>"),
     ),

@@ -1,4 +1,10 @@
-"""SkyRL, checked on its main branch of summer 2026."""
+"""SkyRL, checked in the source of commit a9564572 (August 2026).
+
+`generate/avg_num_tokens` is a mean over responses and includes tokens of the environment. The means
+over responses with and without a reward are 0 if there is none. `reward/num_zero_variance_filtered`
+counts groups of `trainer.train_batch_size` prompts and is logged only with the filter. The loss
+metrics are means over the tokens of a micro-batch, then over micro-batches. A row is one step.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +68,18 @@ FRAMEWORK = Framework(
         *without_metric("policy/<path>"),
         KeyMeaning("reward/avg_raw_reward", "reward/mean", over="responses"),
         KeyMeaning("reward/avg_pass_at_<k>", "pass_at_k/<k>", over="prompts of the batch"),
-        KeyMeaning("reward/num_zero_variance_filtered", unit="groups", caveat="a count"),
+        KeyMeaning("reward/num_zero_variance_filtered", "groups/zero_variance_rate",
+            formula="ratio", knob="prompts_per_batch", unit="groups", over="groups",
+            caveat="a count", how_to_log=f"set {ALGORITHM}.zero_variance_filter=true"),
         *without_metric("reward/<path>"),
         KeyMeaning("loss/avg_kl", estimator="as configured"),
         *without_metric("loss/<path>"),
         KeyMeaning("generate/avg_num_tokens", "length/mean", over="responses"),
         KeyMeaning("generate/max_num_tokens", "length/max", over="responses"),
-        KeyMeaning("generate/avg_tokens_non_zero_rewards", "length/correct",
-            over="responses with a reward other than 0"),
-        KeyMeaning("generate/avg_tokens_zero_rewards", "length/incorrect",
+        KeyMeaning("generate/min_num_tokens", "length/min", over="responses"),
+        KeyMeaning("generate/avg_tokens_non_zero_rewards", "length/correct", zero_is_absent=True,
+            over="responses with a reward above 0"),
+        KeyMeaning("generate/avg_tokens_zero_rewards", "length/incorrect", zero_is_absent=True,
             over="responses with a reward of 0"),
         *without_metric("generate/<path>"),
         KeyMeaning("async/staleness_mean", "staleness/mean", unit="training steps"),
@@ -78,7 +87,9 @@ FRAMEWORK = Framework(
         KeyMeaning("timing/step", "time/step", unit="s"),
         KeyMeaning("timing/generate", "time/rollout", unit="s"),
         KeyMeaning("timing/policy_train", "time/learn", unit="s"),
-        KeyMeaning("eval/<source>/avg_score", "reward/heldout", over="evaluation responses",
+        KeyMeaning("eval/all/avg_score", over="all evaluation sets together"),
+        KeyMeaning("eval/<source>/avg_score", "reward/heldout",
+            over="evaluation responses",
             how_to_log="give data.val_data and set trainer.eval_interval above 0"),
         *without_metric("async/<path>", "timing/<path>", "eval/<path>", "trainer/<path>",
             "environment/<path>", "vllm/<path>", "reward_dropped/<path>"),

@@ -1,14 +1,36 @@
-"""slime, checked after v0.3.1."""
+"""slime and miles, checked in the source of commits 624b824a (after v0.3.1) and 31f1ca96.
+
+`rollout/*` are means over the responses of a rollout batch; `train/*` are means over the tokens of
+a response, then over responses, or over all tokens with `--calculate-per-token-loss`.
+`zero_std/count_<reward>` counts groups, with the reward rounded to one decimal. `rollout/step`
+counts rollouts and `train/step` counts updates.
+"""
 
 from __future__ import annotations
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning, by_estimator, without_metric
+from grpodoctor.frameworks.key_meaning import (
+    RATIO_IS_ONE,
+    Formula,
+    KeyMeaning,
+    by_estimator,
+    without_metric,
+)
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.slime.knobs import KNOBS
 
 _TOKENS = "tokens of a response, then responses; all tokens with --calculate-per-token-loss"
 _SAMPLES = "responses of the rollout batch"
+
+
+def _groups(key: str, metric: str, formula: Formula = "ratio") -> KeyMeaning:
+    """A count of groups for one reward, added to that of other rewards.
+
+    A row has no count for a reward without such a group, so every row that may have counts starts
+    at zero.
+    """
+    return KeyMeaning(key, metric, formula=formula, knob="prompts_per_batch", adds=True,
+        unit="groups", over="groups", caveat="counted by reward, rounded to one decimal")
 
 
 FRAMEWORK = Framework(
@@ -61,14 +83,21 @@ FRAMEWORK = Framework(
         *without_metric("train/<path>"),
         KeyMeaning("rollout/response_len/mean", "length/mean", over=_SAMPLES),
         KeyMeaning("rollout/response_len/max", "length/max", over=_SAMPLES),
+        KeyMeaning("rollout/response_len/min", "length/min", over=_SAMPLES),
         *without_metric("rollout/response_len/<statistic>"),
         KeyMeaning("rollout/response_lengths", over=_SAMPLES),
         KeyMeaning("rollout/truncated_ratio", "length/truncated_rate", over=_SAMPLES),
         KeyMeaning("rollout/raw_reward", "reward/mean", over=_SAMPLES),
         KeyMeaning("rollout/rewards", over=_SAMPLES,
             caveat="normalized rewards, near 0 by construction; rollout/raw_reward is the reward"),
-        KeyMeaning("rollout/zero_std/count_<reward>", unit="groups",
-            caveat="a count of groups for each reward value; not every row has every key"),
+        *(_groups(f"rollout/zero_std/count_{reward}", "groups/zero_variance_rate")
+          for reward in ("<reward>", "0.0", "1.0", "0", "1")),
+        *(_groups(f"rollout/zero_std/count_{reward}", "groups/all_incorrect_rate")
+          for reward in ("0.0", "0")),
+        *(_groups(f"rollout/zero_std/count_{reward}", "groups/all_correct_rate")
+          for reward in ("1.0", "1")),
+        *(_groups("rollout/repetition_frac", f"groups/{name}", formula="zero")
+          for name in ("zero_variance_rate", "all_incorrect_rate", "all_correct_rate")),
         KeyMeaning("rollout/dynamic_filter/drop_<reason>", unit="groups", caveat="a count"),
         KeyMeaning("rollout/log_probs", policies="old",
             caveat="the mean log-probability of the sampled tokens, not an entropy"),
@@ -81,9 +110,14 @@ FRAMEWORK = Framework(
         KeyMeaning("passrate/pass@<k>", "pass_at_k/<k>", over="prompts"),
         KeyMeaning("perf/step_time", "time/step", unit="s"),
         KeyMeaning("perf/rollout_time", "time/rollout", unit="s"),
-        *without_metric("perf/<path>", "eval/<dataset>-truncated_ratio"),
-        KeyMeaning("eval/<dataset>", "reward/heldout", over="evaluation responses",
+        *without_metric("perf/<path>"),
+        *without_metric("eval/<set>-truncated_ratio", "eval/<path>", "eval/step"),
+        KeyMeaning("eval/<set>-pass@<k>", over="evaluation prompts",
+            caveat="the best of k responses"),
+        KeyMeaning("eval/<set>", "reward/heldout", over="evaluation responses",
             how_to_log="set --eval-prompt-data and --eval-interval"),
+        KeyMeaning("train/opd_reverse_kl", "kl/teacher", over=_TOKENS,
+            policies="learner | teacher"),
         *without_metric("multi_turn/<path>"),
     ),
     knobs=KNOBS,

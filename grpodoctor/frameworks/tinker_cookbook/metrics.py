@@ -1,4 +1,10 @@
-"""tinker-cookbook's metrics.jsonl, checked against v0.5.5."""
+"""tinker-cookbook's metrics.jsonl, checked in the source of commit 9dfcc3a2 (v0.5.5).
+
+`env/all/*` are means over the episodes or the groups of a batch; `ac_tokens_per_turn` divides by
+turns. A group counts as all good if it shares a reward of at least 0.5, and as all bad if it shares
+a lower one. `optim/kl_sample_train_*` and `optim/entropy` are means over action tokens, with the
+sampler's log-probabilities from the rollout. `teacher_kl` is the mean log-ratio to the teacher.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +47,15 @@ FRAMEWORK = Framework(
             policies="sampler"),
         KeyMeaning("optim/kl_sample_train_v1", "mismatch/kl_k1", estimator="k1", over="tokens",
             policies="sampler | old"),
-        KeyMeaning("optim/kl_sample_train_v2", estimator="k2",
-            caveat="half the mean squared log-ratio; no metric corresponds to it"),
+        KeyMeaning("optim/kl_sample_train_v2", "mismatch/kl_k2", estimator="k2", over="tokens",
+            policies="sampler | old"),
         KeyMeaning("env/all/reward/total", "reward/mean", over=_EPISODES, when=_REWARDED),
         *(KeyMeaning(key, when={_DISTILLED: (True,)}, caveat=_NO_REWARD)
           for key in ("env/all/reward/total", "env/all/by_group/frac_mixed",
                       "env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad")),
         KeyMeaning(("env/all/ac_tokens_per_turn", "env/all/turns_per_episode"), "length/mean",
             formula="product", over=_EPISODES),
+        KeyMeaning("env/all/turns_per_episode", "environment/turns_mean", over=_EPISODES),
         KeyMeaning("env/all/by_group/frac_mixed", "groups/effective_rate", over="groups",
             when=_REWARDED),
         KeyMeaning(("env/all/by_group/frac_all_good", "env/all/by_group/frac_all_bad"),
@@ -60,7 +67,9 @@ FRAMEWORK = Framework(
         KeyMeaning("optim/lr", "optimizer/learning_rate"),
         KeyMeaning("skyrl.ai/grad_norm", "optimizer/grad_norm",
             over="updates of a SkyRL server used in place of Tinker's"),
-        *without_metric("skyrl.ai/<path>", "teacher_kl", "teacher_kl/<path>"),
+        KeyMeaning("teacher_kl", "kl/teacher", estimator="k1", over="tokens",
+            policies="sampler | teacher"),
+        *without_metric("skyrl.ai/<path>", "teacher_kl/<path>"),
         KeyMeaning("env/all/correct", "accuracy/train", over=_EPISODES),
         KeyMeaning("test/env/all/correct", "accuracy/heldout", over="test episodes"),
         KeyMeaning("test/env/all/reward/total", "reward/heldout", over="test episodes",

@@ -1,4 +1,11 @@
-"""verl's trainers V0 and V1 and recipes that log through them. Checked for 0.3 to after 0.9."""
+"""verl's trainers V0 and V1 and recipes that log through them.
+
+Checked in the source of commit 1dda039b (after v0.9), older keys back to v0.3. Scores exclude aborted
+responses, which have no token; lengths include them. Advantages and returns are over response
+tokens. `clip_ratio` compares a length with the width of the padded tensor: with V0 that is the limit,
+with V1 the longest response of the batch. Staleness counts weight versions: of the newest version
+in a trajectory, or of the oldest one (`worst`). A row is one training step.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +21,11 @@ _MODE = f"{ACTOR}.policy_loss.loss_mode"
 _AGGREGATION = f"{ACTOR}.loss_agg_mode"
 _IS = f"{CORRECTION}.rollout_is"
 _V1 = "trainer.use_v1"
+_LIMIT = "data.max_response_length"
+_ROUND = (64, 100)
+"""A limit is a multiple of one of these sizes; the longest of random lengths rarely is."""
+_MIN_AT_LIMIT = 3
+"""Steps whose longest response has the same round length, which is then the limit."""
 _MICRO = "tokens of a micro-batch, then micro-batches and ranks with equal weight"
 _TOKEN_MEANS = ("token-mean", "seq-mean-token-mean")
 _TOKEN_SUMS = ("token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm")
@@ -87,33 +99,53 @@ _CLIP = (
 _REWARD = (
     KeyMeaning("critic/score/mean", "reward/mean", over=_SEQUENCES,
         caveat="the raw score, despite the name; GRPO has no critic"),
-    KeyMeaning("critic/score/<extreme>", over=_SEQUENCES),
+    KeyMeaning("critic/score/max", "reward/max", over=_SEQUENCES),
+    KeyMeaning("critic/score/min", "reward/min", over=_SEQUENCES),
     KeyMeaning("critic/rewards/<statistic>", over=_SEQUENCES,
         caveat="measured after the KL penalty was subtracted"),
     KeyMeaning("critic/advantages/mean", "advantage/mean", over="response tokens"),
-    KeyMeaning("critic/advantages/<statistic>", over="response tokens"),
+    KeyMeaning("critic/advantages/max", "advantage/max", over="response tokens"),
+    KeyMeaning("critic/advantages/min", "advantage/min", over="response tokens"),
     KeyMeaning("critic/returns/<statistic>", over="response tokens"),
+    KeyMeaning("critic/values/mean", "critic/value_mean", over="response tokens"),
     KeyMeaning("critic/values/<statistic>", over="response tokens"),
-    *without_metric("critic/vf_explained_var"),
+    KeyMeaning("critic/vf_explained_var", "critic/explained_variance", over="response tokens"),
+    KeyMeaning("critic/vf_loss", "critic/loss", over=_MICRO),
+    KeyMeaning("critic/grad_norm", "critic/grad_norm", over="mini-batches"),
+    *without_metric("critic/vf_clipfrac", "critic/vpred_mean", "critic/lr"),
     KeyMeaning("val-core/<path>/acc/mean@<n>", "accuracy/heldout", otherwise="reward/heldout",
         over="validation responses", how_to_log=_VALIDATION),
     KeyMeaning("val-core/<path>/reward/mean@<n>", "reward/heldout", over="validation responses",
         how_to_log=_VALIDATION),
     KeyMeaning("val-aux/<path>/reward/mean@<n>", "reward/heldout", over="validation responses"),
     KeyMeaning("val/test_score/<path>", "reward/heldout", over="validation responses"),
-    *without_metric("val-<path>"),
+    KeyMeaning("val-core/<path>/<variable>/mean@<n>", "reward/heldout",
+        over="validation responses", how_to_log=_VALIDATION),
+    *without_metric("val-<path>", "val/<path>"),
 )
 _LENGTH = (
     KeyMeaning("response_length/mean", "length/mean", over="responses",
         caveat="includes tokens of tools and observations"),
     KeyMeaning("response_length/max", "length/max", over="responses"),
-    KeyMeaning("response_length/min", over="responses"),
+    KeyMeaning("response_length/min", "length/min", over="responses"),
     KeyMeaning("response_length/clip_ratio", "length/truncated_rate", over="responses",
         when={_V1: (False,)}),
-    KeyMeaning("response_length/clip_ratio", over="responses", when={_V1: (True,)},
+    KeyMeaning(("response_length/clip_ratio", "response_length/max"), "length/truncated_rate",
+        formula="at-limit", knob="max_length", over="responses", when={_V1: (True,)},
         caveat="V1 pads to the longest response, which therefore always counts as truncated"),
-    *without_metric("response_length_non_aborted/<statistic>", "response/aborted_ratio",
-        "prompt_length/<statistic>", "num_turns/<statistic>", "tool_call_counts/<statistic>"),
+    *without_metric("response_length_non_aborted/<statistic>"),
+    KeyMeaning("response/aborted_ratio", "rollouts/aborted_rate", over="responses",
+        caveat="responses without a token"),
+    KeyMeaning("prompt_length/mean", "length/prompt_mean", over="responses"),
+    KeyMeaning("prompt_length/clip_ratio", "length/prompt_truncated_rate", over="responses",
+        when={_V1: (False,)}),
+    KeyMeaning("prompt_length/clip_ratio", when={_V1: (True,)},
+        caveat="V1 pads to the longest prompt, which therefore always counts as truncated"),
+    *without_metric("prompt_length/<statistic>"),
+    KeyMeaning("num_turns/mean", "environment/turns_mean", over="responses",
+        caveat="counts the messages of both sides"),
+    KeyMeaning("tool_call_counts/mean", "tools/calls_per_response", over="responses"),
+    *without_metric("num_turns/<statistic>", "tool_call_counts/<statistic>"),
 )
 _GROUPS = (
     KeyMeaning("training/filter_groups/<count>", unit="responses",
@@ -137,6 +169,7 @@ _MISMATCH = (
     KeyMeaning("rollout_corr/chi2_token", "mismatch/chi2", over="tokens"),
     KeyMeaning("rollout_corr/rollout_is_mean", "correction/weight_mean",
         caveat="the mean of the truncated weights"),
+    KeyMeaning("rollout_corr/rollout_rs_masked_fraction", "correction/masked_rate", over="tokens"),
     KeyMeaning("rollout_corr/rollout_is_eff_sample_size",
         caveat="computed from the truncated weights, so it looks healthy even if the raw weights "
         "are not"),
@@ -156,8 +189,13 @@ _MISMATCH = (
 _REST = (
     KeyMeaning("training/off_policy/trajectory_staleness/mean", "staleness/mean",
         unit="model versions", over="trajectories, by their newest version"),
-    KeyMeaning("training/off_policy/trajectory_staleness/max", "staleness/max",
-        unit="model versions", over="trajectories"),
+    KeyMeaning("training/off_policy/trajectory_staleness_worst/max", "staleness/max",
+        unit="model versions", over="trajectories, by their oldest version"),
+    KeyMeaning("training/off_policy/evicted_samples", "rollouts/evicted"),
+    KeyMeaning("rollout/moe/max_vio/avg", "experts/load_max_over_mean", formula="plus-one",
+        over="layers", caveat="the load over the mean load, minus 1"),
+    KeyMeaning("distillation/loss", "kl/teacher", policies="learner | teacher", over=_MICRO,
+        caveat="the distillation loss; its divergence is a setting"),
     *without_metric("training/off_policy/<path>"),
     KeyMeaning("perf/time_per_step", "time/step", unit="s"),
     KeyMeaning("timing_s/gen", "time/rollout", unit="s"),
@@ -165,22 +203,30 @@ _REST = (
     *without_metric("training/global_step", "training/epoch"),
     *without_metric("perf/<path>", "timing_s/<path>", "timing_per_token_ms/<path>",
         "global_seqlen/<path>", "fully_async/<path>", "rollout/moe/<path>",
-        "training/num_turns/<path>", "training/rollout_failure/<path>"),
+        "training/num_turns/<path>", "training/rollout_failure/<path>",
+        "distillation/<path>"),
 )
 
 
 def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
-    """Infer which trainer wrote the rows: V1 pads to the longest response, V0 to the limit.
+    """Infer which trainer wrote the rows, and its length limit if responses reach it.
 
-    With V1 at least one response is always as long as the padding. With V0 the longest response
-    has the same length in every step with a truncated response.
+    V1 pads to the longest response of a batch, V0 to the limit. With V1 at least one response is
+    always as long as the padding. With V0 the longest response has the same length in every step
+    with a truncated response.
     """
     truncated, longest = "response_length/clip_ratio", "response_length/max"
     with_rate = [row for row in rows if truncated in row]
+    lengths = [row[longest] for row in with_rate if longest in row]
+    settings: dict[str, Setting] = {}
     if any(row[truncated] == 0 for row in with_rate):
-        return {_V1: False}
-    lengths = {row[longest] for row in with_rate if longest in row}
-    return {_V1: len(lengths) > 1} if len(with_rate) > 2 and lengths else {}
+        settings[_V1] = False
+    elif len(with_rate) > 2 and lengths:
+        settings[_V1] = len(set(lengths)) > 1
+    limit = max(lengths, default=0.0)
+    if lengths.count(limit) >= _MIN_AT_LIMIT and any(limit % size == 0 for size in _ROUND):
+        settings[_LIMIT] = int(limit)
+    return settings
 
 
 FRAMEWORK = Framework(

@@ -22,7 +22,6 @@ from grpodoctor.report.view import (
 )
 
 _BRIEF_SETTINGS = 3
-_BRIEF_CODES = 4
 
 
 def coverage_sentence(coverage: Coverage) -> str:
@@ -47,8 +46,7 @@ def brief_coverage(report: Report) -> tuple[Block, ...]:
         return ()
     settings = coverage.settings[:_BRIEF_SETTINGS]
     sentence = Paragraph((Span("Coverage:", "strong"), coverage_sentence(coverage)))
-    lines = tuple(_setting_line(setting, _BRIEF_CODES) for setting in settings)
-    return (Group((sentence, Bullets(lines))),)
+    return (Group((sentence, Bullets(tuple(map(_setting_line, settings))))),)
 
 
 def full_coverage(report: Report) -> Iterator[Block]:
@@ -70,10 +68,8 @@ def full_coverage(report: Report) -> Iterator[Block]:
         yield Section("Rules that found nothing", (Codes(report.quiet),))
 
 
-def _setting_line(setting: EnablingSetting, most: int | None = None) -> Inline:
-    codes = ", ".join(setting.codes[:most])
-    if most is not None and len(setting.codes) > most:
-        codes += ", …"
+def _setting_line(setting: EnablingSetting) -> Inline:
+    codes = ", ".join(setting.codes)
     return setting.setting, Span(f"({len(setting.codes)}: {codes})", "faint")
 
 

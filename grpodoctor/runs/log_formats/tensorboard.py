@@ -72,8 +72,8 @@ class TensorBoard:
 
     name = "tensorboard"
 
-    def __init__(self, path: Path, keys: RowKeys) -> None:  # noqa: ARG002 - events have a step
-        self.path = path
+    def __init__(self, path: Path, keys: RowKeys) -> None:
+        self.path, self._keys = path, keys
         self._tail = RecordTail(path, split_frames)
         self.rewind()
 
@@ -101,7 +101,7 @@ class TensorBoard:
         if raw.records:
             chunk.more |= self._open is not None
         elif self._open is not None:
-            chunk.records.append(_row(self._open))
+            chunk.records.append(self._row(self._open))
             self._open = None
         return chunk
 
@@ -113,10 +113,15 @@ class TensorBoard:
         last = self._open
         if last is None or last.step != event.step or len(last.values) >= MOST_KEYS:
             self._open = event
-            return [] if last is None else [_row(last)]
+            return [] if last is None else [self._row(last)]
         last.values.update(event.values)
         last.time = max(last.time, event.time)
         return []
+
+    def _row(self, event: _Event) -> LogRow:
+        steps = (event.values[name] for name in self._keys.scalars if name in event.values)
+        step = next((int(step) for step in steps if step >= 0 and step.is_integer()), event.step)
+        return LogRow(step, event.values, event.time, event.texts)
 
     def _add_settings(self, texts: Mapping[str, str]) -> None:
         for name, text in texts.items():
@@ -124,10 +129,6 @@ class TensorBoard:
                 settings = _settings_in(text)
                 nested = settings if name != "model_config" else {name: settings}
                 self.config = {**self.config, **nested}
-
-
-def _row(event: _Event) -> LogRow:
-    return LogRow(event.step, event.values, event.time, event.texts)
 
 
 def _settings_in(text: str) -> dict[str, Any]:

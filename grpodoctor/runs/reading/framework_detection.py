@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.frameworks.detection import guess_frameworks
 from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.objective import other_objective
 from grpodoctor.frameworks.registry import (
     find_framework,
     framework_named,
@@ -20,7 +21,12 @@ from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
-from grpodoctor.runs.reading.read_notes import guess_notes, named_framework_note, settings_notes
+from grpodoctor.runs.reading.read_notes import (
+    guess_notes,
+    named_framework_note,
+    objective_notes,
+    settings_notes,
+)
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
@@ -99,6 +105,12 @@ class FrameworkDetector:
             if guess is None:
                 return None
             framework, notes = guess
+            objective = other_objective(framework, keys)
+            if objective and not decided:
+                return None  # rows of reinforcement learning may follow
+            if objective:
+                raise self._other_objective_error(objective)
+            notes += objective_notes(framework, keys)
         settings = {**_hints(framework, rows), **self._settings(framework, readers)}
         translator = Translator(
             framework,
@@ -131,6 +143,14 @@ class FrameworkDetector:
         if has_common_names(generic_framework(), keys):
             return generic_framework(), ["no framework logs these keys; common names are read"]
         raise self._unknown_keys_error(keys)
+
+    def _other_objective_error(self, objective: str) -> RunError:
+        return RunError(
+            f"a log of {objective}, not of reinforcement learning",
+            where=str(self._path),
+            remedy="pass the log of a GRPO run; to read this one anyway, name its framework with "
+            "--format",
+        )
 
     def _unknown_keys_error(self, keys: set[str]) -> RunError:
         where = str(self._path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.errors import name_some
 from grpodoctor.frameworks.detection import Guess
 from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.objective import logged_metrics
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.reading.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.step_assembly import StepAssembly
@@ -48,6 +49,16 @@ def guess_notes(candidates: Sequence[Guess], formats: Sequence[str]) -> list[str
 def named_framework_note(framework: Framework, formats: Sequence[str]) -> str:
     """Note that the user named the framework."""
     return f"framework {framework.title}{_from(formats)}: set by --format"
+
+
+def objective_notes(framework: Framework, keys: Collection[str]) -> list[str]:
+    """Note that a teacher's log-probabilities take the place of the reward."""
+    if "kl/teacher" not in logged_metrics(framework, keys):
+        return []
+    return [
+        "the log has a divergence to a teacher: in on-policy distillation a task reward of 0 is "
+        "normal"
+    ]
 
 
 def _from(formats: Sequence[str]) -> str:

@@ -1,0 +1,60 @@
+"""What a log's run optimizes, judged by its keys: other kinds of training are not examined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from grpodoctor.errors import name_some
+from grpodoctor.frameworks.framework import Framework
+
+_REINFORCED = ("reward/mean", "accuracy/train", "groups/", "advantage/", "clip/", "ratio/",
+               "length/", "kl/", "mismatch/", "staleness/", "pass_at_k/")  # fmt: skip
+"""Metrics, or their families, that only reinforcement learning and distillation have."""
+
+_PREFERENCES = re.compile(
+    r"(?:.*/)?(?:eval_)?(?:rewards/(?:chosen|rejected|margins|accuracies)|logps/(?:chosen|rejected)"
+    r"|logits/(?:chosen|rejected)|log_odds_(?:ratio|chosen))"
+)
+_REWARD_MODEL = re.compile(r"(?:.*/)?(?:margin|min_reward|max_reward)")
+_SUPERVISED = re.compile(
+    r"(?:.*/)?(?:mean_token_accuracy|token_acc(?:uracy)?|perplexity|ppl|train_mean_nll|nll|gpt_loss|"
+    r"lm_loss|eval_loss|val_loss|validation_loss|val/loss|validation/loss|eval/loss|lr\(1e-3\))"
+)
+_MIN_KEYS: Mapping[str, int] = {
+    "preference optimization such as DPO": 2,
+    "reward modeling": 3,
+    "supervised fine-tuning": 1,
+}
+"""Objectives without reinforcement learning, and the keys that are enough evidence for each."""
+
+
+def other_objective(framework: Framework, keys: Collection[str]) -> str:
+    """The objective of a log that is not of reinforcement learning, with the keys that show it.
+
+    Args:
+        framework: the framework that the log's keys suggest.
+        keys: the logged keys.
+
+    Returns:
+        An objective and its evidence, such as `supervised fine-tuning (eval_loss)`; empty if the
+        run may be reinforcement learning.
+    """
+    patterns = (_PREFERENCES, _REWARD_MODEL, _SUPERVISED)
+    found = [sorted(key for key in keys if pattern.fullmatch(key)) for pattern in patterns]
+    metrics = logged_metrics(framework, keys)
+    for (objective, least), evidence in zip(_MIN_KEYS.items(), found, strict=True):
+        is_reward_model = evidence is found[1]
+        ruled_out = {name for name in metrics if name.startswith(_REINFORCED)}
+        if is_reward_model:
+            ruled_out -= {"reward/mean", "accuracy/train"}
+        if len(evidence) >= least and not ruled_out:
+            return f"{objective} ({name_some(evidence)})"
+    return ""
+
+
+def logged_metrics(framework: Framework, keys: Collection[str]) -> set[str]:
+    """The canonical metrics that a framework's table gives for logged keys, under any setting."""
+    bare = [framework.bare_key(key) for key in keys]
+    rows = {row.metric for key in bare for row, _ in framework.meanings_of(key)}
+    return rows - {""}
