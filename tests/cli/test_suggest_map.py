@@ -18,7 +18,7 @@ EXPECTED = {
     "policyEntropyNats": "entropy/mean",
     "numTokensPerCompletionAvg": "length/mean",
     "gradNormL2": "optimizer/grad_norm",
-    "overlong_frac": "length/truncated_rate",
+    "overlongFrac": "length/truncated_rate",
     "evalSuccess": "accuracy/heldout",
 }
 
@@ -30,8 +30,8 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "metrics.jsonl"
     rows = [
         {"step": step, "AvgEpisodeReturn": 0.2 + step / 100, "policyEntropyNats": 1 - step / 100,
-         "numTokensPerCompletionAvg": 200.0 + step, "gradNormL2": 1.5, "overlong_frac": 0.1,
-         "evalSuccess": 0.5, "trainSuccessPct": 40.0, "reward_max": 1.0, "my_magic": 3.0,
+         "numTokensPerCompletionAvg": 200.0 + step, "gradNormL2": 1.5, "overlongFrac": 0.1,
+         "evalSuccess": 0.5, "trainSuccessPct": 40.0, "wombat": 1.0, "my_magic": 3.0,
          "clippedFrac": 0.0}
         for step in range(40)
     ]  # fmt: skip
@@ -52,7 +52,7 @@ def test_suggestions_are_printed_with_their_statistics_and_written(
     assert "40 values, 0.2 → 0.59" in printed
     assert "trainSuccessPct: its values leave the range of accuracy/train (0 to 1)" in printed
     assert "clippedFrac: it is zero in every row" in printed
-    assert "No suggestion: my_magic, reward_max" in printed
+    assert "No suggestion: my_magic, wombat" in printed
 
 
 def test_the_written_mapping_makes_the_log_readable(log: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,15 @@ from tests.frameworks.logged_keys import LOGGED
 
 ACTOR = "actor_rollout_ref.actor"
 MODE = f"{ACTOR}.policy_loss.loss_mode"
+
+
+OPERANDS: dict[str, Callable[[int], bool]] = {
+    **dict.fromkeys(("sum", "difference", "product", "share"), lambda count: count > 1),
+    "ratio": lambda count: count == 2,
+    "at-limit": lambda count: count == 3,
+    **dict.fromkeys(("as-is", "one-minus", "plus-one", "negated", "log"), lambda count: count == 1),
+}
+"""Whether a formula accepts a number of operands."""
 
 
 def read(
@@ -48,7 +57,7 @@ def test_every_row_names_an_existing_metric_or_knob(framework: Framework) -> Non
         assert not row.metric or metric_of(row.metric) is not None, row
         assert row.formula in FORMULAS
         assert row.factor
-        assert (len(row.keys) > 1) == (row.formula in ("sum", "difference", "product", "ratio"))
+        assert row.formula == "zero" or OPERANDS[row.formula](len(row.keys) + bool(row.knob)), row
     for row in framework.knobs.mappings:
         assert row.knob in KNOBS, row
 
@@ -201,7 +210,7 @@ def test_open_instructs_stop_rate_is_one_minus_the_truncated_rate() -> None:
 
 
 def test_counts_become_rates_only_with_their_total() -> None:
-    counts = {"batch/filtered_prompts": 8.0, "batch/total_prompts": 32.0}
+    counts = {"batch/filtered_prompts": 8.0, "batch/total_prompts": 24.0}
     assert number_of(read("open-instruct", counts)[0], "groups/zero_variance_rate") == 0.25
     assert read("open-instruct", {"batch/filtered_prompts": 8.0})[0] == {}
     assert read("verl", {"training/filter_groups/kept": 8.0})[0] == {}
@@ -372,7 +381,7 @@ def test_tinkers_distillation_has_no_reward(tmp_path: Path) -> None:
         path.write_text("".join(json.dumps({"step": n, **row}) + "\n" for n in range(30)))
         return [each for step in open_run(path).steps for each in step.values]
 
-    assert set(written(teacher_kl=0.3)) == {"entropy/sampled"}
+    assert set(written(teacher_kl=0.3)) == {"entropy/sampled", "kl/teacher"}
     assert {"reward/mean", "groups/all_incorrect_rate"} <= set(written())
 
 
