@@ -61,7 +61,7 @@ def recorded_runs(extra: list[Path]) -> Iterator[tuple[str, Manifest, Records]]:
         yield path.stem, Manifest(), list(map(StepRecord.from_line, lines))
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted((TESTS / "data" / "logs").glob("*.gz")):
-            # One directory for each: what is beside a log counts as its config.
+            # One directory for each log: a config next to a log counts as its own.
             log = Path(folder) / path.stem / path.stem
             log.parent.mkdir()
             with gzip.open(path) as packed, log.open("wb") as file:

@@ -63,7 +63,10 @@ def check(
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show everything that was examined.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Show all rules, all metrics and how the log was read."
+        ),
     ] = False,
     select: Select = None,
     ignore: Ignore = None,
@@ -239,7 +242,7 @@ def _expanded(paths: Sequence[str], options: ReadOptions) -> list[str]:
 
 
 def _common_folder(paths: Sequence[str]) -> str:
-    """The folder that all runs are in; empty if there is none."""
+    """The folder of all runs; empty if they have no common folder."""
     parents = {str(Path(path).parent) for path in paths}
     try:
         folder = os.path.commonpath(parents) if parents else ""
