@@ -15,8 +15,7 @@ def _one_thread() -> None:
 def warm_policy():
     """The default built-in model, warm-started on arithmetic; treat it as read-only.
 
-    It comes from the user's cache, whose key holds the source of everything that shapes it, so
-    that the workers of a parallel test run need not each train it.
+    It comes from the user's cache, so that the workers of a parallel test run do not each train it.
     """
     from grpodoctor.trainer.config.train_config import TrainConfig
     from grpodoctor.trainer.data.loading import build_task

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of the model families that people train, made on the spot."""
+"""Tiny random checkpoints of common model families, created by the tests."""
 
 from __future__ import annotations
 

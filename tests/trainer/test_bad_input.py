@@ -1,4 +1,4 @@
-"""Bad input as the command line answers it: one clear line, no traceback, checkpoints intact."""
+"""Bad input on the command line: one clear line, no traceback, intact checkpoints."""
 
 from __future__ import annotations
 

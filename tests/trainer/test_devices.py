@@ -1,4 +1,4 @@
-"""What can be said without a GPU of a model on another device: nobody forgets to name the device.
+"""Every tensor names its device, which can be tested without a GPU.
 
 Each tensor that the trainer's code makes must follow the model or the tensors that it is combined
 with. The mode below sees every factory call, and fails on one without a device in our own files.
@@ -37,7 +37,7 @@ ON_THE_CPU = {
 
 
 class Watching(TorchFunctionMode):
-    """Notes which functions of ours make tensors on the default device."""
+    """Records which of our functions create tensors on the default device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def test_every_tensor_of_a_step_names_its_device(kind: str, tmp_path: Path) -> N
     with Watching() as watching:
         trainer.run()
     assert watching.seen - ON_THE_CPU.keys() == set()
-    assert "sampler.py:draw" in watching.seen  # it does look
+    assert "sampler.py:draw" in watching.seen  # the mode sees the calls
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

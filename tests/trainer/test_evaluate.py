@@ -1,4 +1,4 @@
-"""Held-out evaluation: its estimator, and that it leaves the training alone."""
+"""Held-out evaluation: its estimator, and its independence of the training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grpodoctor.vocabulary.values import Mean, Rate
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 

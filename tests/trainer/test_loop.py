@@ -1,4 +1,4 @@
-"""The loop: it learns, cutting a batch changes no gradient, and nothing bad kills it."""
+"""The loop: learning, reproducibility, checkpoints and failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=2", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=2"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
@@ -49,7 +49,7 @@ def same_weights(left: Trainer, right: Trainer) -> bool:
 
 
 def moved(trainer: Trainer) -> bool:
-    """Whether the weights are others than those it began with."""
+    """Whether the weights differ from the initial ones."""
     initial = load_policy(trainer.config, trainer.task).model.state_dict()
     return any(not torch.equal(initial[name], each) for name, each in weights(trainer).items())
 
@@ -168,7 +168,7 @@ def test_an_infinite_reward_ends_in_skipped_updates_and_not_in_a_crash(
     try:
         trainer = trained(small("task.reward=bad_reward:reward"), tmp_path / "run")
     except DataError:
-        return  # refused before anything was trained on: just as good
+        return  # refused before any training
     assert trainer.done == 2
     skipped = [step.values["optimizer/skipped_rate"] for step in read_run(tmp_path / "run").steps]
     assert [scalar(each) for each in skipped] == [1.0, 1.0]
@@ -198,7 +198,7 @@ def test_dynamic_sampling_replaces_groups_without_variance(
 
 
 def test_dynamic_sampling_gives_up_after_its_limit(tmp_path: Path) -> None:
-    # A limit of two tokens leaves no room for an answer: no group ever has variance.
+    # A limit of two tokens leaves no room for an answer, so no group has variance.
     impossible = ("rollout.max_length=2", "rollout.dynamic_sampling=true", "overlong.kind=none")
     trainer = trained(small(*impossible, "rollout.resample_limit=3"), tmp_path / "run")
     for step in read_run(trainer.run_dir).steps:

@@ -1,4 +1,4 @@
-"""Memory that runs out in a step: one line, and the last whole step is kept."""
+"""Running out of memory: one line, and the last completed step is saved."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SMALL = (
     *("rollout.prompts_per_batch=16", "rollout.group_size=16", "rollout.max_length=24"),
     *("overlong.kind=soft-punishment", "overlong.buffer=24", "optimizer.updates_per_batch=1"),
 )
-# The user's own reward function takes the memory away: there is room for what the checkpoint needs,
-# and none for a forward pass over 256 responses that keeps its activations.
+# The user's reward function limits the memory: it suffices for the checkpoint, but
+# not for a forward pass over 256 responses that keeps its activations.
 REWARD = """
 import os
 import resource
@@ -48,7 +48,7 @@ def small(*assignments: str) -> TrainConfig:
 
 
 def train(cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    # What is freed goes back to the system, so that each step has to ask for its memory again.
+    # Freed memory returns to the system, so that each step allocates again.
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     return subprocess.run(
         [sys.executable, "-m", "grpodoctor", "train", "--run-dir", "out", *options],
@@ -93,7 +93,7 @@ def assert_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
 
 @contextmanager
 def hungry(trainer: Trainer, spared: int) -> Iterator[None]:
-    """A layer asks for more memory than any machine has, after some passes with gradient."""
+    """After some passes with gradient, a layer allocates more memory than any machine has."""
     passes = 0
 
     def ask(*_: object) -> None:
@@ -114,7 +114,7 @@ def hungry(trainer: Trainer, spared: int) -> Iterator[None]:
 def test_no_checkpoint_is_written_in_the_middle_of_a_step(
     updates_spared: int, saved: list[str], tmp_path: Path
 ) -> None:
-    """Weights that some of a step's updates have reached belong to no step."""
+    """Weights with only some of a step's updates belong to no step."""
     trainer = Trainer(small("optimizer.updates_per_batch=4"), tmp_path / "run")
     trainer.train_step()
     with (
@@ -166,7 +166,7 @@ def test_every_kind_of_out_of_memory_is_recognized() -> None:
 
 
 def test_the_memory_of_the_failed_step_is_released() -> None:
-    """The error that is raised is chained to the one that is not."""
+    """The raised error is chained to torch's error, which must not hold the tensors."""
     held: list[weakref.ref[torch.Tensor]] = []
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Recording: it says what happened and changes no number of the training."""
+"""Recording: correct records, and no change of the training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from grpodoctor.vocabulary.values import scalar
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=3"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
@@ -153,7 +153,7 @@ def test_a_run_that_fails_says_why_and_can_be_resumed(
 
 
 def test_recording_costs_the_training_thread_little(tmp_path: Path) -> None:
-    """A coarse guard against a mistake of kind; `make bench` prints the figure."""
+    """A coarse guard against large mistakes; `make bench` prints the figure."""
     config = load_config(
         assignments=["threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.every=0"]
     )

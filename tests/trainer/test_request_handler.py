@@ -1,4 +1,4 @@
-"""A treatment changes the numbers that it names, and recording it changes none."""
+"""A treatment changes only the settings that it names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpodoctor.treatment.mailbox import Mailbox, Request
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=3", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=0"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 CHANGES = {"clip_high": 0.28, "kl_coefficient": 0.01, "dynamic_sampling": True}

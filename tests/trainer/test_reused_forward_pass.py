@@ -1,4 +1,4 @@
-"""One forward pass that scores a batch and is the only update's own."""
+"""One forward pass both scores a batch and serves its only update."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ REWARD = "def count(prompts, completions, answers): return [len(set(text)) for t
 
 @pytest.fixture(autouse=True)
 def _reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Different for nearly every response, so that there is something to learn."""
+    """A reward that differs for nearly every response, so that there is a gradient."""
     (tmp_path / "look_ahead_reward.py").write_text(REWARD, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""Verbalized sampling: any reply is read; log-probabilities are under the prompt really used."""
+"""Verbalized sampling: parsing of replies, and log-probabilities under the actual prompt."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ REPLY = entry("12", "0.5") + entry("9", "0.3")
 
 @pytest.fixture(scope="module")
 def reciting() -> Policy:
-    """The built-in model, taught to answer one question's verbalized prompt with a list."""
+    """The built-in model, trained to answer one verbalized prompt with a list."""
     config = load_config(assignments=["model.warm_start_steps=0", "model.layers=1"])
     policy = load_policy(config, build_task(config.task))
     tokenizer = policy.tokenizer
@@ -160,7 +160,7 @@ def test_log_probabilities_are_conditional_on_the_actual_prompt(reciting: Policy
         assert row.prompt == used
         assert row.temperature == temperature
         line = logprobs_BT[replies.index(row.reply)]
-        # One token a character: the text's own, in the place where the reply has it.
+        # One token per character: those of the text at its position in the reply.
         start = row.reply.index(f"<text>{row.text}</text>") + len("<text>")
         own = line[start : start + len(row.text)].sum().item()
         assert row.logprob == pytest.approx(own, abs=1e-3)
@@ -178,7 +178,7 @@ def test_a_reply_from_elsewhere_has_no_log_probabilities() -> None:
 
 @pytest.fixture
 def recited(reciting: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`verbalize` loads the policy that recites one list."""
+    """Let `verbalize` load the policy that was trained on one list."""
     monkeypatch.setattr("grpodoctor.trainer.model.policy.load_policy", lambda *_: reciting)
 
 

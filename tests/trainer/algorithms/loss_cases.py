@@ -60,7 +60,7 @@ def inputs_of(
 ) -> LossInputs[Any]:
     """The core fixture; the sampler is the old policy unless it is given.
 
-    Its likeliest tokens, where a loss wants them, are the sampled one and half of the rest.
+    The most likely tokens, if needed, are the sampled token and one with half of the rest.
     """
     config = loss_config(settings)
     old_BT = logprobs("old") if old_logprobs_BT is None else old_logprobs_BT

@@ -1,4 +1,4 @@
-"""Advantages against published figures, and the corners in which a group teaches nothing."""
+"""Advantages against published values, and groups that carry no signal."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_rejected_groups_have_no_advantage_and_others_their_reward() -> None:
     assert raw_B.tolist() == [reward for group in table["groups"] for reward in group]
 
 
-# Without a baseline the reward itself is left, and `gae` has the critic for its baseline.
+# Advantages without a group baseline: `none` is the reward, `gae` uses the critic.
 @pytest.mark.parametrize("kind", sorted({*names("advantages")} - {"none", "gae"}))
 @given(
     reward=st.floats(-1e6, 1e6, allow_nan=False),

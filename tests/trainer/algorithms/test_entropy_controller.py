@@ -1,4 +1,4 @@
-"""The entropy bonus, and the coefficient that follows the entropy."""
+"""The entropy bonus and its adaptive coefficient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation against published figures and a second way to compute it."""
+"""Generalized advantage estimation against published values and its definition."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_length_adaptive_lambda_is_never_negative() -> None:
 def by_definition(
     rewards: list[float], values: list[float], lambda_: float, discount: float
 ) -> list[float]:
-    """The sum of discounted deltas that the recursion abbreviates."""
+    """The sum of discounted deltas, as the definition states it."""
     ahead = [*values[1:], 0.0]
     deltas = [r + discount * v1 - v for r, v1, v in zip(rewards, ahead, values, strict=True)]
     decay = discount * lambda_

@@ -1,6 +1,6 @@
-"""Cutting an optimizer step in pieces changes no gradient, and padding has none: every variant.
+"""Micro-batches, ranks and padding change no gradient, for every variant.
 
-The model is float64, so that what differs is the arithmetic of the pieces and not their rounding.
+The model is float64, so that differences come from the arithmetic and not from rounding.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CORRECTIONS = {
     ),
 }
 CHANGES = {**REWEIGHTINGS, **CORRECTIONS, "none": ()}
-# RSPO asks a mixture of experts how far its routers moved; it has a test of its own below.
+# RSPO needs a mixture of experts; it has its own test below.
 LOSSES = [name for name, settings in loss_settings().items() if not settings.needs_router_shift]
 CHOOSING = {
     "clip_cov": ("loss.share=0.1", "loss.covariance_low=0.02"),
@@ -98,7 +98,7 @@ VARIANTS = [each for each in dict.fromkeys(variants()) if consistent(each)]
 
 @dataclass(frozen=True)
 class Bench:
-    """A model and a batch on which every policy differs from every other."""
+    """A model and a batch on which all policies differ."""
 
     models: Sequence[PreTrainedModel]
     """As many as there are ranks, all the same."""
@@ -106,7 +106,7 @@ class Bench:
     scores: Scores
 
     def passes(self, config: TrainConfig, batch: LearnBatch | None = None) -> Sequence[LearnBatch]:
-        """The batch as this configuration learns from it."""
+        """The passes over the batch under this configuration."""
         batch = batch or self.batch
         mask_BT, sampler_BT = batch.loss_mask_BT, batch.samples.logprobs_BT
         corrected = correction_of(config.correction.kind)(
@@ -123,7 +123,7 @@ class Bench:
         return _gradient(Learner(self.models[0], config.optimizer), batch, config)
 
     def gradient_of_ranks(self, batch: LearnBatch, config: TrainConfig) -> Tensor:
-        """The sum over ranks that each have some of the rows and a model of their own."""
+        """The sum over ranks, each with a share of the rows and its own model."""
         meeting = Meeting(RANKS)
 
         def of_rank(rank: int) -> Tensor:
@@ -144,7 +144,7 @@ def _gradient(fresh: Learner, batch: LearnBatch, config: TrainConfig) -> Tensor:
 
 
 class Meeting:
-    """Where the threads that stand for ranks exchange what they have."""
+    """Exchanges values between the threads that stand for ranks."""
 
     def __init__(self, world: int) -> None:
         self._barrier, self._table = Barrier(world, timeout=60), [None] * world
@@ -159,7 +159,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class ThreadRanks(Ranks):
-    """Ranks that are threads of this process; what FSDP would sum up is left apart."""
+    """Ranks that are threads of this process; gradients are not summed."""
 
     meeting: Meeting = field(default_factory=lambda: Meeting(1))
 
@@ -205,7 +205,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 def assert_same(left: Tensor, right: Tensor) -> None:
-    """Of the whole gradient: a single weight's may be a difference of large parts."""
+    """Compares whole gradients: that of one weight may be a small difference of large terms."""
     assert (left - right).norm() <= 1e-6 * right.norm()
 
 
@@ -280,7 +280,7 @@ def test_the_invariance_variants_cover_every_family() -> None:
 
 
 def test_two_passes_together_have_the_gradient_of_one(bench: Bench) -> None:
-    """Lopti shares the tokens out: where nothing moves in between, no token is lost or doubled."""
+    """Lopti divides the tokens among two passes; no token is lost or counted twice."""
     split = config_of(*EXTRAS, "reweighting.lopti_threshold=0.08")
     parts = [bench.gradient(batch, split) for batch in bench.passes(split)]
     whole = config_of(*EXTRAS)
@@ -296,9 +296,9 @@ def test_a_loss_that_watches_routers_has_one_gradient_however_a_step_is_split(
     trainer = Trainer(config_of(*rspo), tmp_path / "run")
     rollouts = trainer._collect(1)
     model = trainer.learner.model.double()
-    model.set_experts_implementation("eager")  # the grouped one knows no float64
+    model.set_experts_implementation("eager")  # the grouped kernel does not support float64
     batch = trainer._learn_batch(rollouts, trainer._score(rollouts.samples, None))
-    with torch.no_grad():  # so that routers and policy have moved since
+    with torch.no_grad():  # routers and policy differ from the old ones
         for each in model.parameters():
             each.add_(0.05 * torch.randn(each.shape, generator=chance()))
     noise_B1 = torch.randn(12, 1, generator=chance())

@@ -1,4 +1,4 @@
-"""The KL penalty: its estimators, its two places, and what is recorded of it in each."""
+"""The KL penalty: estimators, placement in loss or reward, and what is recorded."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_kl_penalty_in_the_reward_is_the_published_sum(garbage: float) -> No
 
 
 def strayed(config: TrainConfig, run_dir: Path) -> tuple[Trainer, RolloutGroups, LearnBatch]:
-    """A trainer whose policy is not its reference any more, and a batch of it."""
+    """A trainer whose policy has moved away from its reference, and a batch."""
     trainer = Trainer(config, run_dir)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -155,7 +155,7 @@ def readings(run_dir: Path, name: str) -> list[float]:
 
 
 def test_the_raw_reward_and_the_drift_stay_visible_in_both_places(tmp_path: Path) -> None:
-    # Every reward is the same: what groups have of variance is the penalty's alone. The entropy
+    # Every reward is the same: all variance comes from the penalty. The entropy
     # bonus moves the policy away from its reference.
     flat = ("overlong.kind=none", "rollout.max_length=2", "rollout.group_size=2")
     flat = (*flat, "loss.entropy_coefficient=0.1")
@@ -175,7 +175,7 @@ def test_the_raw_reward_and_the_drift_stay_visible_in_both_places(tmp_path: Path
 
 
 def test_in_the_reward_it_holds_the_policy_near_its_reference(tmp_path: Path) -> None:
-    # A reward for length alone pulls the policy far away; the penalty holds it.
+    # A reward for length moves the policy far away; the penalty limits it.
     strong = ("loss.kl_coefficient=5", "steps=8", "optimizer.learning_rate=2e-3")
     free = ("loss.kl_coefficient=1e-9", *strong[1:])
     drift = []

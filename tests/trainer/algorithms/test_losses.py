@@ -139,7 +139,7 @@ def test_the_off_policy_sequence_mask_matches_the_published_vector() -> None:
 
 
 def test_a_capped_dppo_has_the_gradient_of_the_form_with_a_detached_weight() -> None:
-    """The value differs by design: ours stays that of the surrogate."""
+    """The value differs by design: ours is the value of the surrogate."""
     new_logprobs_BT = logprobs("new").requires_grad_()
     loss = Case({**TV, "ratio_cap": 2.0}).loss(new_logprobs_BT)
     wanted_BT = tensor(VECTORS["losses"]["dppo_binary_tv_verl_form_c2"]["grad_wrt_new_logp"])

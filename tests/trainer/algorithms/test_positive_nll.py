@@ -112,7 +112,7 @@ def test_positive_nll_has_its_own_denominator(tmp_path: Path) -> None:
         )
         assert split == pytest.approx(found, rel=1e-5)
         torch.testing.assert_close(gradient_N, whole, rtol=1e-4, atol=1e-7)
-    # The loss of a zero advantage is nothing: the gradient is the likelihood's alone.
+    # With zero advantages the gradient is only that of the likelihood.
     _, heavier = learner_step(
         trainer, batch, small("loss.positive_nll=1", "optimizer.max_grad_norm=1e9", preset=None)
     )

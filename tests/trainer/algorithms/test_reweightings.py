@@ -1,4 +1,4 @@
-"""Reweightings and the advantage that remembers: published numbers, passes, exact resume."""
+"""Reweightings and the advantage with memory: published values, passes, exact resume."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CORE = VECTORS["core"]
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=4", "evaluation.every=0"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
@@ -49,7 +49,7 @@ def tensor(values: Any) -> Tensor:
 
 
 def core_batch() -> LearnBatch:
-    """The core fixture as the learner is given it."""
+    """The core fixture as a batch for the learner."""
     mask_BT = torch.tensor(CORE["mask"]).bool()
     samples = Samples(
         tokens_BL=torch.zeros(2, 4, dtype=torch.long),
@@ -279,7 +279,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(
 
 
 def visit(history: PromptHistory, rewards: list[float], **settings: Any) -> Tensor:
-    """The advantages of a prompt's group, which the history then knows."""
+    """The advantages of a prompt's group, which is then added to the history."""
     config = AdvantageConfig(kind="dcpo_sas", **{"epsilon": 0.0, **settings})
     ids_B = torch.zeros(len(rewards), dtype=torch.long)
     advantages_B = advantage_of("dcpo_sas")(

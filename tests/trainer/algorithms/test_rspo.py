@@ -1,4 +1,4 @@
-"""RSPO against the published formula, through real routers, and where it is refused."""
+"""RSPO against the published formula and with real routers; cases in which it is refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_value_and_gradient_match_the_published_vectors() -> None:
 
 
 def test_the_shift_is_the_published_one() -> None:
-    """Probabilities of the old policy's experts, in two layers of two experts a token."""
+    """Probabilities of the old policy's experts: two layers, two experts per token."""
     old_BTDK, new_BTDK = tensor(VECTOR["router_old"]), tensor(VECTOR["router_new"])
     experts_BTDK = torch.arange(2).expand(old_BTDK.shape).short()
     rest_BTD1 = (1 - new_BTDK.sum(dim=-1, keepdim=True)).clamp(min=1e-9)
@@ -84,7 +84,7 @@ def test_rspo_without_shift_equals_gmpo() -> None:
 
 
 def test_the_router_shift_covers_all_layers_and_has_no_gradient() -> None:
-    """One layer's router is moved by a known amount: the shift follows from the definition."""
+    """The router of one layer is moved by a known amount, which determines the shift."""
     model = build("mixtral")
     routers = routers_of(model)
     assert routers is not None
@@ -95,7 +95,7 @@ def test_the_router_shift_covers_all_layers_and_has_no_gradient() -> None:
     old_BTDK = tape.logits(3).log_softmax(-1).gather(3, experts_BTDK.long())
     old = Gates(experts_BTDK, old_BTDK)
     assert (router_shift(old, tape) == 1).all()
-    with torch.no_grad():  # the last layer: no other router sees what it does
+    with torch.no_grad():  # the last layer affects no other router
         model.model.layers[1].mlp.gate.weight.mul_(1.5)
     with routers.recording() as tape:
         model(tokens)

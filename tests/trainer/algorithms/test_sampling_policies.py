@@ -1,4 +1,4 @@
-"""What is drawn, what of it is learnt from, and what is added to its reward."""
+"""Sampling policies: dynamic sampling, filters, masks and shaping of the reward."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def gradient(learner: Learner, batch: LearnBatch, rows: Tensor, config: TrainCon
 
 
 def alone(batch: LearnBatch, rows: Tensor) -> LearnBatch:
-    """Some responses of a batch as if there had never been others."""
+    """Some responses of a batch as a batch of their own."""
     return replace(
         batch,
         samples=batch.samples.rows(rows),
@@ -207,7 +207,7 @@ def test_active_sampling_draws_what_is_missing_and_dynamic_sampling_whole_rounds
         assert counting.asked[0] == 6
         assert sorted(counting.asked, reverse=True) == counting.asked
         assert counting.asked[1] < 6
-        # Only what lacked variance was replaced: nothing that had it was thrown away.
+        # Only groups without variance were replaced.
         flat = batch.generated_groups - 6
         assert flat == sum(counting.asked[1:])
 
@@ -215,7 +215,7 @@ def test_active_sampling_draws_what_is_missing_and_dynamic_sampling_whole_rounds
 def test_variance_of_correctness_differs_from_variance_of_reward(
     parity: str, tmp_path: Path
 ) -> None:
-    # Every group's rewards differ, by the length of the responses if by nothing else.
+    # The rewards of every group differ, at least by the length of the responses.
     soft = ("overlong.kind=soft-punishment", "overlong.buffer=28", FILTER)
     trainer = Trainer(small(parity, *soft, "rollout.variance_of=correct"), tmp_path / "run")
     rollouts, _ = drawn(trainer)
@@ -260,7 +260,7 @@ def test_repeated_responses_of_a_group_are_found_token_by_token() -> None:
 def test_duplicates_and_truncated_responses_are_masked_and_stay_in_the_batch(
     tmp_path: Path,
 ) -> None:
-    # So short a limit and so low a temperature repeat responses, and truncate some.
+    # A short limit and a low temperature give repeated and truncated responses.
     often = ("rollout.max_length=3", "rollout.group_size=8", "rollout.temperature=0.3")
     trainer = Trainer(small(*often, "rollout.drop_duplicates=true"), tmp_path / "run")
     rollouts, batch = drawn(trainer)
@@ -299,7 +299,7 @@ def test_the_repetition_penalty_is_the_published_one() -> None:
     assert repetition([1, 2, 3, 4], 3) == 0
 
 
-@pytest.mark.filterwarnings("ignore")  # TRL warns of its own affairs
+@pytest.mark.filterwarnings("ignore")  # TRL's own warnings
 @pytest.mark.parametrize("ngram", [1, 2, 3, 5])
 def test_the_repetition_penalty_is_that_of_trl(ngram: int) -> None:
     from trl.rewards import get_repetition_penalty_reward

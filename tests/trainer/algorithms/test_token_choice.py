@@ -48,7 +48,7 @@ def test_the_covariance_matches_the_published_vector() -> None:
 
 
 def many_tokens(**settings: Any) -> LossInputs[Any]:
-    """Two hundred responses of ten tokens, half of them with an advantage far below the others."""
+    """Two hundred responses of ten tokens, half of them with a much lower advantage."""
     generator = torch.Generator().manual_seed(3)
     new_BT = -3 * torch.rand(200, 10, generator=generator, dtype=torch.float64)
     mask_BT = torch.rand(200, 10, generator=generator) < 0.8
@@ -71,7 +71,7 @@ def test_clip_cov_draws_its_share_evenly_among_the_eligible_tokens() -> None:
         counts_BT += chosen_BT
     mean = 300 * share / int(eligible_BT.sum())
     spread = counts_BT[eligible_BT].var() / mean
-    assert 0.8 < spread < 1.2  # of a Poisson count it is 1
+    assert 0.8 < spread < 1.2  # 1 for a Poisson count
     again = [choose(inputs, torch.Generator().manual_seed(5)) for _ in range(2)]
     assert torch.equal(*again)
 
@@ -94,7 +94,7 @@ def test_a_step_without_loss_tokens_chooses_none(kind: str) -> None:
 
 
 def coarse(**settings: Any) -> LossInputs[Any]:
-    """One token of a vocabulary of five, of which the sampler tells its two likeliest."""
+    """One token of a vocabulary of five; the sampler reports its two most likely tokens."""
     fixture = VECTORS["topk"]
     mu, pi, action = tensor(fixture["mu"]).log(), tensor(fixture["pi"]).log(), fixture["action"]
     likeliest = mu.topk(fixture["K"]).indices
@@ -135,7 +135,7 @@ def test_a_sampled_token_among_the_most_likely_counts_once() -> None:
     sampler_BTS, _ = coarsened(inputs)
     assert (sampler_BTS[..., 2] == 0).all()
     assert torch.allclose(sampler_BTS.sum(dim=-1), torch.ones(2, 3, dtype=torch.float64))
-    # The rest is shared out evenly in both, so that the divergence is the binary one.
+    # The rest is divided evenly in both, so the divergence equals the binary one.
     binary = terms_of(
         logprobs("new"), sampler_logprobs_BT=logprobs("mu"), kind="dppo_binary_tv"
     ).loss_BT

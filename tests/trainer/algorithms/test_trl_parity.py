@@ -1,6 +1,6 @@
-"""Losses against TRL's own code: its trainer's loss on a real model, ours on the same tokens.
+"""Losses against TRL's own code, on the same model and tokens.
 
-What deviates is set so that the formulas meet, and named in the variant's page: TRL's CISPO bounds
+Settings compensate for deviations, which the variants' pages name: TRL's CISPO bounds
 the weight itself, and its VESPO takes the old policy for the sampler.
 """
 
@@ -24,7 +24,7 @@ from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfi
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.config.loss import loss_config
 
-# TRL and what it imports warn of their own affairs.
+# TRL and its dependencies have warnings of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 RESPONSES, PROMPT, BUDGET, VOCABULARY = 6, 3, 7, 20
@@ -104,7 +104,7 @@ def batch(trainer: Any, seed: int) -> dict[str, Tensor]:
 
 
 def new_logprobs(trainer: Any, inputs: dict[str, Tensor]) -> Tensor:
-    """The model's own, with gradient, by TRL's forward pass."""
+    """The model's, with gradient, from TRL's forward pass."""
     tokens_BL = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention_BL = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     logprobs_BT: Tensor = trainer._get_per_token_logps_and_entropies(
@@ -114,7 +114,7 @@ def new_logprobs(trainer: Any, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def new_entropies(trainer: Any, inputs: dict[str, Tensor]) -> Tensor:
-    """The model's own, with gradient, by TRL's forward pass."""
+    """The model's, with gradient, from TRL's forward pass."""
     tokens_BL = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention_BL = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     entropy_BT: Tensor = trainer._get_per_token_logps_and_entropies(
@@ -137,13 +137,13 @@ def our_loss(
     forking_share: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Our loss, and the correction's weights as TRL is to be given them."""
+    """Our loss, and the correction's weights in the form that TRL expects."""
     config = loss_config(settings)
     new_BT, mask_BT = new_logprobs(trainer, inputs), inputs["completion_mask"].bool()
     old_BT = inputs["old_per_token_logps"]
-    # TRL's VESPO knows the old policy alone; other losses here do not look at the sampler.
+    # TRL's VESPO uses the old policy; the other losses here do not use the sampler.
     advantages_BT = inputs["advantages"][:, None].expand(mask_BT.shape)
-    if forking_share is not None:  # TRL takes the entropies of now, not of when the batch began
+    if forking_share is not None:  # TRL uses current entropies, not those at the start of the batch
         entropy_BT, share = new_entropies(trainer, inputs).detach(), forking_share
         reweighting = ReweightingInputs(
             old_BT, entropy_BT, mask_BT, ReweightingConfig(forking_share=share)
@@ -248,7 +248,7 @@ def test_loss_and_gradient_are_those_of_trl(
     expected = trl_trainer._compute_loss(trl_trainer.model, inputs)
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-12)
     left, right = gradient(trl_trainer, ours), gradient(trl_trainer, expected)
-    # Of the whole gradient: the model's norms round to float32 in both passes.
+    # Relative to the whole gradient: the model's norms round to float32 in both passes.
     assert (left - right).norm() < 1e-6 * right.norm()
 
 
@@ -257,7 +257,7 @@ def test_loss_and_gradient_are_those_of_trl(
 def test_losses_of_responses_are_those_of_trls_other_trainers(
     name: str, seed: int, trl_trainer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their loss alone: of what they do besides, our pages tell."""
+    """Only their losses are compared; our pages describe other differences."""
     from trl import RLOOTrainer
     from trl.experimental.gmpo import GMPOTrainer
 
@@ -271,7 +271,7 @@ def test_losses_of_responses_are_those_of_trls_other_trainers(
     kind = "sequence_clip" if name == "RLOOTrainer" else "gmpo"
     ours, _ = our_loss(trl_trainer, inputs, CorrectionConfig(), kind=kind)
     expected = theirs._compute_loss(trl_trainer, trl_trainer.model, inputs)
-    # Of the size of its terms, which nearly cancel; the model's norms round to float32.
+    # Relative to the terms, which nearly cancel; the model's norms round to float32.
     torch.testing.assert_close(
         ours, expected, rtol=0, atol=1e-6 * inputs["advantages"].abs().mean()
     )

@@ -121,7 +121,7 @@ def test_another_loss_begins_with_its_own_settings_and_keeps_the_penalties() -> 
 
 @pytest.mark.parametrize("kind", loss_settings())
 def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> None:
-    kinds = [f"loss.kind={kind}", "model.experts=8"]  # rspo wants them, the others do not mind
+    kinds = [f"loss.kind={kind}", "model.experts=8"]  # required by rspo
     config = load_config(assignments=[*kinds, "loss.kl_coefficient=0.01"])
     assert type(config.loss) is loss_settings()[kind]
     assert load_config(config.model_dump(mode="json")) == config

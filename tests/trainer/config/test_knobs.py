@@ -1,4 +1,4 @@
-"""Knobs in flight: a live run obeys its mailbox within its bounds, and answers everything."""
+"""Knobs of a live run: requests are applied within bounds, and all are answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grpodoctor.vocabulary.values import scalar
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=4", "evaluation.every=0"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 
@@ -77,7 +77,7 @@ def test_a_change_that_does_not_fit_is_refused(
 
 
 def run_with(run_dir: Path, sent: Mapping[int, Request], *assignments: str) -> Trainer:
-    """A run of four steps; requests are sent after the steps that they are keyed by."""
+    """A run of four steps; each request is sent after the step that is its key."""
     trainer = Trainer(load_config(assignments=[*SMALL, *assignments]), run_dir)
     mailbox = Mailbox(run_dir)
 

@@ -1,4 +1,4 @@
-"""Prompts that are nearly always or nearly never solved: left out, found out again, retired."""
+"""Difficulty filtering: prompts are skipped, reconsidered and retired by pass rate."""
 
 from __future__ import annotations
 

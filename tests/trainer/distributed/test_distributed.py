@@ -1,6 +1,6 @@
-"""Two processes under torchrun train what one process trains, and end together, whatever ends them.
+"""Two processes under torchrun train what one process trains, and always end together.
 
-Everything here is the real thing: torchrun, gloo and FSDP2 on the CPU.
+The tests use real torchrun, gloo and FSDP2 on the CPU.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "evaluation.prompts=3", "evaluation.every=2"),
     *("rollout.prompts_per_batch=5", "rollout.group_size=3", "optimizer.updates_per_batch=3"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 """Neither the rows of a batch nor those of a mini-batch, 3 or 6, divide evenly into pieces of 2."""
@@ -108,7 +108,7 @@ exit_rank(ranks)
 
 @contextmanager
 def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """torchrun in a session of its own, of which nothing is left in the end."""
+    """torchrun in its own session; all of its processes are ended."""
     process = subprocess.Popen(
         [sys.executable, *TORCHRUN, *command],
         cwd=cwd,
@@ -120,7 +120,7 @@ def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        ranks = children(process)  # afterwards nobody knows whose they were
+        ranks = children(process)  # afterwards their parent is unknown
         process.kill()
         process.wait(timeout=30)
         for rank in ranks:
@@ -142,7 +142,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
 
 
 def train(run_dir: Path, *assignments: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Train with two ranks; returns the exit code and what was said."""
+    """Train with two ranks; returns the exit code and stderr."""
     settings = [part for each in assignments for part in ("--set", each)]
     command = (*TRAIN, str(run_dir), *options, *settings)
     with started(*command, cwd=run_dir.parent) as process:
@@ -249,7 +249,7 @@ def test_two_ranks_go_on_with_a_checkpoint_of_one_process(both: Both, tmp_path: 
     part = without_newest(both("dapo")[0], tmp_path / "part")
     code, said = train(part, options=("--resume",))
     assert code == 0, said
-    assert said.count("in each of 2 ranks; task arithmetic") == 1  # the first rank alone speaks
+    assert said.count("in each of 2 ranks; task arithmetic") == 1  # only the first rank prints
     assert said.count("4 steps done") == 1
     assert_same_weights(both("dapo")[0], part)
     assert_same_records(both("dapo")[0], part)

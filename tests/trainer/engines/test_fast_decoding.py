@@ -1,4 +1,4 @@
-"""The short way through a plain model against the model's own modules."""
+"""Fast decoding of a plain model against the model's own modules."""
 
 from collections.abc import Callable
 from typing import Any

@@ -63,7 +63,7 @@ def test_int4_is_further_than_int8(warm_policy: Policy) -> None:
 
 
 def test_an_engine_reports_its_own_distribution(warm_policy: Policy) -> None:
-    """The log-probabilities are the quantised model's, not the learner's."""
+    """The log-probabilities are those of the quantized model, not of the learner."""
     engine = engine_of(warm_policy, precision="int4", temperature=0.8)
     samples = engine.generate(prompts_of(warm_policy), torch.Generator().manual_seed(0))
     quantised = Policy(engine.model, warm_policy.tokenizer, "int4")

@@ -181,7 +181,7 @@ def test_a_batch_drawn_in_parts_is_the_batch_drawn_at_once(
 
 
 def test_a_row_does_not_depend_on_which_others_end(policy: Policy) -> None:
-    """Alone it is never dropped nor moved; among others both happen."""
+    """A single row is never dropped or moved; in a batch, both happen."""
     texts = PROMPTS * 8
     together = draw(policy, texts, max_length=40)
     lengths = together.mask_BT.sum(dim=1).float()
@@ -209,7 +209,7 @@ LARGE = 150_001
 
 
 def test_tokens_of_a_large_vocabulary_are_drawn_as_often_as_is_their_probability() -> None:
-    """A tenth of the mass lies on the last 100,000 tokens, beyond what float32 could add up."""
+    """The last 100,000 tokens hold a tenth of the mass, which a float32 sum would lose."""
     share_V = torch.where(torch.arange(LARGE) < 50_001, 0.9 / 50_001, 0.1 / 100_000).double()
     share_V[::3] = 0.0
     share_V /= share_V.sum()
@@ -226,7 +226,7 @@ def test_no_token_of_probability_zero_is_drawn_at_either_edge(uniform: float, si
     logits_RV = torch.randn(20, size, generator=torch.Generator().manual_seed(0)) * 4
     logits_RV[:, : size // 4] = -math.inf
     logits_RV[:, -size // 4 :] = -math.inf
-    logits_RV[:, -size // 4 - 1] = -200.0  # finite, and its probability is zero all the same
+    logits_RV[:, -size // 4 - 1] = -200.0  # finite, but its probability rounds to zero
     tokens_R, logprobs_R = draw_tokens(
         logits_RV, 1.0, torch.full((20,), uniform, dtype=torch.float64)
     )

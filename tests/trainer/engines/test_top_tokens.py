@@ -1,4 +1,4 @@
-"""The sampler's likeliest tokens: told as they are, kept through every cut, seen by the learner."""
+"""The sampler's most likely tokens: reported, kept with their rows, scored by the learner."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_top_tokens_stay_with_their_rows(warm_policy: Policy) -> None:
 def test_the_learner_sees_the_same_tokens_and_all_of_them_make_a_whole(
     warm_policy: Policy,
 ) -> None:
-    samples = drawn(warm_policy, 10_000)  # more than there are: the whole vocabulary
+    samples = drawn(warm_policy, 10_000)  # more than the vocabulary: all tokens
     logits_BTV, mask_BT = logits(warm_policy, samples) * 1.3, samples.mask_BT
     log_policy_BTV = torch.log_softmax(logits_BTV / TEMPERATURE, dim=-1)
     new_BT = log_policy_BTV.gather(2, samples.response_BT[..., None])[..., 0]

@@ -1,7 +1,7 @@
-"""vLLM samples for the trainer: every sync of the weights arrives, and whatever fails is one line.
+"""vLLM samples for the trainer: every weight sync arrives, and every failure is one line.
 
-vLLM is real and has an environment of its own (`make venv-vllm`). What no vLLM
-answers is in `test_vllm_answers`.
+vLLM is real and has its own environment (`make venv-vllm`). Responses that no vLLM
+gives are tested in `test_vllm_bad_responses`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 def train(program: Sequence[str | Path], run_dir: Path, *assignments: str) -> None:
-    """`grpodoctor train`, by some Python or launcher of Pythons."""
+    """`grpodoctor train`, with a Python or a launcher."""
     settings = [part for each in (*SMALL, *assignments) for part in ("--set", each)]
     done = subprocess.run(
         [*program, "-m", "grpodoctor", "train", "--run-dir", run_dir, *settings],
@@ -131,7 +131,7 @@ def test_every_sync_arrives_over_http(model: Path, server: str, tmp_path: Path) 
 
 
 def test_without_a_sync_the_mismatch_grows(model: Path, server: str, tmp_path: Path) -> None:
-    """The control: the readings above would not be small by themselves."""
+    """The control: without a sync, the readings of the previous test are not small."""
     stale = trained(small(model, server, "steps=4", "engine.sync_every=100"), tmp_path / "stale")
     gaps = [reading(step, "mismatch/prob_diff_max") for step in stale]
     assert gaps[0] < ARRIVED
@@ -204,7 +204,7 @@ def test_log_probabilities_are_those_of_the_distribution_sampled_from(
         samples = drawn(engine, prompts_of(policy, *(f"{n}+{n}=" for n in range(8)), each=16))
     assert gap(policy, samples, temperature) < ARRIVED
     scores = score(policy.model, samples, temperature)
-    # E[log p + entropy] = 0 for tokens drawn from p, whatever was reported.
+    # E[log p + entropy] = 0 for tokens drawn from p.
     surprise = (scores.logprobs_BT + scores.entropy_BT)[samples.mask_BT]
     assert abs(surprise.mean()) < 4 * surprise.std() / len(surprise) ** 0.5
 
@@ -240,7 +240,7 @@ def test_a_seed_gives_the_same_responses_again(model: Path, server: str) -> None
 
 
 def test_rows_sampled_in_parts_equal_the_whole_batch(model: Path, server: str) -> None:
-    """So that ranks which share a batch draw what one process draws, mid-group too."""
+    """Ranks that share a batch sample what one process samples, even within a group."""
     with opened(model, server) as (engine, policy):
         prompts = prompts_of(policy, "1+2=", "7*3=")
         whole = drawn(engine, prompts).response_ids()
@@ -419,7 +419,7 @@ def test_transferred_weight_files_are_removed_at_the_end(
 
 @contextmanager
 def relay(url: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Another address of a server, and how to cut it off."""
+    """Another address of a server, and a function that closes it."""
     host, port = url.removeprefix("http://").split(":")
     listener = socket.create_server(("127.0.0.1", 0))
     pairs: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""What a vLLM server may do wrong is one line each; a made-up one does it, as no vLLM would."""
+"""Each fault of a vLLM server is one line; a fake server has the faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def choice(*ids: int, index: int = 0) -> dict[str, object]:
 
 
 def answers(**changes: Answer) -> dict[str, Answer]:
-    """What a server that does all that is asked of it answers, by the last part of the path."""
+    """The responses of a correct server, by the last part of the path."""
     return {
         "health": (200, None),
         "models": (200, {"data": [{"id": NAME}]}),
@@ -66,7 +66,7 @@ def answers(**changes: Answer) -> dict[str, Answer]:
 
 @contextmanager
 def pretender(told: dict[str, Answer]) -> Iterator[str]:
-    """A server that answers as it is told; None for a status is silence."""
+    """A server with the given responses; a status of None means no response."""
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):

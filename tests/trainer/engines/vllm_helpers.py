@@ -1,4 +1,4 @@
-"""What the tests of vLLM share: a model that it can run, and engines that serve it."""
+"""Models and engines that the tests of vLLM share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.trainer.families import save
 
 SMALL = (
     *("threads=1", "evaluation.every=0", "rollout.max_length=16", "rollout.group_size=4"),
-    # A reward that has a gradient however bad the answers are, and steps that nobody can overlook.
+    # A reward with a gradient even if no answer is right, and large steps.
     *("overlong.kind=soft-punishment", "overlong.buffer=15", "optimizer.learning_rate=0.01"),
     *("rollout.prompts_per_batch=8", "engine.timeout=60", "engine.wait=20"),
 )
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until a vLLM server answers, which takes half a minute where nobody else works."""
+    """Wait until a vLLM server responds, which takes half a minute on an idle machine."""
     for _ in range(500):
         if process.poll() is not None:
             break
@@ -68,7 +68,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C does; the whole process group dies with it, whatever happens."""
+    """Interrupt the server as Ctrl-C does, and end its whole process group."""
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         process.wait(30)
@@ -93,7 +93,7 @@ def trained(config: TrainConfig, run_dir: Path) -> list[StepRecord]:
 
 @contextmanager
 def opened(model: Path, url: str, *assignments: str) -> Iterator[tuple[VllmEngine, Policy]]:
-    """An engine with the weights of a policy of its own."""
+    """An engine with the weights of a newly loaded policy."""
     config, policy = policy_and(small(model, url, *assignments))
     engine = open_vllm(config, policy)
     try:

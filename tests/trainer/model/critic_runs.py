@@ -11,7 +11,7 @@ from grpodoctor.trainer.samples import Samples
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=5", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=0"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 

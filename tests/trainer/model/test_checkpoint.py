@@ -1,4 +1,4 @@
-"""A run that was interrupted and resumed is the run that was not."""
+"""An interrupted and resumed run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.prompts=8"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "evaluation.every=2"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=28"),
 )
 STALE = ("engine.precision=int8", "engine.sync_every=4", "loss.kl_coefficient=0.1")

@@ -29,7 +29,7 @@ def test_any_causal_model_gives_a_critic_of_its_own(family: str) -> None:
     policy = build(family)
     before = {name: each.clone() for name, each in policy.state_dict().items()}
     critic, samples = Critic(policy, small()), drawn()
-    assert (critic.values(samples) == 0).all()  # it knows nothing yet
+    assert (critic.values(samples) == 0).all()  # before training
     with torch.no_grad():
         critic.model.head.weight.normal_(generator=torch.Generator().manual_seed(0))
     values_BT = critic.values(samples)
@@ -131,7 +131,7 @@ def test_a_model_without_a_separable_body_is_refused_as_a_critic() -> None:
 
 
 def test_a_critic_learns_a_simple_value_function() -> None:
-    """What a response is worth: how large the first id of its prompt is, and its own third."""
+    """The return depends on the first id of the prompt and on the third token of the response."""
     samples = drawn(64)
     first_B = samples.tokens_BL[torch.arange(64), samples.attention_BL.int().argmax(dim=1)]
     bonus_B1 = (samples.response_BT[:, 2] % 2)[:, None] * (torch.arange(6) > 2)
@@ -172,7 +172,7 @@ def test_micro_batches_change_no_gradient(clip: tuple[str, ...]) -> None:
         torch.testing.assert_close(split, whole, rtol=1e-4, atol=1e-6)
     recomputed = gradient(critic, batch, small(*extra, "model.gradient_checkpointing=true"))
     torch.testing.assert_close(recomputed, whole, rtol=1e-4, atol=1e-6)
-    # What stands outside the mask has no gradient, whatever it is.
+    # Values outside the mask have no gradient.
     noisy_BT = torch.where(samples.mask_BT, returns_BT, 1e9)
     noisy = gradient(critic, replace(batch, returns_BT=noisy_BT), small(*extra))
     assert torch.equal(noisy, whole)
@@ -187,7 +187,7 @@ def test_the_value_loss_is_half_the_squared_error_clipped_pessimistically() -> N
     clipped = value_loss(values, old, returns, 0.2)
     assert clipped.tolist() == pytest.approx([0.32, 1.125, 0.405, 0.405])
     (pull,) = torch.autograd.grad(clipped.sum(), values)
-    # The first has moved towards its return by more than the clip: it is pulled no further.
+    # The first value has moved toward its return by more than the clip: no gradient.
     assert pull.tolist() == pytest.approx([0.0, 1.5, -0.9, 0.9])
 
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters: what is trained, what is the reference, what is kept and handed over."""
+"""Low-rank adapters: training, reference, checkpoints and export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.trainer.families import FAMILIES, build, save
 SMALL = (
     *("threads=1", "steps=4", "evaluation.every=0", "rollout.max_length=12"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-2"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=12", "optimizer.updates_per_batch=2"),
     *("model.lora_rank=4", "model.lora_alpha=8"),
 )
@@ -46,7 +46,7 @@ def load(config: TrainConfig) -> Policy:
 
 
 def stir(policy: Policy) -> None:
-    """Give the adapters something to say: they begin with a factor of zeros."""
+    """Give the adapters an effect: they start with a factor of zeros."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in policy.model.parameters():

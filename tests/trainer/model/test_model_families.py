@@ -1,4 +1,4 @@
-"""Real checkpoints of the families that people train: sampling, learning, resuming, precision."""
+"""Checkpoints of common model families: sampling, learning, resuming, precision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.trainer.families import DENSE, FAMILIES, build, save
 SMALL = (
     *("threads=1", "steps=4", "evaluation.every=0", "rollout.max_length=12"),
     *("rollout.prompts_per_batch=4", "rollout.group_size=4", "optimizer.learning_rate=1e-3"),
-    # A reward for short responses, so that there is a gradient however bad the answers are.
+    # A reward for short responses gives a gradient even if no answer is right.
     *("overlong.kind=soft-punishment", "overlong.buffer=12", "optimizer.updates_per_batch=2"),
 )
 
@@ -98,7 +98,7 @@ def test_neither_padding_nor_cache_nor_neighbours_change_a_log_probability(
     lengths = samples.mask_BT.sum(dim=1)
     assert lengths.unique().numel() > 3
     scored = score(policy.model, samples, 1.0)
-    for row, text in enumerate(texts):  # alone, without padding and without a cache
+    for row, text in enumerate(texts):  # one row at a time, without padding or cache
         prompt = policy.tokenizer.encode(text)
         response = samples.response_BT[row, : lengths[row]]
         tokens = torch.cat([torch.tensor(prompt), response])[None]
@@ -134,7 +134,7 @@ def test_a_checkpoint_and_the_full_weights_are_what_transformers_reads(
 
 
 def gradients(config: TrainConfig, run_dir: Path) -> tuple[list[torch.Tensor], float]:
-    """The weights after a step of gradient descent, and what the learner said of it."""
+    """The weights after a step of gradient descent, and the learner's report."""
     trainer = Trainer(config, run_dir)
     trainer.run()
     values = next(iter(read_run(run_dir).steps)).values["optimizer/grad_norm"]
@@ -194,12 +194,12 @@ def test_bfloat16_trains_and_resumes_bit_for_bit(kind: str, tmp_path: Path) -> N
     for step in read_run(tmp_path / "whole").steps:
         gap = step.values["mismatch/logprob_diff_mean"]
         assert isinstance(gap, Mean)
-        # bfloat16 rounds at 1/256: the sampler's other shapes show, and nothing worse.
+        # bfloat16 rounds at 1/256; only this rounding differs.
         assert 0 < gap.value < 0.1
 
 
 def test_small_updates_survive_in_float32_weights_and_vanish_in_bfloat16(tmp_path: Path) -> None:
-    """At a learning rate usual for reinforcement learning; what `model.compute` is there for."""
+    """At a learning rate usual for reinforcement learning; the reason for `model.compute`."""
     folder = save("qwen3", tmp_path / "model")
     changed = {}
     for kind, settings in BF16.items():

@@ -300,7 +300,7 @@ def test_a_damaged_cache_is_rebuilt(fresh_cache: Path, keep: int) -> None:
 
 @pytest.fixture
 def unusable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No folder can be made below `$XDG_CACHE_HOME`; returns the temporary folder."""
+    """No folder can be created below `$XDG_CACHE_HOME`; returns the temporary folder."""
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -33,7 +33,7 @@ def routers(model: Any) -> Routers:
 
 
 def sampled(policy: Policy, precision: str = "learner", count: int = 16) -> Samples:
-    """Responses to prompts of several lengths, the experts of the engine with them."""
+    """Responses to prompts of several lengths, with the experts of the engine."""
     config = load_config(assignments=[*MIXTURE, f"engine.precision={precision}"])
     task = build_task(config.task)
     prompts = [
@@ -50,5 +50,5 @@ def tokens_of(model: Any, rows: int = 3, length: int = 7) -> Tensor:
 
 
 def others(experts: Tensor, count: int) -> Tensor:
-    """For each token experts that differ from those given, in each slot."""
+    """Other experts than the given ones, for each token and slot."""
     return ((experts.long() + 1) % count).to(experts.dtype)

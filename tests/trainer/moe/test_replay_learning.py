@@ -22,7 +22,7 @@ from tests.trainer.moe.mixtures import MIXTURE, others, routers, sampled, tokens
 
 
 def batch_of(mixture: Policy, samples: Samples, config: TrainConfig) -> LearnBatch:
-    """What the loop would make of samples, with advantages of both signs."""
+    """The loop's batch of some samples, with advantages of both signs."""
     scores = score(mixture.model, samples, 1.0, routers=routers(mixture.model))
     assert scores.routes is not None
     mask_BT = samples.mask_BT
@@ -45,7 +45,7 @@ def batch_of(mixture: Policy, samples: Samples, config: TrainConfig) -> LearnBat
 def gradients_of(
     model: Any, batch: LearnBatch, rows: Sequence[int], config: TrainConfig
 ) -> list[Tensor]:
-    """The gradient of one optimizer step, by an optimizer that does not step."""
+    """The gradient of one optimizer step that changes no weight."""
     learner = Learner(model, config.optimizer)
     learner.routers = routers(model)
     taken: list[Tensor] = []
@@ -75,7 +75,7 @@ VARIANTS = {
 def test_micro_batches_and_recomputation_do_not_change_the_gradient(
     mixture: Policy, variant: str, change: list[str]
 ) -> None:
-    """Experts of another engine are forced, on a model that has moved since."""
+    """The experts of another engine are replayed on a model that has changed since."""
     whole = load_config(assignments=[*MIXTURE, *VARIANTS[variant], "optimizer.max_grad_norm=1e9"])
     samples = sampled(mixture, "int4", count=6)
     batch = batch_of(mixture, samples, whole)
@@ -105,7 +105,7 @@ def moved(model: Any) -> Any:
 
 
 def test_recomputed_layers_use_the_same_replay() -> None:
-    """Without the replay the second computation would route anew, and torch would notice."""
+    """Without the replay the recomputation would choose other experts, which torch reports."""
     model = build("qwen3_moe")
     attention = torch.ones(3, 8, dtype=torch.bool)
     tokens = tokens_of(model, 3, 8)

@@ -83,7 +83,7 @@ def test_replaying_the_routers_own_choice_changes_no_bit(family: str) -> None:
     ],
 )
 def test_a_layer_computes_with_the_replayed_experts(family: str, normalised: bool) -> None:
-    """Against the sum over experts by hand, each with its gate weight under the current logits."""
+    """The expected output is the sum over the experts with their current gate weights."""
     setting = {} if family == "mixtral" else {"norm_topk_prob": normalised}
     model = build(family, **setting)
     block, seen = model.model.layers[1].mlp, []
@@ -167,7 +167,7 @@ def test_replay_counts_report_disobeyed_experts() -> None:
 
 
 def test_the_engine_records_the_experts_that_the_learner_activates(mixture: Policy) -> None:
-    """Cached decoding over a shrinking batch against one pass over the padded whole."""
+    """Compares cached decoding of a shrinking batch with one pass over the padded batch."""
     samples = sampled(mixture)
     assert samples.experts_BLDK is not None
     scores = score(mixture.model, samples, 1.0, 24, routers=routers(mixture.model))
@@ -194,7 +194,7 @@ def test_on_policy_r3_leaves_no_mismatch(mixture: Policy) -> None:
 
 
 def test_r3_takes_away_the_gap_that_routing_opens(mixture: Policy) -> None:
-    """An engine whose routers alone differ: with R3 next to nothing of its mismatch is left."""
+    """Only the engine's routers differ: R3 removes most of the mismatch."""
     config = load_config(assignments=[*MIXTURE, "engine.sync_every=2"])
     engine = BuiltinEngine(config, mixture)  # a copy of the learner
     engine.sync(1)
@@ -218,7 +218,7 @@ def test_r3_takes_away_the_gap_that_routing_opens(mixture: Policy) -> None:
 
 
 def test_r3_lowers_the_mismatch_of_an_engine_in_bfloat16(mixture: Policy) -> None:
-    """Most of all where an expert flipped: there it falls to what rounding alone makes of it."""
+    """Where an expert flipped, the mismatch falls most, to the size of rounding."""
     samples, known = sampled(mixture, "bf16", 96), routers(mixture.model)
     assert samples.experts_BLDK is not None
     free = score(mixture.model, samples, 1.0, routers=known)

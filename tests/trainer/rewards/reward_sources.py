@@ -1,6 +1,6 @@
 """Sources of reward functions in every accepted form, for the tests of `train` and `preflight`.
 
-Each is right where the last and only box holds the answer.
+Each gives a reward if the last and only box contains the answer.
 """
 
 BOXED = r"""
