@@ -22,7 +22,7 @@ from grpodoctor.trainer.algorithms.shaping.stop_properly import stop_properly
 from grpodoctor.trainer.config.sections import RolloutConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
-from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
+from grpodoctor.trainer.engines.base import RolloutEngine
 from grpodoctor.trainer.model.tokenizer import Tokenizer
 from grpodoctor.trainer.samples import Samples, concatenate
 from grpodoctor.trainer.task import Problem, Rewards, Task, correctness

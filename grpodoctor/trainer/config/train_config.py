@@ -24,7 +24,8 @@ from grpodoctor.trainer.config.key_names import (
 from grpodoctor.trainer.config.loss import kept_under_another_loss, loss_config, loss_fields
 from grpodoctor.trainer.config.presets import Preset, adapted_to_steps
 from grpodoctor.trainer.config.sections import AllSections, RewardTerm
-from grpodoctor.trainer.config.validation import conflicts, warnings
+from grpodoctor.trainer.config.unusual_settings import warnings
+from grpodoctor.trainer.config.validation import conflicts
 from grpodoctor.trainer.section import Section
 
 

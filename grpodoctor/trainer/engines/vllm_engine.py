@@ -28,7 +28,7 @@ from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
-from grpodoctor.trainer.engines.rollout_engine import RolloutEngine
+from grpodoctor.trainer.engines.base import RolloutEngine
 from grpodoctor.trainer.engines.vllm_backend import (
     Backend,
     LoadResult,

@@ -193,6 +193,7 @@ def test_in_the_reward_it_holds_the_policy_near_its_reference(tmp_path: Path) ->
         (("loss.kl_placement=reward", "loss.kl_estimator=k3_ratio"), "k3_ratio is never negative"),
         ((*IN_REWARD, "advantage.kind=gdpo"), "gdpo standardizes the components"),
         ((*IN_REWARD, "advantage.kind=dcpo_sas"), "dcpo_sas compares with earlier rewards"),
+        ((*IN_REWARD, "advantage.kind=max_rl"), "max_rl divides by the group's mean reward"),
         (("loss.kl_placement=both",), "kl_placement"),
         (("loss.kl_estimator=k4",), "unknown KL estimator 'k4'; use one of k1, k2, k3"),
     ],

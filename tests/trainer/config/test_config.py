@@ -246,3 +246,23 @@ def test_a_preset_adapts_to_a_run_that_is_too_short_for_it() -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_loads_for_a_run_of_one_step(name: str) -> None:
     assert load_preset(preset_of(name), assignments=["steps=1"]).config.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (("advantage.kind=max_rl", "overlong.kind=soft-punishment"), "which a soft overlong"),
+        (("advantage.kind=reinforce_plus_plus_baseline",), "groups without variance"),
+        (("loss.kind=luspo", "loss.clip_high=0.2"), "its paper uses 0.002 and 0.0025"),
+    ],
+)
+def test_settings_that_an_advantage_or_loss_does_not_suit_give_a_warning(
+    assignments: tuple[str, ...], expected: str
+) -> None:
+    (warning,) = load_config(assignments=assignments).warnings()
+    assert expected in warning
+
+
+def test_filtering_groups_silences_the_warning_about_whitening() -> None:
+    filtered = ("advantage.kind=reinforce_plus_plus_baseline", "rollout.filter_groups=true")
+    assert load_config(assignments=filtered).warnings() == []
