@@ -29,10 +29,17 @@ _MAX_DEPTH = 3
 _EVENT_KEYS = ("type", "event", "event_type", "row_type", "phase", "split", "mode", "stage", "kind")
 """Keys that state which part of a step a row describes."""
 
+_NOT_STEPS = frozenset(
+    {"config", "args", "hparams", "hyperparameters", "settings", "meta", "metadata", "init",
+     "start", "summary", "final", "end", "done", "finish", "finished"}
+)  # fmt: skip
+"""Names of rows about the whole run, whose numbers are no measurements of a step."""
+_SETTINGS = _NOT_STEPS - {"summary", "final", "end", "done", "finish", "finished"}
+
 _PARTS = frozenset(
     {"train", "training", "rollout", "rollouts", "generation", "generate", "sample", "sampling",
      "update", "optimizer", "optimizer_step", "learner", "actor", "critic", "policy", "reward",
-     "perf", "timing"}
+     "perf", "timing", "completion", "response"}
 )  # fmt: skip
 """Names of a step's parts. Other names, such as those of a curriculum's stages, may restart the
 count of steps."""
@@ -54,10 +61,10 @@ class JsonLines:
     """
 
     name = "jsonl"
-    config: Mapping[str, Any] = {}
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
+        self.config: Mapping[str, Any] = {}
         self._tail: Tail[LogRow] = Tail(path, self._parse)
 
     def read(self) -> Chunk[LogRow]:
@@ -76,6 +83,11 @@ class JsonLines:
         data = loads(line)
         if not isinstance(data, dict):
             raise ValueError("not an object")  # noqa: TRY004 - a tail expects ValueError
+        settings = data.get("config")
+        if isinstance(settings, dict):
+            self.config = {**settings, **self.config}
+        elif _event_name(data) in _SETTINGS:
+            self.config = {**data, **self.config}
         return row_of(data, self._keys)
 
 
@@ -107,6 +119,8 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
         raise ValueError(f"{len(data)} keys")
     flat = _flattened(data) if any(isinstance(each, dict) for each in data.values()) else data
     numbers, texts = _numbers_and_texts(flat)
+    if _event_name(texts) in _NOT_STEPS:
+        return LogRow(None, {}, 0.0, texts)
     step_key, step = _step_of(flat, keys)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
     values = {key: value for key, value in numbers.items() if key not in keys.all}
@@ -156,11 +170,17 @@ def _step_of(values: Mapping[str, Any], keys: RowKeys) -> tuple[str, int | None]
     return "", None
 
 
+def _event_name(values: Mapping[str, Any]) -> str:
+    """The name of a row's type, in lower case; empty without one."""
+    name = next((values[key] for key in _EVENT_KEYS if key in values), "")
+    return name[:40].lower() if isinstance(name, str) else ""
+
+
 def _event_of(texts: Mapping[str, str], numbers: Mapping[str, float]) -> str:
     """The part of a step that a row describes; empty if it does not say so."""
     if numbers.get("is_eval") or numbers.get("is_validation"):
         return EVALUATION
-    name = next((texts[key] for key in _EVENT_KEYS if key in texts), "")[:40].lower()
+    name = _event_name(texts)
     if is_evaluation(name):
         return EVALUATION
     return name if name in _PARTS else ""

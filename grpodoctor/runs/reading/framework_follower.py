@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -256,8 +257,8 @@ class FrameworkFollower:
         order = self._orders.get(file.log)
         if order is None:
             order = self._orders[file.log] = RowOrder(framework.update_counters)
-            if framework.update_counters:  # the updates of a rollout are averaged
-                self._assembly.several_rows_per_step.add(file.log)
+            for counter in framework.update_counters:  # the updates of a rollout are averaged
+                self._assembly.several_rows_per_step.add((file.log, counter))
         for part in split_by_counter(row, framework):
             readings = translator.readings(part.values)
             placed = order.place(part) if readings else None
@@ -310,18 +311,18 @@ class FrameworkFollower:
 
     def _learn(self, rows: list[_PlacedRow]) -> None:
         """Find repeated values and rows per step, and check that all logs belong to one run."""
-        rows_of_log: dict[Path, list[LogRow]] = {}
+        rows_of: dict[tuple[LogFile, str], list[LogRow]] = defaultdict(list)
         starts: list[tuple[LogFile, int, Mapping[str, Reading]]] = []
         for placed in rows:
             file, row = placed.file, placed.row
             self._repeats(placed).learn(placed.readings)
-            rows_of_log.setdefault(file.reader.path, []).append(row)
-            step = row.step if row.step is not None else len(rows_of_log[file.reader.path])
+            rows_of[file, row.counter].append(row)
+            step = row.step if row.step is not None else len(rows_of[file, row.counter])
             starts.append((file, step, placed.readings))
         refuse_mixed_runs(self.path, starts)
-        counts = {path: rows_per_step(rows) for path, rows in rows_of_log.items()}
-        several = {path: count for path, count in counts.items() if count > 1}
-        self._assembly.several_rows_per_step |= {
-            placed.file.log for placed in rows if placed.file.reader.path in several
-        }
-        self._notes += rows_per_step_notes(several)
+        counts = {source: rows_per_step(rows) for source, rows in rows_of.items()}
+        several = {source: count for source, count in counts.items() if count > 1}
+        self._assembly.several_rows_per_step |= {(file.log, name) for file, name in several}
+        self._notes += rows_per_step_notes(
+            {file.reader.path: count for (file, _), count in several.items()}
+        )

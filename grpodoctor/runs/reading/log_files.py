@@ -32,7 +32,7 @@ _HEAD = 64 * 1024
 """Bytes that identify a format; a file that was shorter is checked again after it has grown."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LogFile:
     """An open log file, and its position among the others."""
 

@@ -100,8 +100,8 @@ class StepAssembly:
         self._heldout = HeldOutSets()
         self._in_parts = False
         """Whether rows were added to a step after it was returned."""
-        self.several_rows_per_step: set[str] = set()
-        """Logs with several rows per step, whose readings are merged."""
+        self.several_rows_per_step: set[Origin] = set()
+        """Logs and counters with several rows per step, whose readings are merged."""
 
     def last_of(self, log: str) -> int:
         """The step of a log's latest row; -1 before the first row."""
@@ -222,7 +222,7 @@ class StepAssembly:
     ) -> None:
         log, counter = source
         repeated = [name for name in values if pending.origins.get(name) == source]
-        if repeated and log in self.several_rows_per_step:
+        if repeated and source in self.several_rows_per_step:
             merged = {name: merge(pending.values[name], values[name]) for name in repeated}
             values = {**values, **merged}
         elif 2 * len(repeated) > len(values) and any(

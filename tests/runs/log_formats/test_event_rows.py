@@ -102,3 +102,30 @@ def test_two_keys_with_the_same_last_part_are_both_left_out(tmp_path: Path) -> N
             for step in range(30)]  # fmt: skip
     _, steps = opened(rows, tmp_path)
     assert "reward/mean" not in steps[29].values
+
+
+def test_settings_and_summaries_are_not_steps(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"type": "config", "learning_rate": 0.5, "reward": 9.0, "seed": 1},
+        *({"type": "train", "step": step, "reward": 0.25, "learning_rate": 1e-6, "loss": 0.5}
+          for step in range(1, 31)),
+        {"type": "summary", "step": 30, "reward": 0.75, "loss": 0.125},
+    ]  # fmt: skip
+    run, steps = opened(rows, tmp_path)
+    assert list(steps) == list(range(1, 31))
+    assert value(steps[30], "reward/mean") == 0.25
+    assert value(steps[1], "optimizer/learning_rate") == 1e-6
+    assert run.follower.translator is not None
+
+
+def test_rows_of_single_responses_are_averaged(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for step in range(1, 31):
+        rows += [{"type": "completion", "step": step, "reward": float(number % 2)}
+                 for number in range(4)]  # fmt: skip
+        rows.append({"type": "train", "step": step, "loss": 0.5, "grad_norm": 1.5})
+    run, steps = opened(rows, tmp_path)
+    assert list(steps) == list(range(1, 31))
+    assert value(steps[30], "reward/mean") == 0.5
+    assert value(steps[30], "optimizer/loss") == 0.5
+    assert any("4 rows per step" in note for note in run.notes)
