@@ -15,7 +15,7 @@ from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.rules.base import Rule
-from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.rules.engine import Change, Defect, Engine
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.growing_files import Damage
 
@@ -149,7 +149,12 @@ class Examination:
             not_applicable=results.not_applicable,
             quiet=results.quiet,
             unmapped=results.unmapped + self._unmapped,
-            notes=(*self.notes, *self._gap_notes, *self._probe_notes()),
+            notes=(
+                *self.notes,
+                *self._gap_notes,
+                *self._probe_notes(),
+                *(_defect_note(defect) for defect in diagnosis.defects),
+            ),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
@@ -164,6 +169,13 @@ class Examination:
             for damage in attached.damage[:_MAX_PROBE_DAMAGE]
         ]
         return tuple(notes)
+
+
+def _defect_note(defect: Defect) -> str:
+    return (
+        f"rule {defect.code} failed at step {defect.step} ({defect.error}), so it saw nothing "
+        "there; the other rules are complete. Please report this defect."
+    )
 
 
 def _treatment(event: Event) -> TreatmentEntry:

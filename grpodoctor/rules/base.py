@@ -62,7 +62,17 @@ class Sighting:
     Called once, at the first of consecutive sightings."""
 
 
-RuleResult = Sighting | NotApplicable | None
+@dataclass(frozen=True, slots=True)
+class NotLogged:
+    """The readings of this step do not suffice, so the rule counts as skipped until others do.
+
+    An alternative input may show extremes only, or an optional reading would decide the case.
+    """
+
+
+NOT_LOGGED = NotLogged()
+
+RuleResult = Sighting | NotApplicable | NotLogged | None
 """What `Rule.examine` returns; None if the rule saw nothing."""
 
 

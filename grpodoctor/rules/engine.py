@@ -8,7 +8,8 @@ At each step, a rule is in one of these states:
 - *skipped*: one of its inputs was never logged; the diagnosis names the setting that logs it;
 - *not applicable*: one of its inputs is `NotApplicable`; this counts as no sighting;
 - not examined: its inputs were logged before, but not at this step (held-out evaluation every ten
-  steps); this counts neither as a sighting nor as its absence;
+  steps), or the rule found that they do not suffice; this counts neither as a sighting nor as its
+  absence;
 - *examined* otherwise; a rule with a `cadence` is examined at every `cadence`-th such step.
 
 `persistence` consecutive sightings raise a finding. Its onset is the first of them, or the earlier
@@ -17,6 +18,8 @@ severity is the mildest of the last `persistence` sightings and never decreases.
 consecutive examinations without a sighting resolve it. If a rule fires again soon after that, its
 clearance doubles, so that noise around a threshold gives one long finding.
 
+A rule that raises an exception is reported as a defect with its code, and the other rules continue.
+
 When a run rewinds to an earlier step, findings with an onset at or after that step are dropped, and
 all counts of consecutive sightings restart. Earlier findings stay.
 """
@@ -24,15 +27,27 @@ all counts of consecutive sightings restart. Earlier findings stay.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from grpodoctor.frameworks.logging_advice import how_to_log
-from grpodoctor.rules.base import SEVERITIES, Finding, Need, Rule, Severity, Sighting
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    SEVERITIES,
+    Finding,
+    Need,
+    NotLogged,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+)
+from grpodoctor.rules.shared.remedy_mechanisms import remedies_that_apply
+from grpodoctor.runs.chart import MOST_LAYOUTS, WINDOW, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
-from grpodoctor.vocabulary.metrics import metric_of
+from grpodoctor.support.safe_text import clean_text
+from grpodoctor.vocabulary.metrics import INFERRED, metric_of
 from grpodoctor.vocabulary.values import NotApplicable
 
 RESOLVED_KEPT = 100
@@ -41,6 +56,8 @@ RESOLVED_KEPT = 100
 _ALTERNATIVES_NAMED = 3
 """Alternatives of a required metric that are named at most; if there are more, the last place is
 the count of the others."""
+_LONGEST_ERROR = 200
+"""Characters of a defect's message."""
 _UNMAPPED_KEPT = 1000
 """Unknown metric names kept; a log may contain a new name at every step."""
 
@@ -85,11 +102,24 @@ class Inapplicable:
 
 
 @dataclass(frozen=True, slots=True)
+class Defect:
+    """A rule that raised an exception: a fault of the rule, not of the run."""
+
+    code: str
+    step: int
+    """The first step at which it raised."""
+    error: str
+    """Type and message of the exception, on one line."""
+    count: int = 1
+    """Steps at which it raised."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The state of a run according to its rules.
 
     A rule appears in at most one of the first four fields. It appears in none if all its findings
-    are resolved and too old to be kept.
+    are resolved and too old to be kept, or if it raised an exception and found nothing.
     """
 
     findings: tuple[Finding, ...]
@@ -100,6 +130,16 @@ class Diagnosis:
     """Codes of the rules that were examined and saw nothing."""
     unmapped: tuple[str, ...]
     """Logged names that are not in the vocabulary."""
+    defects: tuple[Defect, ...] = ()
+    """Rules that raised an exception, by code."""
+
+
+class _Examination(NamedTuple):
+    """A rule that is examined whenever a step has a certain set of readings."""
+
+    state: _RuleState
+    why_inapplicable: str | None
+    """Why the rule does not apply at such a step; None if it is examined."""
 
 
 @dataclass(slots=True)
@@ -153,20 +193,64 @@ class Engine:
         self._states = [_initial_state(rule) for rule in rules]
         self._resolved: deque[Finding] = deque(maxlen=RESOLVED_KEPT)
         self._fired: set[str] = set()
-        self._known_names: set[str] = set()
         self._unmapped: dict[str, None] = {}
+        self._known_names: set[str] = set()
+        self._plans: dict[tuple[object, ...], tuple[_Examination, ...]] = {}
+        """The rules to examine, by the readings that a step has."""
+        self._defects: dict[str, Defect] = {}
 
     def observe(self, record: StepRecord) -> list[Change]:
         """Take a step and return its changes: the most severe first, resolved findings last."""
         changes = self._rewind(record.step) if record.step <= self.chart.step else []
         self.chart.observe(record)
-        self._note_names(record)
-        for state in self._states:
-            if not state.inputs.isdisjoint(record.values):
-                changes.extend(self._examine(state))
-        return sorted(
-            changes, key=lambda change: (change.kind == "resolved", *_rank(change.finding))
-        )
+        for state, why_inapplicable in self._plan(record):
+            state.due -= 1
+            if state.due <= 0:
+                changes.extend(self._examine(state, why_inapplicable))
+        if len(changes) > 1:
+            changes.sort(key=lambda change: (change.kind == "resolved", *_rank(change.finding)))
+        return changes
+
+    def _plan(self, record: StepRecord) -> tuple[_Examination, ...]:
+        """The rules that this step has the inputs for.
+
+        They depend only on which readings the step has, so the plan of an earlier step with the
+        same readings is used again.
+        """
+        fresh = self.chart.fresh
+        without = [
+            (name, reading.why if isinstance(reading, NotApplicable) else "")
+            for name, reading in record.values.items()
+            if name not in fresh
+        ]
+        layout = (fresh, *without)
+        plan = self._plans.get(layout)
+        if plan is None:
+            if len(self._plans) >= MOST_LAYOUTS:
+                self._plans.clear()
+            self._note_names(record)
+            reasons = {name: why for name, why in without if why}
+            found = (self._examination(state, fresh, reasons) for state in self._states)
+            plan = tuple(each for each in found if each is not None)
+            self._plans[layout] = plan
+        return plan
+
+    def _examination(
+        self, state: _RuleState, fresh: frozenset[str], reasons: Mapping[str, str]
+    ) -> _Examination | None:
+        """How to examine a rule with these readings; None if it lacks an input."""
+        if state.inputs.isdisjoint(fresh) and state.inputs.isdisjoint(reasons):
+            return None
+        why_inapplicable = None
+        for names in state.needs:
+            if not fresh.isdisjoint(names):
+                continue
+            why = next((reasons[name] for name in names if name in reasons), None)
+            if why is None:
+                return None
+            if not state.rule.handles_not_applicable:
+                why_inapplicable = why_inapplicable or why
+        return _Examination(state, why_inapplicable)
 
     def _note_names(self, record: StepRecord) -> None:
         for name in sorted(record.values.keys() - self._known_names):
@@ -190,45 +274,37 @@ class Engine:
         self._fired = {*active, *(finding.code for finding in kept)}
         return dropped
 
-    def _examine(self, state: _RuleState) -> Iterator[Change]:
-        readiness = self._readiness(state)
-        if readiness == "missing":
-            return
-        state.due -= 1
-        if state.due > 0:
-            return
-        state.due = state.rule.cadence
-        result = None
-        if readiness == "ready":
-            result = state.rule.examine(self.chart)
+    def _examine(self, state: _RuleState, why_inapplicable: str | None) -> Sequence[Change]:
+        result: RuleResult = None
+        if why_inapplicable is not None:
+            state.why_inapplicable = why_inapplicable
+        else:
+            result = self._result(state.rule)
+            if isinstance(result, NotLogged):
+                state.due = 1
+                return ()
             state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
             state.examined = state.examined or state.why_inapplicable is None
+        state.due = state.rule.cadence
         state.examinations += 1
         if isinstance(result, Sighting):
-            yield from self._add_sighting(state, result)
-        else:
-            yield from self._add_absence(state)
+            return tuple(self._add_sighting(state, result))
+        return tuple(self._add_absence(state)) if state.recent or state.finding else ()
 
-    def _readiness(self, state: _RuleState) -> Literal["ready", "missing", "inapplicable"]:
-        """Whether this step has the inputs; sets `why_inapplicable` where one does not apply."""
-        readiness: Literal["ready", "missing"] = "ready"
-        for names in state.needs:
-            if any(map(self.chart.is_fresh, names)):
-                continue
-            why = self._why_inapplicable(names)
-            if why is None:
-                readiness = "missing"
-            elif not state.rule.handles_not_applicable:
-                state.why_inapplicable = why
-                return "inapplicable"
-        return readiness
-
-    def _why_inapplicable(self, names: tuple[str, ...]) -> str | None:
-        for name in names:
-            reading = self.chart.readings.get(name)
-            if isinstance(reading, NotApplicable):
-                return reading.why
-        return None
+    def _result(self, rule: Rule) -> RuleResult:
+        """What the rule returns; a rule that raises becomes a defect and sees nothing."""
+        try:
+            return rule.examine(self.chart)
+        except Exception as error:  # noqa: BLE001 - a fault in one rule must not end the others
+            known = self._defects.get(rule.code)
+            if known is not None:
+                self._defects[rule.code] = replace(known, count=known.count + 1)
+            else:
+                message = clean_text(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
+                self._defects[rule.code] = Defect(
+                    rule.code, self.chart.step, " ".join(message.split())
+                )
+            return NOT_LOGGED
 
     def _add_sighting(self, state: _RuleState, sighting: Sighting) -> Iterator[Change]:
         if not state.recent:
@@ -257,7 +333,7 @@ class Engine:
             active=True,
             summary=sighting.summary,
             evidence=sighting.evidence,
-            remedies=_remedies(rule, sighting),
+            remedies=self._remedies(rule, sighting),
             references=rule.references,
         )
         self._fired.add(rule.code)
@@ -275,7 +351,7 @@ class Engine:
                 updated,
                 summary=sighting.summary,
                 evidence=sighting.evidence,
-                remedies=_remedies(state.rule, sighting),
+                remedies=self._remedies(state.rule, sighting),
             )
         state.finding = updated
         if severity != finding.severity:
@@ -296,7 +372,8 @@ class Engine:
     def diagnosis(self) -> Diagnosis:
         """The diagnosis after the steps observed so far."""
         active = [state.finding for state in self._states if state.finding is not None]
-        idle = [state for state in self._states if state.rule.code not in self._fired]
+        silent = self._fired | self._defects.keys()
+        idle = [state for state in self._states if state.rule.code not in silent]
         return Diagnosis(
             findings=tuple(sorted([*active, *self._resolved], key=_rank)),
             skipped=tuple(
@@ -315,6 +392,7 @@ class Engine:
                 if state.examined and state.why_inapplicable is None
             ),
             unmapped=tuple(self._unmapped),
+            defects=tuple(self._defects[code] for code in sorted(self._defects)),
         )
 
     def _skipped(self, state: _RuleState) -> Skipped:
@@ -331,10 +409,15 @@ class Engine:
         """How to log one of these metrics, in the terms of the run's framework."""
         metric = metric_of(names[0])
         recording = metric.how if metric is not None else ""
+        names = tuple(name for name in names if not name.endswith(f"/{INFERRED}"))
         key = how_to_log(self.chart.manifest.framework, names)
         if not (recording or key):
             key = f"if it is logged under another key: --map KEY={names[0]}"
         return "; ".join(part for part in (recording, key, _name_alternatives(names[1:])) if part)
+
+    def _remedies(self, rule: Rule, sighting: Sighting) -> tuple[str, ...]:
+        remedies = rule.remedies if sighting.remedies is None else sighting.remedies
+        return remedies_that_apply(self.chart, remedies)
 
     def _was_logged(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
@@ -345,10 +428,6 @@ def _name_alternatives(names: tuple[str, ...]) -> str:
         rest = len(names) - _ALTERNATIVES_NAMED + 1
         names = (*names[: _ALTERNATIVES_NAMED - 1], f"{rest} others")
     return f"alternative metrics: {', '.join(names)}" if names else ""
-
-
-def _remedies(rule: Rule, sighting: Sighting) -> tuple[str, ...]:
-    return rule.remedies if sighting.remedies is None else sighting.remedies
 
 
 def _rank(finding: Finding) -> tuple[int, int, int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from operator import sub
 
 import numpy as np
@@ -72,8 +73,11 @@ def step_noise(values: Sequence[float]) -> float:
     Source: von Neumann, Kent, Bellinson and Hart 1941, The Mean Square Successive Difference; the
     factor converts the mean absolute value of a normal difference.
     """
-    finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 2:
+    if len(values) < 2:
         return math.nan
-    jumps: float = sum(map(abs, map(sub, finite[1:], finite)))
-    return jumps / (len(finite) - 1) * math.sqrt(math.pi) / 2
+    jumps: float = sum(map(abs, map(sub, islice(values, 1, None), values)))
+    if math.isfinite(jumps):
+        return jumps / (len(values) - 1) * math.sqrt(math.pi) / 2
+    finite = [value for value in values if math.isfinite(value)]
+    # Differences of finite values may still overflow; their noise is infinite then.
+    return step_noise(finite) if len(finite) < len(values) else math.inf

@@ -101,7 +101,14 @@ class Mean:
         """The mean of the finite entries; NaN if there are none."""
         if self.count == 1:  # saves a division for numbers from logs
             return _to_float(self.total)
-        return _to_float(Fraction(self.total) / self.count) if self.count else math.nan
+        if not self.count:
+            return math.nan
+        total = Fraction(self.total) if isinstance(self.total, float) else self.total
+        try:
+            # Rounded correctly, like a division of fractions, and without its common divisor.
+            return total.numerator / (total.denominator * self.count)
+        except OverflowError:
+            return math.inf if total > 0 else -math.inf
 
     def to_json(self) -> Any:
         """`[total, count]`, followed by the number of non-finite entries if there are any.
@@ -426,7 +433,7 @@ def reading_from_json(data: Any) -> Reading:
 
 def scalar(reading: Reading) -> float | None:
     """The number of a reading; None if it is absent, not applicable or empty."""
-    if isinstance(reading, Absent | NotApplicable):
-        return None
-    number = reading.value
-    return None if math.isnan(number) else number
+    # The two readings without a value have no such attribute; a test of the types takes longer,
+    # and rules ask for dozens of numbers at every step.
+    number: float | None = getattr(reading, "value", None)
+    return None if number is None or math.isnan(number) else number

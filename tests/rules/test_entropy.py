@@ -62,9 +62,46 @@ def test_equal_answers_alongside_a_rising_outcome_are_info() -> None:
 
 
 def test_collapse_after_which_the_outcome_stands_still_is_a_warning() -> None:
-    finding = changed({ENTROPY: fall(0.01)}, count=250).finding("ENT001")
+    low = noisy(ramp(0.1, 0.4, 60), 0.02, 8)
+    curves: dict[str, Curve] = {ENTROPY: fall(0.01), ACCURACY: low, REWARD: low}
+    finding = changed(curves, count=250).finding("ENT001")
     assert finding.severity == "warning"
     assert "stopped rising" in finding.summary
+
+
+def test_the_same_at_a_high_outcome_is_info() -> None:
+    """A healthy agent run: entropy .2 to .003, reward .36 to .85."""
+    high = noisy(ramp(0.36, 0.85, 60), 0.03, 8)
+    curves: dict[str, Curve] = {ENTROPY: fall(0.01), ACCURACY: high, REWARD: high}
+    assert changed(curves, count=300).finding("ENT001").severity == "info"
+
+
+def test_a_collapse_within_the_first_ten_readings_is_no_baseline() -> None:
+    """A public run: .51 to .06 nats in ten readings; their median would hide the fall."""
+    entropy = [0.507, 0.464, 0.367, 0.298, 0.197, 0.092, 0.082, 0.068, 0.065, 0.055] + [0.04] * 30
+    curves: dict[str, Curve] = {ENTROPY: entropy, REWARD: noisy(0.2, 0.02, 1)}
+    finding = Patient(steps(40, curves)).finding("ENT001")
+    assert finding.severity == "warning"
+    assert finding.onset_step <= 12
+    assert finding.evidence[0].value == 0.04
+
+
+def test_a_collapse_without_any_signal_is_a_warning_although_the_reward_rose() -> None:
+    """The same run: the reward rose from -2.1 to -1, and then every response earned -1."""
+    entropy = ramp(0.5, 0.04, 10)
+    reward = ramp(-2.1, -1.0, 8)
+    curves: dict[str, Curve] = {ENTROPY: entropy, REWARD: reward, "reward/max": reward}
+    same = Patient(steps(45, {**curves, "reward/min": reward})).finding("ENT001")
+    assert same.severity == "warning"
+    assert "no group varies" in same.summary
+    varying = Patient(steps(45, {**curves, "reward/min": -5.0}))
+    assert varying.findings("ENT001") == []
+
+
+def test_entropy_near_that_of_noise_needs_no_comparison() -> None:
+    finding = Patient(steps(12, {ENTROPY: noisy(9.8, 0.1, 1)})).finding("ENT002")
+    assert (finding.severity, finding.onset_step) == ("critical", 4)
+    assert Patient(steps(12, {ENTROPY: noisy(2.0, 0.1, 1)})).findings("ENT002") == []
 
 
 def test_loops_are_a_warning_even_when_the_reward_rises() -> None:
@@ -158,5 +195,5 @@ def test_a_burst_within_the_first_ten_readings_is_an_explosion() -> None:
     entropy = [0.16, 0.17, 0.17, 1.2, 2.0, 3.8, 5.0, 6.7, 7.5, 7.9] + [8.1] * 20
     curves: dict[str, Curve] = {"entropy/mean": entropy, "reward/mean": [0.8] * 4 + [0.0] * 26}
     finding = Patient(steps(30, curves)).finding("ENT002")
-    assert finding.severity == "warning"
+    assert (finding.severity, finding.onset_step) == ("critical", 9)
     assert finding.onset_step <= 12

@@ -49,11 +49,23 @@ def test_absent_zero_and_not_applicable() -> None:
 
 def test_the_signed_estimate_that_most_frameworks_log_will_do() -> None:
     curves: dict[str, Curve] = {SIGNED: noisy(0.12, 0.03, 1, low=-1)}
-    assert run(curves, without=(KL, *CLIPS)).finding("KLD001").severity == "warning"
+    without = (KL, REFERENCE, *CLIPS)
+    assert run(curves, without=without).finding("KLD001").severity == "info"
     clipped: dict[str, Curve] = {**curves, "clip/any_rate": 0.2}
-    assert run(clipped, without=(KL, *CLIPS)).finding("KLD001").severity == "warning"
+    assert run(clipped, without=without).finding("KLD001").severity == "warning"
+    drifted: dict[str, Curve] = {**curves, REFERENCE: noisy(ramp(0.01, 2.0, 30), 0.01, 3)}
+    assert run(drifted, without=(KL, *CLIPS)).finding("KLD001").severity == "warning"
     quiet: dict[str, Curve] = {SIGNED: noisy(0.001, 0.0005, 2, low=-1)}
-    assert run(quiet, without=(KL, *CLIPS)).findings("KLD001") == []
+    assert run(quiet, without=without).findings("KLD001") == []
+
+
+def test_a_signed_offset_of_tokens_that_the_policy_never_sampled_is_no_move() -> None:
+    """Prefixes of another policy: .3 nats from the first step on, and the policy hardly moves."""
+    curves: dict[str, Curve] = {SIGNED: noisy(0.3, 0.03, 4, low=-1)}
+    near = {**curves, REFERENCE: noisy(ramp(0.001, 0.1, 60), 0.002, 5)}
+    assert run(near, without=(KL, *CLIPS)).findings("KLD001") == []
+    single: dict[str, Curve] = {**curves, "updates_per_batch": 1}
+    assert run(single, without=(KL, REFERENCE, *CLIPS)).findings("KLD001") == []
 
 
 def test_a_signed_mean_that_the_clip_speaks_against_is_a_few_tokens_doing() -> None:
@@ -70,7 +82,8 @@ def test_a_policy_far_from_its_reference_is_a_warning_where_nothing_rose_for_it(
     }
     finding = run(curves).finding("KLD002")
     assert (finding.severity, finding.active) == ("warning", True)
-    assert finding.remedies[0] == "kl-penalty"
+    assert finding.remedies == ("lower-learning-rate", "kl-penalty")
+    assert "despite" not in finding.summary
     risen = run({**curves, "accuracy/train": noisy(ramp(0.3, 0.8, 30), 0.03, 5)})
     assert risen.finding("KLD002").severity == "info"
 

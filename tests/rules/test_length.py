@@ -106,16 +106,23 @@ def test_absent_zero_and_not_applicable() -> None:
     assert patient.why_not("LEN001") == patient.why_not("LEN002") == "fixed length"
 
 
-def early(curve: Curve, **knobs: Setting) -> Patient:
-    """A log of early 2025: no share of cut responses."""
-    return Patient(steps(60, {ALL: curve, "reward/mean": noisy(0.4, 0.05, 1)}), knobs=knobs)
+def early(
+    curve: Curve, *, reward: Curve | None = None, count: int = 60, **knobs: Setting
+) -> Patient:
+    """A log of early 2025: no share of truncated responses."""
+    outcome = noisy(0.4, 0.05, 1) if reward is None else reward
+    return Patient(steps(count, {ALL: curve, "reward/mean": outcome}), knobs=knobs)
 
 
 def test_a_mean_near_the_limit_is_info_where_truncation_is_not_logged() -> None:
     """A public run: 3,166 to 3,443 tokens of 3,584."""
-    finding = early(noisy(3316, 80, 1), max_length=3584).finding("LEN003")
+    finding = early(noisy(3316, 80, 1), count=15, max_length=3584).finding("LEN003")
     assert finding.severity == "info"
     assert "92% of the limit of 3584" in finding.summary
+    assert early(noisy(3316, 80, 1), max_length=3584).finding("LEN003").severity == "warning"
+    rising = noisy(ramp(0.2, 0.6, 50), 0.03, 2)
+    risen = early(noisy(3316, 80, 1), reward=rising, max_length=3584).finding("LEN003")
+    assert risen.severity == "info"
     assert early(noisy(3316, 80, 1)).findings("LEN003") == []
     assert early(noisy(1500, 80, 1), max_length=3584).findings("LEN003") == []
 

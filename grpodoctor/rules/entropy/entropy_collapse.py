@@ -11,12 +11,12 @@ from grpodoctor.rules.shared.run_health import (
     has_improved,
     has_stalled,
     is_solved,
+    lacks_signal,
     outcome_lost,
     outcome_metric,
     outcome_noun,
 )
 from grpodoctor.runs.chart import WINDOW, Chart, Series
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 
@@ -24,6 +24,8 @@ _ENTROPY = ("entropy/mean", "entropy/sampled")
 _NGRAMS = "text/unique_ngram_rate"
 _DUPLICATES = "groups/duplicate_rate"
 _LATEST = 5
+_STALLED = 30
+"""Readings of the outcome that has stopped rising."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,11 @@ class EntropyCollapse(Rule):
     """The policy's entropy has fallen to a small share of its starting value.
 
     What it sees:
-        Entropy below a fifth of its starting value. The severity depends on accuracy, or on reward
-        where accuracy is not logged:
+        Entropy below a fifth of its starting value: the median of the first ten readings, or of the
+        first three if entropy already falls within the first ten. The severity depends on accuracy,
+        or on reward where accuracy is not logged:
 
-        - accuracy did not rise, or responses repeat themselves: warning;
+        - accuracy did not rise, responses repeat themselves, or no group varies in reward: warning;
         - accuracy fell as well: critical;
         - accuracy rose: no finding until the fall of entropy is extreme, then `info`;
         - the prompts are solved: `info`, since low entropy is then expected.
@@ -80,6 +83,9 @@ class EntropyCollapse(Rule):
     """Share of the starting value below which the finding is raised even if the outcome rises. A
     healthy agent run went from .33 to .03 nats, a share of .09, while its reward rose from .3 to
     .9."""
+    low_outcome: float = 0.5
+    """Outcome below which a stall at extremely low entropy is a warning: most of the task is still
+    to learn. Healthy agent runs ended at .003 nats with rewards of .75 to .95."""
     max_ngram_share: float = 0.5
     """Share of the initial distinct n-grams below which responses repeat themselves. Responses that
     become longer lose a tenth or two of it, loops nearly all."""
@@ -92,7 +98,7 @@ class EntropyCollapse(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the entropy with its starting value, then look at the outcome."""
         series = chart.series(current_metric(chart, _ENTROPY))
-        start = series.baseline
+        start = series.start
         if series.last == 0 and not any(series.tail(WINDOW)) and not (start and start.level):
             return NotApplicable(
                 "the logged entropy is 0 at every step, so the framework did not compute it"
@@ -101,9 +107,7 @@ class EntropyCollapse(Rule):
             return None
         level = series.level(_LATEST)
         share = level / start.level
-        if not share < self.collapsed_share or start.level - level < step_noise(
-            series.tail(WINDOW)
-        ):
+        if not share < self.collapsed_share or start.level - level < series.noise(WINDOW):
             return None
         return self._judge(chart, share)
 
@@ -111,9 +115,11 @@ class EntropyCollapse(Rule):
         text = f"Entropy is at {share:.1%} of its starting value"
         if is_solved(chart):
             solved = f"{text} because the training prompts are solved; this is no failure."
-            return self._sighting(chart, "info", solved, ("stop-training", "harder-prompts"))
+            return self._sighting(chart, "info", solved, ("keep-checkpoint", "harder-prompts"))
         if self._repeats_itself(chart.series(_NGRAMS)):
             return self._sighting(chart, "warning", f"{text}, and responses repeat themselves.")
+        if lacks_signal(chart):
+            return self._sighting(chart, "warning", f"{text}, and no group varies in reward.")
         improved = has_improved(chart)
         if improved is None:
             return self._sighting(chart, "info", f"{text}; no reward or accuracy is logged.")
@@ -129,7 +135,9 @@ class EntropyCollapse(Rule):
     def _despite_improvement(self, chart: Chart, share: float, text: str) -> Sighting | None:
         noun = outcome_noun(chart)
         if share < self.extreme_share and has_stalled(chart):
-            return self._sighting(chart, "warning", f"{text}, and {noun} has stopped rising.")
+            outcome = chart.series(outcome_metric(chart) or "").level(_STALLED)
+            severity: Severity = "warning" if outcome < self.low_outcome else "info"
+            return self._sighting(chart, severity, f"{text}, and {noun} has stopped rising.")
         duplicates = chart.series(_DUPLICATES)
         duplicate_rate = duplicates.level(_LATEST) if len(duplicates) else 0.0
         if share >= self.extreme_share and duplicate_rate < self.min_duplicate_rate:

@@ -27,7 +27,8 @@ class EntropyExplosion(Rule):
     What it sees:
         Entropy at one and a half times its starting value or more, beyond its noise. The finding is
         critical if accuracy or reward fell as well. If accuracy or reward rose, the finding is
-        `info` and requires a larger rise of entropy.
+        `info` and requires a larger rise of entropy. Without any comparison, entropy near that of a
+        uniform choice among all tokens is critical: the policy writes noise.
 
     Why it matters:
         Reinforcement learning with a useful signal lowers entropy or leaves it unchanged. Rising
@@ -84,12 +85,18 @@ class EntropyExplosion(Rule):
     """Minimum rise in nats in that case; no observed policy that reasons gained as much."""
     critical_loss: float = 0.5
     """Share of the best outcome whose loss makes the finding critical."""
+    noise_entropy: float = 5.2
+    """Nats per token that are noise at any start: half of ln 32,000, the entropy of a uniform
+    choice among the tokens of a small vocabulary. Policies that write text stay below 2."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the entropy with its starting value."""
         name = current_metric(chart, _ENTROPY)
         series = chart.series(name)
         level, start = series.level(_LATEST), series.baseline
+        if level >= self.noise_entropy and len(series) >= _LATEST:
+            text = f"Entropy is {level:.1f} nats per token, so the policy writes noise."
+            return Sighting("critical", text, cite_all(chart, name, outcome_metric(chart)))
         multiple = self._multiple(series, level)
         if start is None or multiple is None:
             return None

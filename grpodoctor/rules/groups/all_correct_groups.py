@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     CRITIC_IS_BASELINE,
     RECENT,
+    current_metric,
     first_step_where,
     has_critic,
     typical_share,
     zero_variance_cause,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.inferred_groups import INFERRED_ALL_CORRECT
 from grpodoctor.vocabulary.conditions import Condition
 
 _ALL_CORRECT = "groups/all_correct_rate"
@@ -37,8 +39,8 @@ class AllCorrectGroups(Rule):
         contribute nothing, and the effective batch is smaller than it looks.
 
     Evidence it needs:
-        `groups/all_correct_rate`; or `groups/zero_variance_rate` with `accuracy/train` or a binary
-        reward.
+        `groups/all_correct_rate`; or `groups/zero_variance_rate` with `accuracy/train` or a reward
+        in [0, 1]; or `accuracy/train` and the group size, which imply a lower bound of the share.
 
     Remedies:
         Replace such groups by new ones (dynamic sampling), train on harder prompts, or stop because
@@ -60,8 +62,12 @@ class AllCorrectGroups(Rule):
     condition: ClassVar[Condition] = "solved"
     former_names: ClassVar[tuple[str, ...]] = ("zero-variance-groups-too-easy",)
     summary: ClassVar[str] = "Most groups are all-correct, so they contribute no gradient."
-    inputs: ClassVar[tuple[Need, ...]] = ((_ALL_CORRECT, _ZERO_VARIANCE),)
-    remedies: ClassVar[tuple[str, ...]] = ("dynamic-sampling", "harder-prompts", "stop-training")
+    inputs: ClassVar[tuple[Need, ...]] = ((_ALL_CORRECT, _ZERO_VARIANCE, INFERRED_ALL_CORRECT),)
+    remedies: ClassVar[tuple[str, ...]] = (
+        "dynamic-sampling",
+        "harder-prompts",
+        "keep-checkpoint",
+    )
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
 
     clearance: ClassVar[int] = 20
@@ -77,13 +83,14 @@ class AllCorrectGroups(Rule):
         """Take the recent share of all-correct groups."""
         if has_critic(chart):
             return CRITIC_IS_BASELINE
-        name = _ALL_CORRECT if chart.is_fresh(_ALL_CORRECT) else _ZERO_VARIANCE
+        name = current_metric(chart, (_ALL_CORRECT, _ZERO_VARIANCE, INFERRED_ALL_CORRECT))
+        quiet = NOT_LOGGED if name == INFERRED_ALL_CORRECT else None
         series = chart.series(name)
         if series.last < self.min_share / 2 or len(series) < self.min_readings:
-            return None
+            return quiet
         share = typical_share(series, 2 * RECENT)
         if not share >= self.min_share:
-            return None
+            return quiet
         if name == _ZERO_VARIANCE and zero_variance_cause(chart) != "all-correct":
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)

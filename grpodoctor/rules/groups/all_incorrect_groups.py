@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
+    FAILED_OUTCOME,
+    ZERO_VARIANCE_METRICS,
+    current_metric,
     first_step_where,
     has_critic,
     has_improved,
+    has_lost_outcome,
     outcome_metric,
     typical_share,
     zero_variance_cause,
 )
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.values import NotApplicable
 
-_ALL_INCORRECT = "groups/all_incorrect_rate"
-_ZERO_VARIANCE = "groups/zero_variance_rate"
+_BOUNDS = (INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE)
+_RATES = ("groups/all_incorrect_rate", "groups/zero_variance_rate", *_BOUNDS)
+_ACCURACY = "accuracy/train"
+_REWARD = "reward/mean"
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,10 @@ class AllIncorrectGroups(Rule):
         A large share of groups without a correct response, for long enough and without a rise of
         accuracy or reward. If all groups are all-incorrect for twenty readings, nothing is being
         learned, and the finding is critical. If few groups were all-incorrect at the start, the
-        policy got worse; the prompts are not too hard. The finding is then `info` alongside REW002,
-        with other remedies.
+        policy got worse; the prompts are not too hard. The finding then has other remedies, and is
+        `info` alongside REW002. Where groups are not counted, the rule uses what the log implies:
+        pass@k, equal rewards in a batch, or a success rate near zero. At a success rate p, at most
+        G x p of the groups of G responses contain a success.
 
     Why it matters:
         Such groups have advantages of zero. When all groups are like that, the gradient is zero or
@@ -39,7 +50,7 @@ class AllIncorrectGroups(Rule):
 
     Evidence it needs:
         `groups/all_incorrect_rate`; or `groups/zero_variance_rate` with `accuracy/train`, or with a
-        reward that is exactly zero.
+        reward that is exactly zero; or `accuracy/train` or a reward in [0, 1] that is nearly zero.
 
     Remedies:
         First check that the reward function accepts a correct answer at all: the parser is the most
@@ -63,7 +74,7 @@ class AllIncorrectGroups(Rule):
     condition: ClassVar[Condition] = "zero-rewards"
     former_names: ClassVar[tuple[str, ...]] = ("zero-variance-groups-too-hard",)
     summary: ClassVar[str] = "Many groups are all-incorrect, so they contribute no gradient."
-    inputs: ClassVar[tuple[Need, ...]] = ((_ALL_INCORRECT, _ZERO_VARIANCE),)
+    inputs: ClassVar[tuple[Need, ...]] = ((*_RATES, _ACCURACY, _REWARD),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "easier-prompts", "dynamic-sampling")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 20
@@ -71,6 +82,9 @@ class AllIncorrectGroups(Rule):
     all_share: float = 0.98
     """Share at which no signal is left except by accident. A public run that learned nothing had a
     median of 1.0 and a minimum of .94."""
+    starved_share: float = 0.95
+    """Share that is critical if the outcome has not risen: a success rate of .4 % leaves at most
+    .03 of the groups of eight with a success."""
     warning_share: float = 0.5
     """Share for a warning if it lasts. A healthy run that began at .75 was far below after thirty
     steps."""
@@ -80,14 +94,31 @@ class AllIncorrectGroups(Rule):
     min_worsening: float = 0.2
     """Rise since the first readings that equally hard prompts do not explain: the share of sixteen
     groups scatters by .1."""
+    noise_factor: float = 2.0
+    """The same in noises of one reading, for batches of few groups: three standard errors of the
+    level of the first three readings."""
+    max_success: float = 0.01
+    """Share of successful responses at which groups are starved: with eight responses per prompt,
+    at most .08 of the groups contain a success."""
     min_readings: int = 5
     """Minimum readings for any finding."""
     patience: int = 20
     """Readings before a share below `all_share` counts, and before all groups are critical."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Take the recent share of all-incorrect groups."""
-        name = _ALL_INCORRECT if chart.is_fresh(_ALL_INCORRECT) else _ZERO_VARIANCE
+        """Take the recent share of all-incorrect groups, or what the success rate implies."""
+        name = next((name for name in _RATES if chart.is_fresh(name)), None)
+        logged = chart.reading(_RATES[0])
+        if isinstance(logged, NotApplicable):
+            return logged
+        if name is None:
+            return self._by_success(chart)
+        result = self._by_rate(chart, name)
+        if result is None and name in _BOUNDS:
+            return self._by_success(chart)
+        return result
+
+    def _by_rate(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
         if series.last < self.info_share / 2 or len(series) < self.min_readings:
             return None
@@ -95,22 +126,45 @@ class AllIncorrectGroups(Rule):
         severity = self._severity(chart, share, is_long=len(series) >= self.patience)
         if severity is None:
             return None
-        if name == _ZERO_VARIANCE and zero_variance_cause(chart) != "all-incorrect":
+        if name in ZERO_VARIANCE_METRICS and zero_variance_cause(chart) != "all-incorrect":
             return None
+        return self._sighting(chart, name, share, severity)
+
+    def _sighting(self, chart: Chart, name: str, share: float, severity: Severity) -> Sighting:
+        series = chart.series(name)
         evidence = cite_all(chart, name, outcome_metric(chart))
-        onset = partial(first_step_where, series, lambda value: value >= self.info_share)
+        onset = partial(self._onset, chart, name)
         opening = series.opening
-        if opening and share - opening.level >= self.min_worsening:
+        if opening and self._has_worsened(series, share):
             text = (
                 f"All-incorrect groups rose from {opening.level:.0%} to {share:.0%}, "
                 "so the policy got worse."
             )
-            if share < self.all_share:
-                severity = "info"  # REW002 raises the alarm
+            if share < self.all_share and has_lost_outcome(chart):
+                severity = "info"  # REW002 or REW005 raises the alarm
             remedies = ("lower-learning-rate", "fewer-updates")
             return Sighting(severity, text, evidence, remedies, onset)
-        text = f"{share:.0%} of groups are all-incorrect, so they contribute no gradient."
+        at_least = "At least " if name in _BOUNDS else ""
+        text = f"{at_least}{share:.0%} of groups are all-incorrect, so they contribute no gradient."
         return Sighting(severity, text, evidence, find_onset=onset)
+
+    def _onset(self, chart: Chart, name: str) -> int:
+        """The step since which many groups are equal and, if only that is known, for failure."""
+        began = first_step_where(chart.series(name), lambda value: value >= self.info_share)
+        outcome = outcome_metric(chart)
+        if name not in ZERO_VARIANCE_METRICS or outcome is None:
+            return began
+        failed = first_step_where(chart.series(outcome), lambda value: value < FAILED_OUTCOME)
+        return max(began, failed)
+
+    def _has_worsened(self, series: Series, share: float) -> bool:
+        """Whether the share rose since the first three readings by more than their noise."""
+        opening = series.opening
+        if opening is None:
+            return False
+        # The level of the first three readings scatters by .7 of the noise of one reading.
+        rise = share - opening.level
+        return rise >= max(self.min_worsening, self.noise_factor * series.noise(WINDOW))
 
     def _severity(self, chart: Chart, share: float, *, is_long: bool) -> Severity | None:
         if share >= self.all_share:
@@ -119,4 +173,27 @@ class AllIncorrectGroups(Rule):
             return None
         if not (is_long and share >= self.info_share) or has_improved(chart):
             return None
+        if share >= self.starved_share:
+            return "critical"
         return "warning" if share >= self.warning_share else "info"
+
+    def _by_success(self, chart: Chart) -> RuleResult:
+        """Starvation where groups are not logged: next to no response is rewarded."""
+        name = current_metric(chart, (_ACCURACY, _REWARD))
+        series = chart.series(name)
+        if len(series) < self.patience or series.last > self.max_success:
+            return NOT_LOGGED
+        if not all(0 <= value <= 1 for _, value in series):
+            return NOT_LOGGED
+        recent = series.tail(self.patience)
+        success = statistics.fmean(recent)
+        if not success <= self.max_success or has_improved(chart) or has_lost_outcome(chart):
+            return NOT_LOGGED
+        evidence = cite_all(chart, name, "reward/max", "groups/reward_std")
+        onset = partial(first_step_where, series, lambda value: value <= self.max_success)
+        noun = "correct" if name == _ACCURACY else "rewarded"
+        if not any(recent):
+            text = f"No response was {noun} in {len(recent)} readings, so no group varies."
+            return Sighting("critical", text, evidence, find_onset=onset)
+        text = f"Only {success:.1%} of responses are {noun}: nearly all groups are all-incorrect."
+        return Sighting("warning", text, evidence, find_onset=onset)

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
+    FLAT_BATCHES,
     RECENT,
+    ZERO_VARIANCE_METRICS,
     first_step_where,
+    has_critic,
     has_improved,
     never_moved,
     outcome_metric,
     typical_share,
     zero_variance_cause,
+    zero_variance_metric,
 )
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition
 
 _ZERO_VARIANCE = "groups/zero_variance_rate"
@@ -35,7 +40,8 @@ class ZeroRewardStd(Rule):
         cancel: the reward is the same for responses of different quality. In a log that does not
         split such groups: more of them than accuracy or a binary reward can explain. The finding is
         `info` where the reward has an unknown scale and has not risen, since the log then does not
-        separate success from failure.
+        separate success from failure. A reward that is the same negative number for all responses
+        is a failure on any scale: the policy has found the cheapest way to end an episode.
 
     Why it matters:
         The reward function is the cause, and no prompt mix or sampling method will help: a reward
@@ -44,8 +50,9 @@ class ZeroRewardStd(Rule):
         high reward curve hides the problem.
 
     Evidence it needs:
-        `groups/zero_variance_rate`. Optional: `groups/all_correct_rate`,
-        `groups/all_incorrect_rate` and `groups/cancelled_rate`.
+        `groups/zero_variance_rate`; or readings that imply it, such as `reward/max` and
+        `reward/min`, `advantage/max` and `advantage/min`, or `groups/reward_std`. Optional:
+        `groups/all_correct_rate`, `groups/all_incorrect_rate` and `groups/cancelled_rate`.
 
     Remedies:
         Score a correct, an incorrect and an empty response by hand. If all responses are truncated
@@ -65,7 +72,7 @@ class ZeroRewardStd(Rule):
     condition: ClassVar[Condition] = "equal-rewards"
     former_names: ClassVar[tuple[str, ...]] = ("constant-reward-within-groups",)
     summary: ClassVar[str] = "Many groups have equal rewards, unexplained by correctness."
-    inputs: ClassVar[tuple[Need, ...]] = (_ZERO_VARIANCE,)
+    inputs: ClassVar[tuple[Need, ...]] = (ZERO_VARIANCE_METRICS,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "longer-limit")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 2 * RECENT
@@ -76,6 +83,8 @@ class ZeroRewardStd(Rule):
     """Share of zero-variance groups at which no signal is left except by accident."""
     patience: int = 20
     """Readings without any signal that are critical."""
+    min_flat_batches: float = FLAT_BATCHES
+    """Share of batches without any variance, where groups are not counted."""
     noise_allowance: float = 0.1
     """Added to the share that a binary reward can explain, for the noise of both."""
     min_readings: int = 5
@@ -83,21 +92,38 @@ class ZeroRewardStd(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share of unexplained zero-variance groups."""
-        series = chart.series(_ZERO_VARIANCE)
+        name = zero_variance_metric(chart) or _ZERO_VARIANCE
+        is_inferred, series = name == INFERRED_ZERO_VARIANCE, chart.series(name)
+        if is_inferred and has_critic(chart):
+            return None
+        quiet = NOT_LOGGED if is_inferred else None
         if series.last < self.min_share or len(series) < self.min_readings:
-            return None
-        zero_variance = typical_share(series, RECENT)
-        if not zero_variance >= self.min_share:
-            return None
+            return quiet
+        zero_variance = self._share(series, is_inferred=is_inferred)
+        if not zero_variance >= (self.min_flat_batches if is_inferred else self.min_share):
+            return quiet
         unexplained = self._unexplained(chart, zero_variance)
         if not unexplained >= self.min_share:
             return self._of_unknown_cause(chart, zero_variance)
-        is_critical = zero_variance >= self.all_share and len(series) >= self.patience
+        is_critical = is_inferred or zero_variance >= self.all_share
+        is_critical = is_critical and len(series) >= self.patience
         text = f"{unexplained:.0%} of groups have equal rewards, unexplained by correctness."
-        metrics = (_ZERO_VARIANCE, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
+        if is_inferred:
+            text = (
+                f"All rewards are equal in {zero_variance:.0%} of batches (the mean is "
+                f"{chart.series('reward/mean').level(RECENT):.3g}), unexplained by correctness."
+            )
+        metrics = (name, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
         severity: Severity = "critical" if is_critical else "warning"
         onset = self._onset(chart)
         return Sighting(severity, text, cite_all(chart, *metrics), find_onset=onset)
+
+    def _share(self, series: Series, *, is_inferred: bool) -> float:
+        """The typical share of groups, or the share of batches in which no group varies."""
+        if not is_inferred:
+            return typical_share(series, RECENT)
+        shares = series.tail(2 * RECENT)
+        return sum(share >= self.all_share for share in shares) / len(shares)
 
     def _of_unknown_cause(self, chart: Chart, zero_variance: float) -> Sighting | None:
         """An `info` where the log cannot separate success from an uninformative reward."""
@@ -112,11 +138,11 @@ class ZeroRewardStd(Rule):
             "correctness is not logged, and the reward has not risen."
         )
         remedies = ("recheck-reward", "dynamic-sampling")
-        evidence = cite_all(chart, _ZERO_VARIANCE, "reward/mean")
+        evidence = cite_all(chart, zero_variance_metric(chart), "reward/mean")
         return Sighting("info", text, evidence, remedies, self._onset(chart))
 
     def _onset(self, chart: Chart) -> Callable[[], int]:
-        series = chart.series(_ZERO_VARIANCE)
+        series = chart.series(zero_variance_metric(chart) or _ZERO_VARIANCE)
         return partial(first_step_where, series, lambda value: value >= self.min_share)
 
     def _unexplained(self, chart: Chart, zero_variance: float) -> float:
@@ -136,6 +162,8 @@ class ZeroRewardStd(Rule):
         if len(chart.series("accuracy/train")) or not len(reward) or never_moved(reward):
             return False
         if not all(0 <= value <= 1 for _, value in reward):  # unknown scale
+            if zero_variance >= self.min_flat_batches and max(reward.tail(2 * RECENT)) < 0:
+                return False
             return zero_variance < self.all_share or has_improved(chart) is True
         level = reward.level(RECENT)
         return zero_variance <= max(level, 1 - level) + self.noise_allowance

@@ -37,14 +37,17 @@ class HighReferenceKl(Rule):
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2`.
 
     Remedies:
-        A larger penalty or a lower learning rate. If the reference's abilities do not matter, drop
-        the penalty and the reference.
+        A lower learning rate; a KL penalty if there is none, or a larger one if the reward rose. If
+        a penalty is in force and the KL grows while the reward does not rise, check the penalty's
+        sign first: a larger coefficient of an inverted penalty drives the policy away faster. If
+        the reference's abilities do not matter, drop the penalty and the reference.
 
     When it is wrong:
         A few tokens can dominate the estimates, so the rule uses the median over steps. A base
         model that learns long chains of thought moves far from the reference, and that is progress.
         If the reference is not the policy's own starting point, the divergence is large from the
-        first step on; the rule therefore compares it with its starting value.
+        first step on; the rule therefore compares it with its starting value, and KLD003 reports
+        the offset.
 
     References:
         Gao et al. 2022, arXiv 2210.10760; Schulman, Approximating KL Divergence, 2020.
@@ -56,7 +59,7 @@ class HighReferenceKl(Rule):
     former_names: ClassVar[tuple[str, ...]] = ("far-from-reference",)
     summary: ClassVar[str] = "The policy has moved far away from the reference model."
     inputs: ClassVar[tuple[Need, ...]] = (_KLS,)
-    remedies: ClassVar[tuple[str, ...]] = ("kl-penalty", "lower-learning-rate")
+    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "kl-penalty")
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 2210.10760",
         "Schulman, Approximating KL Divergence, 2020",
@@ -74,14 +77,19 @@ class HighReferenceKl(Rule):
         """Compare the recent level with one nat and with the starting value."""
         name = current_metric(chart, _KLS)
         series = chart.series(name)
-        if series.baseline is None or series.last < self.min_kl / 2:
+        start = series.start
+        if start is None or series.last < self.min_kl / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.min_kl or not level >= self.growth_factor * series.baseline.level:
+        if not level >= self.min_kl or not level >= self.growth_factor * start.level:
             return None
         text = f"The policy is {level:.2g} nats per token away from the reference"
         evidence = cite_all(chart, name, outcome_metric(chart))
+        coefficient = chart.knobs.get("kl_coefficient")
+        has_penalty = isinstance(coefficient, int | float) and coefficient > 0
         if has_improved(chart) is False:
             text = f"{text}, and {outcome_noun(chart)} has not risen."
+            if has_penalty:
+                text = f"{text[:-1]} despite a KL penalty of {coefficient:g}."
             return Sighting("warning", text, evidence)
         return Sighting("info", f"{text}.", evidence)

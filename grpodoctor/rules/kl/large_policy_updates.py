@@ -14,6 +14,8 @@ from grpodoctor.vocabulary.conditions import Condition
 _KL = "kl/old_policy/k3"
 _SIGNED = "kl/old_policy/k1"
 _CLIPPED = ("clip/any_rate", "clip/high_rate", "clip/low_rate")
+_REFERENCE = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
+_UPDATES = "updates_per_batch"
 _RATIO_OFF = "mismatch/first_ratio_off"
 
 
@@ -42,8 +44,10 @@ class LargePolicyUpdates(Rule):
         uses the sampler's log-probabilities, the divergence exists before any update; the finding
         then says so, and MIS002 reports the cause. A learning rate that is ten times too high stays
         below the threshold (at .02) and ruins a run slowly; REW002 reports that. The signed
-        estimate (k1) also counts demonstration tokens in the batch, which the policy never sampled.
-        If almost nothing is clipped, the rule raises no finding from it.
+        estimate (k1) also counts tokens that the policy never sampled, such as demonstrations or
+        prefixes of another policy. The rule therefore reports nothing from it if almost nothing is
+        clipped, if each batch gets a single update, or if the policy has stayed nearer to the
+        reference than this estimate of a single batch; without any of these readings, `info`.
 
     References:
         PPO, arXiv 1707.06347; Schulman, Approximating KL Divergence, 2020.
@@ -79,7 +83,10 @@ class LargePolicyUpdates(Rule):
         if series.last < self.warning_kl / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.warning_kl or (name == _SIGNED and self._is_hardly_clipped(chart)):
+        if not level >= self.warning_kl:
+            return None
+        is_contradicted = self._is_contradicted(chart, level) if name == _SIGNED else False
+        if is_contradicted:
             return None
         text = f"The updates on one batch move the policy by {level:.2g} nats per token"
         evidence = cite_all(chart, name, _RATIO_OFF)
@@ -89,9 +96,17 @@ class LargePolicyUpdates(Rule):
         ):
             text = f"{text}; ratios differ from 1 before them (MIS002)."
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
+        if is_contradicted is None:
+            return Sighting("info", f"{text}; only the signed estimate is logged.", evidence)
         return Sighting("warning", f"{text}.", evidence)
 
-    def _is_hardly_clipped(self, chart: Chart) -> bool:
-        """Whether the logged clip fractions contradict so large a move."""
-        shares = [chart.series(name).level(RECENT) for name in _CLIPPED if chart.is_fresh(name)]
-        return bool(shares) and max(shares) < self.min_clip_share
+    def _is_contradicted(self, chart: Chart, level: float) -> bool | None:
+        """Whether other readings contradict so large a move; None if there are none."""
+        if chart.knobs.get(_UPDATES) == 1 or chart.value(_UPDATES) == 1:
+            return True  # before the only update, the two policies are equal
+        clipped = [chart.series(name).level(RECENT) for name in _CLIPPED if chart.is_fresh(name)]
+        drift = [chart.series(name).level(RECENT) for name in _REFERENCE if chart.is_fresh(name)]
+        if not clipped and not drift:
+            return None
+        is_hardly_clipped = bool(clipped) and max(clipped) < self.min_clip_share
+        return is_hardly_clipped or (bool(drift) and max(drift) < level)

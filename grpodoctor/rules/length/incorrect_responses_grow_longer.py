@@ -8,7 +8,6 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart, Series
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
 
 _GAP = "length/group_gap"
@@ -130,4 +129,4 @@ class IncorrectResponsesGrowLonger(Rule):
         return Sighting("info", text, cite_all(chart, _INCORRECT, _CORRECT))
 
     def _noise_of(self, series: Series) -> float:
-        return self.noise_factor * step_noise(series.tail(self.min_readings))
+        return self.noise_factor * series.noise(self.min_readings)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import RECENT, has_improved, is_solved
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN = "length/mean"
@@ -23,7 +23,10 @@ class LengthNearLimit(Rule):
         A mean length close to the limit on new tokens. The limit is the run's setting. If it is
         unknown, the rule infers it: from the longest response if its length is the same in nearly
         every reading, or from the largest mean length if that is a whole number that recurs. Only
-        batches of truncated responses have the same mean length again and again.
+        batches of truncated responses have the same mean length again and again. The finding is
+        critical if the mean is at the limit in nearly every batch while the outcome does not rise:
+        every response is then truncated. It is a warning if the mean is so close to the limit that
+        at least half of the responses end near it, and `info` otherwise.
 
     Why it matters:
         A truncated response is graded without its answer. Trainers of early 2025 do not log how
@@ -39,7 +42,7 @@ class LengthNearLimit(Rule):
 
     When it is wrong:
         The rule infers truncation and does not count it. A task whose responses all have one length
-        near the limit looks the same. The finding is therefore never more than `info`.
+        looks the same; if the outcome rises or is solved, the finding is therefore milder.
 
     References:
         DAPO, arXiv 2503.14476, section 3.4, for what truncation does to the reward.
@@ -65,6 +68,18 @@ class LengthNearLimit(Rule):
     min_inferred_limit: float = 32
     """Tokens of the shortest limit that the rule infers: shorter responses, such as sums, all have
     one length anyway."""
+    at_limit: float = 0.995
+    """Mean length divided by the limit that counts as equal to it: rounding, and one early end in a
+    batch."""
+    all_batches_share: float = 0.9
+    """Share of the latest batches with such a mean. A public run had 128 of 128 tokens in each of
+    100 steps while its reward fell from .02 to 0."""
+    half_truncated_level: float = 0.9
+    """Mean length divided by the limit at which, whatever the distribution, at least half of the
+    responses are longer than four fifths of the limit (Markov's inequality)."""
+    patience: int = 50
+    """Readings without a rise of the outcome that make such a level a warning: healthy runs rise
+    within that time."""
     min_readings: int = 5
     """Minimum readings for a level."""
 
@@ -76,25 +91,52 @@ class LengthNearLimit(Rule):
         limit, source = self._limit(chart)
         if not limit:
             return None
+        share_at_limit = self._share_at(series, limit)
         level = series.level(2 * RECENT)
-        if self._recurring_mean(chart) == limit:
+        if share_at_limit >= self.all_batches_share:
+            text = f"Every response is {limit:g} tokens long in {share_at_limit:.0%} of the batches"
+        elif self._recurring_mean(chart) == limit:
             text = f"Every response of several batches is {limit:g} tokens long"
         elif level >= self.near_limit_share * limit:
             text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
         else:
             return None
+        is_constant = share_at_limit >= self.all_batches_share
+        severity = self._severity(chart, level / limit, is_constant=is_constant)
         text = f"{text} ({source}); truncation is not logged."
-        return Sighting("info", text, cite_all(chart, _MEAN, _MAX))
+        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX))
+
+    def _severity(self, chart: Chart, level: float, *, is_constant: bool) -> Severity:
+        """Graver if all responses must be truncated, and the outcome does not rise."""
+        if len(chart.series(_MEAN)) < 2 * RECENT or is_solved(chart):
+            return "info"
+        has_failed = has_improved(chart) is False
+        if is_constant:
+            is_known = self._setting(chart) is not None
+            return "critical" if has_failed else "warning" if is_known else "info"
+        is_long = len(chart.series(_MEAN)) >= self.patience
+        is_high = level >= self.half_truncated_level
+        return "warning" if has_failed and is_long and is_high else "info"
+
+    def _share_at(self, series: Series, limit: float) -> float:
+        """Share of the latest readings in which the mean itself is at the limit."""
+        latest = series.tail(2 * RECENT)
+        return sum(value >= self.at_limit * limit for value in latest) / len(latest)
+
+    def _setting(self, chart: Chart) -> float | None:
+        setting = chart.knobs.get("max_length")
+        is_number = isinstance(setting, int | float) and not isinstance(setting, bool)
+        return float(setting) if is_number and setting > 0 else None  # type: ignore[arg-type, operator]
 
     def _limit(self, chart: Chart) -> tuple[float, str]:
         """The limit in tokens, 0 if unknown, and where it comes from."""
-        setting = chart.knobs.get("max_length")
-        if isinstance(setting, int | float) and not isinstance(setting, bool) and setting > 0:
-            return float(setting), "from the config"
+        setting = self._setting(chart)
+        if setting is not None:
+            return setting, "from the config"
         longest = chart.series(_MAX).tail(20 * self.min_readings)
         top = max(longest, default=0.0)
         is_constant = longest.count(top) >= self.constant_max_share * len(longest)
-        if len(longest) >= self.min_readings and is_constant:
+        if len(longest) >= self.min_readings and is_constant and top >= self.min_inferred_limit:
             return top, "the usual longest response"
         return self._recurring_mean(chart), "the largest mean"
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.shared.run_health import RECENT, first_step_where, reading_noise
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
@@ -20,13 +20,15 @@ class TruncatedResponses(Rule):
 
     What it sees:
         The share of responses that end at the length limit instead of by themselves: high, or grown
-        since the start. The finding is critical if nearly all are truncated.
+        several times since the start of the run. The finding is critical if nearly all are
+        truncated.
 
     Why it matters:
         A response that is truncated before its answer is graded as incorrect even if its reasoning
         is right, so the reward depends on length instead of correctness. If nearly all responses
         are truncated, the policy can learn nothing else. A growing share means that the policy
-        drifts toward rambling.
+        drifts toward rambling, even while the reward still rises: in a public run the share climbed
+        from .002 to .2 in 200 steps, and the held-out evaluation stopped improving on the way.
 
     Evidence it needs:
         `length/truncated_rate`. Optional: `length/mean` and `reward/truncated`.
@@ -57,6 +59,7 @@ class TruncatedResponses(Rule):
         "arXiv 2503.14476",
         "github.com/huggingface/trl/pull/7039",
     )
+    clearance: ClassVar[int] = RECENT
 
     info_share: float = 0.2
     """Share for `info`; healthy runs began at up to .3 and ended at .05."""
@@ -66,24 +69,46 @@ class TruncatedResponses(Rule):
     """Share that is critical; a public run with 1.0 in every row learned nothing."""
     warning_rise: float = 0.15
     """Rise since the start that turns `info` into a warning, since the drift continues."""
+    early_rise: float = 0.1
+    """Rise for a warning below `info_share`: a tenth of the batch is lost, and the share still
+    climbs."""
+    early_factor: float = 3.0
+    """Multiple of the starting share in that case; hard prompts start high and stay there."""
+    noise_factor: float = 2.0
+    """Rise in noises of one reading in that case: five standard errors of the two levels."""
     min_readings: int = 5
     """Minimum readings for a level: four batches are not a run."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share and its rise since the start."""
         series = chart.series(_TRUNCATED)
-        if series.last < self.info_share / 2 or len(series) < self.min_readings:
+        if series.level(RECENT) < self.early_rise / 2 or len(series) < self.min_readings:
             return None
         share = series.level(RECENT)
         if not share >= self.info_share:
-            return None
-        start = series.baseline
+            return self._early_rise(chart, series)
+        start = series.start
         rise = share - start.level if start else 0.0
         comparison = f", {start.level:.0%} at the start" if start else ""
         text = f"{share:.0%} of responses are truncated by the length limit{comparison}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         return Sighting(self._severity(share, rise), text, evidence, find_onset=onset)
+
+    def _early_rise(self, chart: Chart, series: Series) -> Sighting | None:
+        """A share that is not yet high, but has grown several times and still grows."""
+        share, start = series.level(RECENT), series.start
+        if start is None or not share >= self.early_factor * start.level:
+            return None
+        if not share - start.level >= max(
+            self.early_rise, self.noise_factor * reading_noise(series)
+        ):
+            return None
+        text = f"Truncated responses rose from {start.level:.1%} to {share:.1%} of all responses."
+        evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
+        middle = start.level + self.early_rise / 2
+        onset = partial(first_step_where, series, lambda value: value >= middle)
+        return Sighting("warning", text, evidence, find_onset=onset)
 
     def _severity(self, share: float, rise: float) -> Severity:
         if share >= self.critical_share:

@@ -22,7 +22,9 @@ _MAX = "mismatch/prob_diff_max"
 _WORST_MEAN = f"{_MEAN}/worst_sequence"
 _WORST_MAX = f"{_MAX}/worst_sequence"
 _PROBABILITIES = (_WORST_MAX, _MAX, _MEAN)
+_LOGPROBS = "mismatch/logprob_diff_mean"
 _KLS = ("mismatch/kl_k3", "mismatch/kl_k1")
+_WEIGHT = "correction/weight_mean"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ class EngineMismatch(Rule):
         - in the worst token, if it is far above its starting value.
 
         The evidence names the response. A mean difference is `info` if a correction is in force. If
-        the log has only the KL divergence between the two engines, the rule judges its level.
+        the log has no differences in probability, the rule judges the mean difference in
+        log-probability, or the KL divergence between the two engines. Correction weights whose mean
+        differs from 1 from the first steps on are evidence too: for tokens that the stated sampler
+        produced, the expected weight is exactly 1, however far the two policies differ.
 
     Why it matters:
         The gradient assumes that the learner's policy sampled the tokens. The larger the mismatch,
@@ -46,10 +51,11 @@ class EngineMismatch(Rule):
 
     Evidence it needs:
         `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; optional:
-        `mismatch/prob_diff_mean` and its worst sequence. Otherwise `mismatch/kl_k3` or
-        `mismatch/kl_k1`. A probe that is attached to the run replaces readings that the run does
-        not log. If the run logs them, the rule compares them with the probe: readings above three
-        times the probe's value mean that the weights or inputs of the two engines differ.
+        `mismatch/prob_diff_mean` and its worst sequence. Otherwise `mismatch/logprob_diff_mean`,
+        `mismatch/kl_k3` or `mismatch/kl_k1`, or `correction/weight_mean`. A probe that is attached
+        to the run replaces readings that the run does not log. If the run logs them, the rule
+        compares them with the probe: readings above three times the probe's value mean that the
+        weights or inputs of the two engines differ.
 
     Remedies:
         Recompute the old log-probabilities with the learner and use truncated importance sampling;
@@ -61,7 +67,10 @@ class EngineMismatch(Rule):
         log-probabilities before temperature scaling and the other after it, this looks like a
         mismatch but is a bug in the recording. A quantized sampler differs a little more than the
         threshold while the policy has high entropy (int4 .03 at first) and less as entropy falls
-        (.015): a finding may end without any treatment because entropy fell.
+        (.015): a finding may end without any treatment because entropy fell. Log-probabilities
+        weigh unlikely tokens, so a sampler that is harmless in probability can exceed the threshold
+        in log-probability. Weights of whole responses scatter far more than those of tokens and
+        have a higher threshold.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
@@ -73,7 +82,7 @@ class EngineMismatch(Rule):
     condition: ClassVar[Condition] = "engine-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("sampler-learner-mismatch-worst-sequence",)
     summary: ClassVar[str] = "Sampler and learner assign different probabilities to sampled tokens."
-    inputs: ClassVar[tuple[Need, ...]] = ((*_PROBABILITIES, *_KLS),)
+    inputs: ClassVar[tuple[Need, ...]] = ((*_PROBABILITIES, _LOGPROBS, *_KLS, _WEIGHT),)
     remedies: ClassVar[tuple[str, ...]] = ("tis", "recompute-old-logprobs", "sync-sampler")
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
@@ -86,6 +95,19 @@ class EngineMismatch(Rule):
     runs int4 samplers show .03 to .05, int8 and bf16 .0001; large ones in bf16 up to .009."""
     critical_kl: float = 0.15
     """Divergence that is critical: .14 to .19 where accuracy was lost."""
+    warning_logprob: float = 0.04
+    """Mean |log p - log p'| in nats for a warning: twice the upper end of what ordinary engine
+    pairs show (.004 to .02). A mixture of experts with truncated responses showed .05 from step
+    0."""
+    critical_logprob: float = 0.15
+    """Mean |log p - log p'| that is critical: collapsed runs reach .25, int4 samplers whose
+    log-probabilities enter the ratio .19."""
+    weight_tolerance: float = 0.1
+    """Distance of the mean token weight from 1: a tenth of the probability is capped, masked, or
+    belongs to tokens that another distribution produced."""
+    response_weight_tolerance: float = 0.5
+    """The same for weights of whole responses, which are products over their tokens, and for
+    weights of unknown kind."""
     warning_difference: float = 0.02
     """Mean difference above which small runs with quantized samplers showed harm (.02 to .03).
     Ordinary engine pairs show .0004 to .001 in bf16, and .004 with a coarse cache."""
@@ -108,7 +130,8 @@ class EngineMismatch(Rule):
         if any(len(chart.series(name)) for name in _PROBABILITIES):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
-            judged = self._by_divergence(chart)
+            judged = self._by_logprob(chart) or self._by_divergence(chart)
+        judged = judged or self._by_weight(chart)
         if judged is None:
             return None
         severity, text = judged
@@ -118,7 +141,9 @@ class EngineMismatch(Rule):
         if relation == "beyond":
             remedies = tuple(dict.fromkeys((SYNC, *remedies)))
         differences = (_MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
-        evidence = cite_all(chart, *differences) or cite_all(chart, *_KLS)
+        evidence = cite_all(chart, *differences, _WEIGHT)
+        if not any(len(chart.series(name)) for name in _PROBABILITIES):
+            evidence = cite_all(chart, _LOGPROBS, *_KLS, _WEIGHT)
         return Sighting(severity, f"{text}{probe_text}.", evidence, remedies)
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -131,10 +156,36 @@ class EngineMismatch(Rule):
         text = f"Sampler and learner probabilities differ by {level:.3f} on average"
         return self._weigh(chart, text, is_ruinous=level >= self.critical_difference)
 
+    def _by_logprob(self, chart: Chart) -> tuple[Severity, str] | None:
+        series = chart.series(_LOGPROBS)
+        if len(series) < self.min_readings or series.last < self.warning_logprob / 2:
+            return None
+        level = series.level(2 * RECENT)
+        if not level >= self.warning_logprob:
+            return None
+        text = f"Sampler and learner log-probabilities differ by {level:.2g} nats on average"
+        return self._weigh(chart, text, is_ruinous=level >= self.critical_logprob)
+
+    def _by_weight(self, chart: Chart) -> tuple[Severity, str] | None:
+        series, start = chart.series(_WEIGHT), chart.series(_WEIGHT).start
+        if start is None or not chart.is_fresh(_WEIGHT):
+            return None
+        level, correction = series.level(2 * RECENT), str(chart.knobs.get("correction", ""))
+        is_token = correction.endswith("_token") or correction == "icepop"
+        tolerance = self.weight_tolerance if is_token else self.response_weight_tolerance
+        if not min(abs(level - 1), abs(start.level - 1)) >= tolerance:
+            return None
+        return (
+            "warning",
+            f"The mean correction weight has been {level:.2f} instead of 1 from the start",
+        )
+
     def _by_divergence(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(current_metric(chart, _KLS))
+        if len(series) < self.min_readings:
+            return None
         level = series.level(2 * RECENT)
-        if len(series) < self.min_readings or not level >= self.warning_kl:
+        if not level >= self.warning_kl:
             return None
         text = f"Sampler and learner diverge by {level:.2g} nats per token"
         return self._weigh(chart, text, is_ruinous=level >= self.critical_kl)

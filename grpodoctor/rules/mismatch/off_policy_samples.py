@@ -9,7 +9,6 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import correction_of, mismatch_remedies
 from grpodoctor.runs.chart import Chart, Series
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
 
 _GAP = "mismatch/nll_gap"
@@ -89,9 +88,9 @@ class OffPolicySamples(Rule):
             return None
         gap = series.level(_LATEST)
         allowance = self.selection_allowance if gap > 0 and self._is_selected(chart) else 0.0
-        if not abs(gap) > max(
-            self.info_gap + allowance, self.min_standard_errors * self._error(series)
-        ):
+        if not abs(gap) > self.info_gap + allowance:
+            return None
+        if not abs(gap) > self.min_standard_errors * self._error(series):
             return None
         severity = self._severity(abs(gap) - allowance)
         correction = correction_of(chart)
@@ -114,7 +113,7 @@ class OffPolicySamples(Rule):
     def _error(self, series: Series) -> float:
         """Standard error of the level, a median of few readings."""
         readings = min(len(series), _LATEST)
-        return step_noise(series.tail(_NOISE_READINGS)) * math.sqrt(math.pi / 2 / readings)
+        return series.noise(_NOISE_READINGS) * math.sqrt(math.pi / 2 / readings)
 
     def _is_selected(self, chart: Chart) -> bool:
         generated = chart.value(_SELECTED)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import has_lost_outcome
+from grpodoctor.rules.shared.spikes import WINDOW, SpikeLimits, joint_spike
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import robust_level
 from grpodoctor.vocabulary.conditions import Condition
 
 _GRADIENT = "optimizer/grad_norm"
+_LOSS = "optimizer/loss"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
 _SPREADS = ("groups/reward_std", "reward/std")
 
@@ -21,15 +24,19 @@ class GradientSpike(Rule):
 
     What it sees:
         A gradient norm that is many times its recent median and many robust standard deviations
-        above it. A single spike is `info`; several within a short time are a warning.
+        above it. A single spike is `info`; several within a short time are a warning. A spike of a
+        hundred times the median is a warning by itself, from the fifth reading on. It is critical
+        if a KL divergence, the largest ratio or the loss spikes at the same step, and the spike is
+        not the first one or the outcome has fallen.
 
     Why it matters:
         Single outlier batches happen, and gradient clipping handles them. Repeated spikes often
         precede a collapse: ratios explode, a few tokens dominate the loss, or the learning rate is
-        too high.
+        too high. A spike of gradient and KL together has already moved the policy.
 
     Evidence it needs:
-        `optimizer/grad_norm`, before clipping.
+        `optimizer/grad_norm`, before clipping. Optional: KL divergences, `ratio/max` and
+        `optimizer/loss`.
 
     Remedies:
         Lower the learning rate, make fewer updates per batch. If the sampler disagrees with the
@@ -62,13 +69,22 @@ class GradientSpike(Rule):
     """Multiple of the 90th percentile, for gradients that alternate between small and large because
     few groups of a batch vary. Healthy public runs reached 30 times their median at every third
     step, but no more than 2 times their 90th percentile."""
-    percentile: float = 0.9
-    """Percentile of the recent readings for `percentile_factor`: a level that more than a tenth of
-    them exceed is no spike."""
-    window: int = 50
-    """Readings that make the recent range."""
+    start_factor: float = 2.0
+    """Multiple of the starting value. In a run that has nearly solved its prompts most gradients
+    are tiny, and a batch with signal has a gradient as large as at the start."""
+    vanished_share: float = 0.1
+    """Recent median as a share of the starting value below which repeated spikes are batches with
+    signal among batches without, unless the outcome has fallen."""
+    extreme_factor: float = 100.0
+    """Multiple of the median, and ten times the largest earlier gradient, that no healthy run
+    shows even once."""
     min_readings: int = 10
     """Minimum number of nonzero gradients that make a range."""
+    min_early_readings: int = 5
+    """The same for a spike of `extreme_factor`."""
+    critical_spikes: int = 2
+    """Spikes of gradient and KL together that are critical. One public run had a single one and
+    recovered."""
     warning_spikes: int = 3
     """Spikes among the latest `spike_window` readings that make a warning."""
     spike_window: int = 20
@@ -78,33 +94,51 @@ class GradientSpike(Rule):
         """Compare the current gradient norm with the range of the earlier ones."""
         series = chart.series(_GRADIENT)
         # A cheap check that avoids reading the window in nearly every step.
-        if len(series) <= self.min_readings or series.last < self.median_factor / 2 * series.level(
-            9
+        if len(series) <= self.min_early_readings or series.last < (
+            self.median_factor / 2 * series.level(9)
         ):
             return None
         earlier = self._informative_gradients(chart, series)
-        if len(earlier) < self.min_readings:
+        if len(earlier) < self.min_early_readings:
             return None
-        level, spread = robust_level(earlier)
-        percentile = sorted(earlier)[int(self.percentile * len(earlier))]
-        threshold = max(
-            self.median_factor * level,
-            level + self.min_deviations * spread,
-            self.percentile_factor * percentile,
-        )
+        level, _ = robust_level(earlier)
+        is_extreme = series.last > self.extreme_factor * max(level, max(earlier) / 10)
+        if len(earlier) < self.min_readings and not is_extreme:
+            return None
+        limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
+        start = series.start.level if series.start else 0.0
+        threshold = max(limits.threshold(earlier), self.start_factor * start)
         if not series.last > threshold:
             return None
         spikes = sum(value > threshold for value in series.tail(self.spike_window))
-        evidence = (cite(chart, _GRADIENT, level),)
-        text = f"The gradient norm is {series.last / level:.0f} times its recent median"
-        if spikes < self.warning_spikes:
+        return self._sighting(chart, level, spikes, is_extreme=is_extreme)
+
+    def _sighting(self, chart: Chart, level: float, spikes: int, *, is_extreme: bool) -> Sighting:
+        multiple = chart.series(_GRADIENT).last / level
+        evidence: tuple[Evidence, ...] = (cite(chart, _GRADIENT, level),)
+        text = f"The gradient norm is {multiple:.0f} times its recent median"
+        joint = joint_spike(chart, _LOSS) if is_extreme else None
+        if joint is not None:
+            is_grave = spikes >= self.critical_spikes or has_lost_outcome(chart)
+            text = f"{text}, and {joint} spikes at the same step."
+            evidence = (*evidence, cite(chart, joint))
+            return Sighting("critical" if is_grave else "warning", text, evidence)
+        if is_extreme:
+            return Sighting("warning", f"{text}.", evidence)
+        if spikes < self.warning_spikes or self._has_vanished(chart, level):
             return Sighting("info", f"{text}.", evidence, ())
         text = f"{text}; {spikes} spikes in {self.spike_window} readings."
         return Sighting("warning", text, evidence)
 
+    def _has_vanished(self, chart: Chart, level: float) -> bool:
+        """Whether most gradients are far below the first ones, and the outcome is kept."""
+        start = chart.series(_GRADIENT).start
+        is_small = start is not None and level < self.vanished_share * start.level
+        return is_small and not has_lost_outcome(chart)
+
     def _informative_gradients(self, chart: Chart, series: Series) -> list[float]:
         """Earlier gradient norms, without those of batches in which all rewards were equal."""
-        recent = zip(series.steps(self.window)[:-1], series.tail(self.window)[:-1], strict=True)
+        recent = zip(series.steps(WINDOW)[:-1], series.tail(WINDOW)[:-1], strict=True)
         uninformative = _steps_without_variance(chart)
         return [value for step, value in recent if value > 0 and step not in uninformative]
 

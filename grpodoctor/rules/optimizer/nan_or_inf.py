@@ -68,9 +68,15 @@ class NanOrInf(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Scan the readings of the step."""
+        suspects = [
+            (name, reading)
+            for name, reading in chart.readings.items()
+            # Nearly all readings are means, and this rule looks at every one of every step.
+            if type(reading) is not Mean or reading.nonfinite
+        ]
         counts = [
             (name, count)
-            for name, reading in chart.readings.items()
+            for name, reading in suspects
             if (count := _nonfinite_count(name, reading))
         ]
         if not counts:

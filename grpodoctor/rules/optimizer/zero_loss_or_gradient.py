@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import has_critic, is_solved, never_moved
+from grpodoctor.rules.shared.run_health import (
+    has_critic,
+    is_solved,
+    lacks_signal,
+    never_moved,
+)
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition
 
 _LOSS = "optimizer/loss"
@@ -24,7 +30,7 @@ _REWARD = "reward/mean"
 
 @dataclass(frozen=True)
 class ZeroLossOrGradient(Rule):
-    """The loss or the gradient is zero, for one of three reasons.
+    """The loss or the gradient is zero, or the gradient comes from penalties alone.
 
     What it sees:
         Lasting zeros, and which of these cases applies:
@@ -32,8 +38,9 @@ class ZeroLossOrGradient(Rule):
         - harmless (`info`): the loss is logged as zero, but the gradient norm is not. With one
           update per batch the ratio is 1, and the centered advantages add up to zero;
         - no signal: all groups have zero variance, so nothing can be learned, or the prompts are
-          solved. The finding is `info` where groups are logged, since GRP002, GRP003 or GRP004 then
-          names the cause;
+          solved. The gradient is then zero, or it comes from a KL penalty, an entropy bonus or
+          weight decay, which looks like training and is not. The finding is `info` where groups
+          are logged, since GRP002, GRP003 or GRP004 then names the cause;
         - broken (critical): the gradient is zero although groups vary, or because the mask removes
           all tokens.
 
@@ -45,13 +52,17 @@ class ZeroLossOrGradient(Rule):
 
     Evidence it needs:
         `optimizer/grad_norm` or `optimizer/loss`. Optional, to separate the cases:
-        `groups/zero_variance_rate`, `groups/reward_std` and `optimizer/loss_tokens`.
+        `groups/zero_variance_rate`, `groups/reward_std`, `reward/max` and `reward/min`,
+        `advantage/max` and `advantage/min`, and `optimizer/loss_tokens`.
 
     Remedies:
         Harmless: none. No signal: see GRP001 to GRP004. Broken: check the loss mask of one batch; a
         padding token that equals the end token masks everything.
 
     When it is wrong:
+        Where groups are not logged, equal rewards are inferred: from the highest and lowest reward
+        or advantage of the batch, or from their standard deviation. With one or two prompts per
+        batch, single batches without variance are normal; only lasting ones count.
         A log with four decimals shows zero for a loss that is merely small; that is the harmless
         case. Without group statistics the case is unknown, and the finding says so.
 
@@ -94,9 +105,11 @@ class ZeroLossOrGradient(Rule):
         if gradient is not None and gradient <= self.max_zero_gradient:
             return self._zero_gradient(chart)
         loss = chart.value(_LOSS)
-        if loss is None or abs(loss) > self.max_zero_loss:
-            return None
-        return self._zero_loss(chart, gradient)
+        if loss is not None and abs(loss) <= self.max_zero_loss:
+            return self._zero_loss(chart, gradient)
+        if gradient is not None and lacks_signal(chart) and self._has_no_signal(chart):
+            return self._penalty_gradient(chart, gradient)
+        return None
 
     def _zero_gradient(self, chart: Chart) -> Sighting:
         if chart.value(_TOKENS) == 0:
@@ -117,6 +130,8 @@ class ZeroLossOrGradient(Rule):
 
     def _zero_loss(self, chart: Chart, gradient: float | None) -> Sighting:
         if self._has_no_signal(chart):
+            if gradient is not None and lacks_signal(chart):
+                return self._penalty_gradient(chart, gradient)
             return self._no_signal(chart, "The loss is 0")
         if gradient is None:
             text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
@@ -124,10 +139,14 @@ class ZeroLossOrGradient(Rule):
             text = f"A loss of 0 is expected here: the gradient norm is {gradient:.2g}."
         return self._sighting(chart, "info", text, ())
 
+    def _penalty_gradient(self, chart: Chart, gradient: float) -> Sighting:
+        symptom = f"The gradient ({gradient:.2g}) comes from penalties alone"
+        return self._no_signal(chart, symptom)
+
     def _no_signal(self, chart: Chart, symptom: str) -> Sighting:
         if is_solved(chart):
             text = f"{symptom} because the training prompts are solved; this is no failure."
-            return self._sighting(chart, "info", text, ("stop-training", "harder-prompts"))
+            return self._sighting(chart, "info", text, ("keep-checkpoint", "harder-prompts"))
         cause = "no token has an advantage" if has_critic(chart) else "no group varies in reward"
         text = f"{symptom} because {cause}."
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
@@ -149,6 +168,10 @@ class ZeroLossOrGradient(Rule):
 
     def _lasts(self, chart: Chart) -> bool:
         """Whether nearly all of the latest batches had equal rewards."""
+        shares = chart.series(INFERRED_ZERO_VARIANCE).tail(self.patience)
+        if shares:
+            flat = sum(share >= self.all_share for share in shares)
+            return len(shares) == self.patience and flat >= self.warning_idle_share * self.patience
         for name in (_EFFECTIVE, _GROUP_STD, _BATCH_STD):
             spreads = chart.series(name).tail(self.patience)
             if spreads:
@@ -172,10 +195,15 @@ class ZeroLossOrGradient(Rule):
         if any(map(chart.is_fresh, _GROUP_RATES)):
             share = self._zero_variance_share(chart)
             return share >= self.all_share or self._is_all_or_nothing(chart)
-        if self._is_at_extreme(chart):
+        if self._is_at_extreme(chart) or self._inferred_share(chart) >= self.all_share:
             return True
         is_zero = any(chart.value(name) == 0 for name in (_EFFECTIVE, _GROUP_STD, _BATCH_STD))
         return is_zero or chart.value(_ZERO_ADVANTAGE) == 1
+
+    def _inferred_share(self, chart: Chart) -> float:
+        """Lower bound of the share of zero-variance groups that other readings imply."""
+        is_inferred = chart.is_fresh(INFERRED_ZERO_VARIANCE)
+        return chart.series(INFERRED_ZERO_VARIANCE).last if is_inferred else 0.0
 
     def _is_mostly_zero_variance(self, chart: Chart) -> bool:
         """Whether single steps without any signal are expected.
@@ -224,5 +252,6 @@ class ZeroLossOrGradient(Rule):
     def _sighting(
         self, chart: Chart, severity: Severity, text: str, remedies: tuple[str, ...]
     ) -> Sighting:
-        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, *_GROUP_RATES, _GROUP_STD)
+        spreads = (_GROUP_STD, "reward/max", "reward/min", "advantage/max", "advantage/min")
+        evidence = cite_all(chart, _GRADIENT, _LOSS, _TOKENS, *_GROUP_RATES, *spreads)
         return Sighting(severity, text, evidence, remedies)

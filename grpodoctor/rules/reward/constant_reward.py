@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
@@ -13,8 +14,13 @@ from grpodoctor.rules.shared.reward_components import (
     component_means,
     list_components,
 )
-from grpodoctor.rules.shared.run_health import is_solved, never_moved
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.shared.run_health import (
+    first_step_where,
+    is_near_ceiling,
+    is_solved,
+    never_moved,
+)
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
@@ -25,12 +31,13 @@ class ConstantReward(Rule):
     """The reward has the same mean at every step, or no response ever earned one of its components.
 
     What it sees:
-        A mean that is the same in every reading of the window. For the total reward the finding is
-        a warning, since the reward never separated one response from another; it is `info` if
-        accuracy shows that the task is solved. For a single component at zero or below it is
-        `info`: its share of the maximum reward is never earned. It is a warning if all earned
-        components reward the form of the response, judged by their names: the task itself was then
-        never rewarded.
+        A mean that is the same in every reading of the window, or since some step. For the total
+        reward the finding is a warning, since the reward does not separate one response from
+        another; it is `info` if accuracy shows that the task is solved. A reward that settles at
+        its highest level above zero may be solved and is left to GRP001 and REW006. For a single
+        component at zero or below it is `info`: its share of the maximum reward is never earned. It
+        is a warning if all earned components reward the form of the response, judged by their
+        names: the task itself was then never rewarded.
 
     Why it matters:
         No response among hundreds earned a reward, or all did. A parser that expects another
@@ -68,6 +75,12 @@ class ConstantReward(Rule):
     min_readings: int = 20
     """Readings with the same value. With 128 responses per step, a success rate of one in a
     thousand would have shown itself with a probability of 92%."""
+    max_spread: float = 1e-3
+    """Distance from the level, as a share of it, that still counts as constant: one response in a
+    thousand may differ."""
+    constant_share: float = 0.8
+    """Share of the readings at the level: a public run whose policy had collapsed onto one answer
+    left it in one batch of eight."""
     penalty_names: tuple[str, ...] = ("overlong", "penalt", "punish")
     """Parts of component names that are zero in healthy runs."""
     form_names: tuple[str, ...] = (
@@ -89,6 +102,8 @@ class ConstantReward(Rule):
             return None
         if self._never_moved(chart, _REWARD):
             return self._constant_total(chart)
+        if self._has_settled(chart.series(_REWARD)) and not is_solved(chart):
+            return self._settled_total(chart)
         components = component_means(chart)
         stuck = [name for name in components if self._was_never_earned(chart, name)]
         if not stuck:
@@ -108,6 +123,27 @@ class ConstantReward(Rule):
         severity: Severity = "info" if is_solved(chart) else "warning"
         onset = self._first_reading(chart, _REWARD)
         return Sighting(severity, text, (cite(chart, _REWARD),), find_onset=onset)
+
+    def _has_settled(self, reward: Series) -> bool:
+        """Whether the reward moved at first and is constant now, at a level that is no success."""
+        level = reward.level(self.min_readings)
+        if not self._is_at(level, reward) or is_near_ceiling(reward):
+            return False
+        best = reward.highest.level if reward.highest else level
+        return level < 0 or level < best - self.max_spread * abs(best)
+
+    def _is_at(self, level: float, reward: Series) -> bool:
+        limit, recent = self.max_spread * abs(level), reward.tail(self.min_readings)
+        at_level = sum(abs(value - level) <= limit for value in recent)
+        return at_level >= self.constant_share * len(recent)
+
+    def _settled_total(self, chart: Chart) -> Sighting:
+        reward = chart.series(_REWARD)
+        level = reward.level(self.min_readings)
+        limit = self.max_spread * abs(level)
+        text = f"The mean reward has been {level:.4g} for {self.min_readings} readings."
+        onset = partial(first_step_where, reward, lambda value: abs(value - level) <= limit)
+        return Sighting("warning", text, (cite(chart, _REWARD),), find_onset=onset)
 
     def _first_reading(self, chart: Chart, name: str) -> Callable[[], int]:
         """Finds the first step in the window: no reading ever differed."""

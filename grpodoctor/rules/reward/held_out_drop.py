@@ -83,8 +83,11 @@ class HeldOutDrop(Rule):
         series = chart.series(name)
         if len(series) < 2 * self.evaluations_per_level:
             return None
-        best, step = self._best(series)
         now = series.level(self.evaluations_per_level)
+        highest = max(value for _, value in series)
+        if not highest - now > self.min_loss * abs(highest):
+            return None  # saves the levels of the whole window; none exceeds the highest reading
+        best, step = self._best(series)
         error = _error(chart.reading(name), best, series)
         if not best - now > max(self.min_standard_errors * error, self.min_loss * abs(best)):
             return None

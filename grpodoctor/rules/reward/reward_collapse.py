@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +17,16 @@ from grpodoctor.rules.shared.run_health import (
     selection_bias,
     share_lost,
 )
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _ALL_INCORRECT = "groups/all_incorrect_rate"
+_LATEST = 5
+_BEFORE = 30
+"""Readings after and before a sharp fall. Five readings in a row below the tenth percentile have a
+probability of 1e-5 without a change."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class RewardCollapse(Rule):
         run's own best level, beyond the noise of a single reading. A run can fail within its first
         ten readings, before it has a best level. The rule then compares with the first three
         readings, or checks whether nearly all groups are all-incorrect now while few were at first.
+        A sharp fall is reported after five readings below nearly all earlier ones.
         Accuracy that falls while the reward does not is reported by REW005.
 
     Why it matters:
@@ -81,13 +87,17 @@ class RewardCollapse(Rule):
     from .06 to .94 while accuracy varied between .05 and .25."""
     min_readings: int = 13
     """Minimum readings: the first three and the current level must not overlap."""
+    min_early_readings: int = 8
+    """The same for a run that lost nearly all within its first ten: three readings and five."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the best."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
-        if chart.series(name).highest is None:
-            return None
-        return self._from_best(chart, name) or self._from_opening(chart, name)
+        return (
+            self._from_best(chart, name)
+            or self._from_opening(chart, name)
+            or self._sharp_fall(chart, name)
+        )
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
@@ -109,16 +119,19 @@ class RewardCollapse(Rule):
     def _from_opening(self, chart: Chart, name: str) -> Sighting | None:
         """A run that fell within its first ten readings and has no better level than that."""
         series = chart.series(name)
-        opening, now = series.opening, series.level(2 * RECENT)
-        if opening is None or opening.level <= 0 or len(series) < self.min_readings:
+        opening = series.opening
+        if opening is None or opening.level <= 0 or len(series) < self.min_early_readings:
             return None
+        later = min(len(series) - OPENING, 2 * RECENT)
+        now = series.level(later)
         if not opening.level - now > 4 * reading_noise(series):
             return None
-        left = max(series.tail(RECENT)) / opening.level
+        left = max(series.tail(min(later, RECENT))) / opening.level
         is_dead = left <= 1 - self.critical_loss
         # On a scale with negative values, a third of a small level is no loss.
         is_positive = series.lowest is not None and series.lowest.level > 0
-        if not is_dead and not (left <= 1 - self.warning_loss and is_positive):
+        is_long = len(series) >= self.min_readings
+        if not is_dead and not (is_long and left <= 1 - self.warning_loss and is_positive):
             return None
         if name == _ACCURACY and self._is_reward_kept(chart, opening.step):
             return None
@@ -126,6 +139,27 @@ class RewardCollapse(Rule):
         severity: Severity = "critical" if is_dead else "warning"
         onset = self._half_way(series, opening.level)
         return Sighting(severity, text, (cite(chart, name, opening.level),), find_onset=onset)
+
+    def _sharp_fall(self, chart: Chart, name: str) -> Sighting | None:
+        """Five readings in a row below nearly all of the thirty readings before the fall.
+
+        It sees a run that breaks off sooner than the comparison of levels does.
+        """
+        series = chart.series(name)
+        now, left = series.level(_LATEST), 1 - self.critical_loss
+        if series.highest is None or not now <= left * series.highest.level:
+            return None
+        before = series.tail(_BEFORE + RECENT)[:_BEFORE]
+        usual, low = statistics.median(before), sorted(before)[len(before) // 10]
+        if len(series) < _BEFORE + RECENT or not max(series.tail(_LATEST)) < low:
+            return None
+        if usual <= 0 or not now <= left * usual:
+            return None
+        if name == _ACCURACY and self._is_reward_kept(chart, series.steps(_BEFORE)[0]):
+            return None
+        text = f"{_noun(name)} fell sharply from {usual:.3g} to {now:.3g} in {RECENT} readings."
+        onset = self._half_way(series, usual)
+        return Sighting("critical", text, (cite(chart, name, usual),), find_onset=onset)
 
     def _half_way(self, series: Series, before: float) -> Callable[[], int]:
         """Finds the step since which the outcome is nearer to its current level than `before`."""

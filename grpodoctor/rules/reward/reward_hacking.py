@@ -9,7 +9,6 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.run_health import RECENT, level_at
 from grpodoctor.runs.chart import BASELINE, Chart, Series
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
@@ -93,5 +92,5 @@ class RewardHacking(Rule):
 
 def _error(series: Series) -> float:
     """Standard error of the difference between a block's median and the latest level."""
-    noise = step_noise(series.tail(_NOISE_READINGS))
+    noise = series.noise(_NOISE_READINGS)
     return noise * math.sqrt(math.pi / 2 * (1 / BASELINE + 1 / RECENT))

@@ -116,7 +116,8 @@ class RewardPlateau(Rule):
 
     def _sighting(self, chart: Chart, name: str, *, is_confirmed: bool) -> Sighting:
         # The mean, since rewards of few responses take few values, and their median is one of them.
-        level = statistics.fmean(filter(math.isfinite, chart.series(name).tail(self.half_window)))
+        recent = chart.series(name).tail(self.half_window)
+        level = statistics.fmean([value for value in recent if math.isfinite(value)])
         start = chart.baseline(name)
         noun = "Accuracy" if name == _ACCURACY else "Reward"
         text = f"{noun} ({level:.3g}) has not risen for {2 * self.half_window} readings"

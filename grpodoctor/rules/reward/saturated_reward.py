@@ -49,7 +49,7 @@ class SaturatedReward(Rule):
         "Nearly every response earns the full reward: nothing is left to learn."
     )
     inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
-    remedies: ClassVar[tuple[str, ...]] = ("stop-training", "harder-prompts")
+    remedies: ClassVar[tuple[str, ...]] = ("keep-checkpoint", "harder-prompts")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 20
 

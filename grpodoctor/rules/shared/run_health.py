@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from grpodoctor.runs.chart import WINDOW, Chart, Series
-from grpodoctor.runs.estimators import level_shift, step_noise
+from grpodoctor.runs.estimators import level_shift
+from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.values import NotApplicable
 
 RECENT = 10
@@ -25,6 +26,21 @@ SOLVED_GROUPS = 0.8
 
 CEILING = 0.9
 """Level of an outcome in [0, 1] above which a flat curve is not a stall."""
+
+ZERO_VARIANCE_METRICS = ("groups/zero_variance_rate", INFERRED_ZERO_VARIANCE)
+
+NO_SIGNAL = 0.98
+"""Share of zero-variance groups at which no signal is left except by accident."""
+
+FLAT_BATCHES = 0.8
+"""Share of batches without any varying group that means the same where groups are not counted.
+Healthy runs with one prompt per batch reach .6."""
+
+COLLAPSE_LOSS = 0.35
+"""Share of the best outcome whose loss REW002 reports."""
+
+FAILED_OUTCOME = 0.5
+"""Accuracy below which most groups without variance are all-incorrect."""
 
 _SMOOTHED = 5
 """Readings in the running median that dates the onset of a change."""
@@ -67,7 +83,7 @@ def has_improved(chart: Chart) -> bool | None:
     The median of ten readings scatters by less than half the spread of one reading.
     """
     name = outcome_metric(chart)
-    start = chart.baseline(name) if name else None
+    start = chart.series(name).start if name else None
     if name is None or start is None:
         return None
     return chart.series(name).level(RECENT) > start.level + start.spread
@@ -111,8 +127,10 @@ def _reached_one(reward: Series) -> bool:
 
 def never_moved(series: Series) -> bool:
     """Whether all readings in the window and all kept earlier levels are the same value."""
-    values = {value for _, value in series}
-    if len(values) != 1 or (series.baseline and series.baseline.spread):
+    # Most series fail the first comparison, which saves reading the window.
+    if len(set(series.tail(2))) != 1 or (series.baseline and series.baseline.spread):
+        return False
+    if len({value for _, value in series}) != 1:
         return False
     levels = (series.opening, series.highest, series.lowest)
     return all(extreme is None or extreme.level == series.last for extreme in levels)
@@ -134,7 +152,10 @@ def share_lost(series: Series) -> float:
     # A loss below a tenth is never reported; estimating the noise is the expensive part.
     if not lost >= scale / 10:
         return 0.0
-    noise, lost_longer = reading_noise(series), best - series.level(2 * RECENT)
+    lost_longer = best - series.level(2 * RECENT)
+    if not max(lost, lost_longer) > 2.5 * series.noise(_NOISE_STEPS):
+        return 0.0  # the noise of the whole window, which takes longest, can only be larger
+    noise = reading_noise(series)
     if lost > 4 * noise:
         return lost / scale
     return min(lost, lost_longer) / scale if lost_longer > 2.5 * noise else 0.0
@@ -167,7 +188,7 @@ def reading_noise(series: Series) -> float:
     With one prompt per batch the reward jumps between few values and can stay at one of them for a
     while. The noise during that time is not the noise behind the best level.
     """
-    return max(step_noise(series.tail(_NOISE_STEPS)), step_noise(series.tail(WINDOW)))
+    return max(series.noise(_NOISE_STEPS), series.noise(WINDOW))
 
 
 def typical_share(series: Series, count: int) -> float:
@@ -209,13 +230,42 @@ def outcome_lost(chart: Chart) -> float:
     return share_lost(chart.series(outcome_metric(chart) or ""))
 
 
+def zero_variance_metric(chart: Chart) -> str | None:
+    """The share of zero-variance groups at this step: as logged, else as inferred; None without.
+
+    The inferred share is a lower bound; see `runs/inferred_groups.py`.
+    """
+    return next((name for name in ZERO_VARIANCE_METRICS if chart.is_fresh(name)), None)
+
+
+def lacks_signal(chart: Chart) -> bool:
+    """Whether next to no group has varied in the latest readings, as far as the log shows."""
+    name = zero_variance_metric(chart)
+    if name is None or has_critic(chart):
+        return False
+    shares = chart.series(name).tail(2 * RECENT)
+    enough = NO_SIGNAL if name == ZERO_VARIANCE_METRICS[0] else FLAT_BATCHES
+    return len(shares) == 2 * RECENT and statistics.fmean(shares) >= enough
+
+
+def has_lost_outcome(chart: Chart) -> bool:
+    """Whether REW002 or REW005 reports a loss, so that other findings are symptoms of it."""
+    series = chart.series(outcome_metric(chart) or "")
+    opening = series.opening
+    if opening is None:
+        return False
+    fell = opening.level > 0 and series.level(2 * RECENT) <= (1 - COLLAPSE_LOSS) * opening.level
+    return fell or share_lost(series) >= COLLAPSE_LOSS
+
+
 def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"] | None:
     """Why groups have no variance in a log that does not split them; None if unknown.
 
     With a binary reward, at most a share `accuracy` of the groups is all-correct, and at most
     `1 - accuracy` is all-incorrect.
     """
-    zero_variance = typical_share(chart.series("groups/zero_variance_rate"), RECENT)
+    name = zero_variance_metric(chart)
+    zero_variance = typical_share(chart.series(name or ""), RECENT) if name else math.nan
     if chart.value("groups/cancelled_rate"):
         return None
     accuracy = chart.series("accuracy/train")
@@ -223,8 +273,24 @@ def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"]
         correct = accuracy.level(RECENT)
         if zero_variance > max(correct, 1 - correct) + 0.1:
             return None
-        return "all-correct" if correct >= 0.5 else "all-incorrect"
-    if is_solved(chart):
-        return "all-correct"
+        return "all-correct" if correct >= FAILED_OUTCOME else "all-incorrect"
     reward = chart.series("reward/mean")
-    return "all-incorrect" if len(reward) and not any(reward.tail(RECENT)) else None
+    if is_solved(chart) or _is_nearly_full(reward):
+        return "all-correct"
+    return "all-incorrect" if _is_nearly_empty(reward) else None
+
+
+def _is_nearly_empty(reward: Series) -> bool:
+    """Whether a reward is exactly 0, or in [0, 1] and so low that its equal groups earn nothing."""
+    if not len(reward) or not any(reward.tail(RECENT)):
+        return bool(len(reward))
+    return reward.level(RECENT) <= 1 - CEILING and all(0 <= value <= 1 for _, value in reward)
+
+
+def _is_nearly_full(reward: Series) -> bool:
+    """Whether a reward in [0, 1] is so high that its equal groups can only be the correct ones.
+
+    A reward of .955 with 93 % equal groups, in a public run: at least .885 of the groups earn the
+    full reward. A reward that stays at one level below 1 is a grade that every response receives.
+    """
+    return len(reward) >= RECENT and is_near_ceiling(reward) and not never_moved(reward)

@@ -1,0 +1,93 @@
+"""KLD003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import current_metric
+from grpodoctor.runs.chart import OPENING, Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
+
+_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
+
+
+@dataclass(frozen=True)
+class ReferenceNotStartingPolicy(Rule):
+    """The KL divergence from the reference is large from the first step on.
+
+    What it sees:
+        The first readings of the KL divergence from the reference, before the policy can have
+        moved: half a nat per token or more. At ten nats or more the finding is critical, since no
+        two models of the same text differ that much: the log-probabilities belong to other tokens.
+
+    Why it matters:
+        At the first step the policy usually is the reference, and the divergence is zero. A
+        penalty on an offset pulls the policy to another model from the first step on, and competes
+        with the reward. Misaligned log-probabilities (shifted by one token, another template,
+        another tokenizer, a wrong mask) make the penalty noise.
+
+    Evidence it needs:
+        `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2` from the first step of the run.
+
+    Remedies:
+        Load the reference from the checkpoint that the policy starts from. At ten nats, compare the
+        log-probabilities of one response under both models, token by token, first.
+
+    When it is wrong:
+        A run that is resumed, or whose log begins later, starts away from its reference: the rule
+        therefore reports an offset only in a log that begins with the run, except at ten nats. A
+        reference that differs on purpose (a base model as the anchor of a fine-tuned policy) looks
+        the same. With a learning rate that is far too high, the first readings are high already.
+
+    References:
+        Schulman, Approximating KL Divergence, 2020; ProRL, arXiv 2505.24864, on resetting the
+        reference.
+    """
+
+    code: ClassVar[str] = "KLD003"
+    name: ClassVar[str] = "reference-not-starting-policy"
+    condition: ClassVar[Condition] = "wrong-reference"
+    summary: ClassVar[str] = "The KL divergence from the reference is large at the first step."
+    inputs: ClassVar[tuple[Need, ...]] = (_KLS,)
+    remedies: ClassVar[tuple[str, ...]] = ("reset-reference",)
+    references: ClassVar[tuple[str, ...]] = (
+        "Schulman, Approximating KL Divergence, 2020",
+        "arXiv 2505.24864",
+    )
+    persistence: ClassVar[int] = 1
+
+    min_kl: float = 0.5
+    """Nats per token of the first readings. Public runs whose reference is the starting policy
+    begin at 0 to .01, and at .19 after several updates; one with another reference began at
+    1.1."""
+    misaligned_kl: float = 10.0
+    """Nats per token that no pair of models of the same text reaches: about ln V, the divergence
+    from a uniform choice among all tokens. Misaligned logs showed 10 to 30."""
+    max_first_interval: float = 2.0
+    """The first step, in intervals between readings, at which a log still begins with the run."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Judge the first readings while they are in the window."""
+        name = current_metric(chart, _KLS)
+        series = chart.series(name)
+        opening = series.opening
+        if opening is None or not opening.level >= self.min_kl:
+            return None
+        if series.level(OPENING) < self.min_kl / 2:
+            return None
+        first = opening.level
+        if first >= self.misaligned_kl:
+            text = (
+                f"The KL to the reference starts at {first:.3g} nats: log-probabilities misalign."
+            )
+            return Sighting("critical", text, (cite(chart, name, 0.0),), ("check-loss-mask",))
+        if not self._begins_with_run(series):
+            return None
+        text = f"The KL to the reference starts at {first:.2g} nats instead of 0."
+        return Sighting("warning", text, (cite(chart, name, 0.0),))
+
+    def _begins_with_run(self, series: Series) -> bool:
+        first, second = series.first_steps
+        return first <= max(1, self.max_first_interval * (second - first))

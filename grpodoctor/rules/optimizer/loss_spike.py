@@ -1,0 +1,104 @@
+"""OPT004."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.spikes import WINDOW, SpikeLimits, joint_spike
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_LOSS = "optimizer/loss"
+_GRADIENT = "optimizer/grad_norm"
+
+
+@dataclass(frozen=True)
+class LossSpike(Rule):
+    """The loss jumps far away from its recent range.
+
+    What it sees:
+        A loss whose distance from its recent median is many times the usual one. A single spike is
+        `info`; several within a short time are a warning. A spike of a hundred times the usual
+        distance is a warning if a KL divergence, the largest ratio or the gradient spikes at the
+        same step.
+
+    Why it matters:
+        The level of a policy-gradient loss means nothing, but its scale is bounded: advantages are
+        normalized and the clip bounds the ratio. A jump means that the bound did not hold: a ratio
+        with a negative advantage has exploded, a penalty dominates the loss, or the loss is divided
+        by far fewer tokens than usual.
+
+    Evidence it needs:
+        `optimizer/loss`. Optional: KL divergences, `ratio/max` and `optimizer/grad_norm`.
+
+    Remedies:
+        Lower the learning rate or make fewer updates per batch; bound the ratio for negative
+        advantages (dual clip). Look at the sequence with the largest ratio.
+
+    When it is wrong:
+        A log that rounds the loss to four decimals shows zeros and then a small number. The rule
+        leaves out zeros and needs ten other readings. Batches of different size change the scale of
+        a loss that is a sum.
+
+    References:
+        Dual-clip PPO, arXiv 1912.09729; PPO, arXiv 1707.06347.
+    """
+
+    code: ClassVar[str] = "OPT004"
+    name: ClassVar[str] = "loss-spike"
+    condition: ClassVar[Condition] = "gradient-spike"
+    summary: ClassVar[str] = "The loss jumps far away from its recent range."
+    inputs: ClassVar[tuple[Need, ...]] = (_LOSS,)
+    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1912.09729", "arXiv 1707.06347")
+    persistence: ClassVar[int] = 1
+
+    median_factor: float = 20.0
+    """Multiple of the usual distance: twice that of OPT002, since the distances of a signed loss
+    scatter more. A healthy public run had one of 30, together with a spike of its KL penalty."""
+    min_deviations: float = 20.0
+    """Robust standard deviations above the usual distance."""
+    percentile_factor: float = 5.0
+    """Multiple of the 90th percentile of the distances."""
+    extreme_factor: float = 100.0
+    """Multiple of the usual distance; see OPT002."""
+    min_readings: int = 10
+    """Minimum number of nonzero losses that make a range."""
+    warning_spikes: int = 3
+    """Spikes among the latest `spike_window` readings that make a warning."""
+    spike_window: int = 20
+    """Readings within which spikes count as repeated."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the distance of the loss from its median with the usual distance."""
+        series = chart.series(_LOSS)
+        # A cheap check that avoids reading the window in nearly every step.
+        if len(series) <= self.min_readings or abs(series.last) < 5 * abs(series.level(9)):
+            return None
+        recent = series.tail(WINDOW)
+        earlier = [value for value in recent[:-1] if value]
+        if len(earlier) < self.min_readings:
+            return None
+        middle = statistics.median(earlier)
+        distances = [abs(value - middle) for value in earlier]
+        limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
+        threshold, distance = limits.threshold(distances), abs(series.last - middle)
+        usual = statistics.median(distances)
+        if not distance > threshold or not usual:
+            return None
+        spikes = sum(abs(value - middle) > threshold for value in recent[-self.spike_window :])
+        return self._sighting(chart, distance / usual, middle, spikes)
+
+    def _sighting(self, chart: Chart, multiple: float, middle: float, spikes: int) -> Sighting:
+        evidence = (cite(chart, _LOSS, middle),)
+        text = f"The loss is {multiple:.0f} times farther from its median than usual"
+        joint = joint_spike(chart, _GRADIENT) if multiple >= self.extreme_factor else None
+        if joint is not None:
+            text = f"{text}, and {joint} spikes at the same step."
+            return Sighting("warning", text, (*evidence, cite(chart, joint)))
+        if spikes < self.warning_spikes:
+            return Sighting("info", f"{text}.", evidence, ())
+        return Sighting("warning", f"{text}; {spikes} spikes in {self.spike_window}.", evidence)
