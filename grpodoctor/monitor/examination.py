@@ -153,7 +153,7 @@ class Examination:
                 *self.notes,
                 *self._gap_notes,
                 *self._probe_notes(),
-                *(_defect_note(defect) for defect in diagnosis.defects),
+                *(_defect_note(defect) for defect in results.defects),
             ),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
