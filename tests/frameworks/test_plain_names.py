@@ -164,6 +164,44 @@ def test_a_log_with_a_reward_is_of_reinforcement_learning(keys: str) -> None:
     assert other_objective(framework, keys.split()) == ""
 
 
+def test_lists_of_rewards_give_the_groups(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    groups = [[0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 1], [0.5, 0.5, 0.5, 0.5]]
+    rows = ({"step": step, "loss": 0.1, "rewards": groups} for step in range(1, 20))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = next(iter(open_run(path).steps))
+    values = {name: scalar(value) for name, value in first.values.items()}
+    assert values == {
+        "optimizer/loss": 0.1,
+        "reward/mean": 0.5,
+        "groups/zero_variance_rate": 0.75,
+        "groups/all_incorrect_rate": 0.25,
+        "groups/all_correct_rate": 0.25,
+        "groups/reward_std": 0.125,
+    }
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        [],
+        [[]],
+        [[1.0]],
+        [0.5, 1.0],
+        [[1, "a"]],
+        [[1, None]],
+        [[1e300, 2.0]],
+        "text",
+        [[True, False]],
+    ],
+)
+def test_other_lists_are_no_groups(rewards: object, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = ({"step": step, "loss": 0.1, "rewards": rewards} for step in range(1, 20))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert set(next(iter(open_run(path).steps)).values) == {"optimizer/loss"}
+
+
 def test_distillation_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     row = {"env/all/reward/total": 0.0, "optim/entropy": 0.5, "teacher_kl": 0.3,

@@ -12,7 +12,7 @@ from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
 
 _UNSTATED = "not stated"
-_MEAN_WORDS = ("mean", "avg", "average")
+_MEAN_WORDS = ("mean", "avg")
 _SHARE_WORDS = ("rate", "ratio", "frac", "fraction", "share")
 _TRAINED = ("", "train_", "training_", "rollout_", "batch_")
 _HELD_OUT = tuple(
@@ -59,7 +59,8 @@ _TOTALS = {"response_tokens", "completion_tokens", "output_tokens", "gen_tokens"
 """Names of a sum over the batch, unless a word for mean comes with them."""
 
 _SYNONYMS: dict[str, tuple[str, ...]] = {
-    "reward/mean": ("reward/mean", *_mean_names(_REWARDS, _TRAINED), "train/reward"),
+    "reward/mean": ("reward/mean", *_mean_names(_REWARDS, _TRAINED), "train/reward",
+                    "average_reward", "average_score"),
     "reward/std": ("reward_std_batch", "batch_reward_std"),
     "reward/max": ("reward_max", "max_reward", "rewards_max"),
     "reward/min": ("reward_min", "min_reward", "rewards_min"),
@@ -69,7 +70,8 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "entropy/mean": _mean_names(("entropy", "token_entropy", "policy_entropy", "actor_entropy",
                                  "response_entropy", "per_token_entropy", "generation_entropy")),
     "length/mean": tuple(name for name in (
-        "length", "mean_length", "avg_length", "avg_len", "mean_len", "tokens_per_response",
+        "length", "mean_length", "avg_length", "average_length", "average_response_length",
+        "avg_len", "mean_len", "tokens_per_response",
         "tokens_per_completion", "tokens_per_sample", "num_tokens_per_response",
         *_mean_names(_RESPONSE_LENGTHS, ("", "train_"))) if name not in _TOTALS),
     "length/max": ("max_length", *(f"{name}_max" for name in _RESPONSE_LENGTHS),

@@ -14,6 +14,7 @@ import orjson
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.registry import LogFormat
+from grpodoctor.runs.log_formats.reward_lists import group_numbers
 from grpodoctor.support.growing_files import Chunk, Tail
 from grpodoctor.support.numbers import parse_number
 
@@ -121,6 +122,7 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
     numbers, texts = _numbers_and_texts(flat)
     if _event_name(texts) in _NOT_STEPS:
         return LogRow(None, {}, 0.0, texts)
+    numbers = {**group_numbers(flat), **numbers}
     step_key, step = _step_of(flat, keys)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
     values = {key: value for key, value in numbers.items() if key not in keys.all}
