@@ -24,6 +24,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -129,7 +130,7 @@ def timing_of(change: Change, harm: int | None, stride: float) -> Timing:
     return "at onset" if delay <= AT_ONSET * stride else "audit"
 
 
-def measure(extra: list[Path]) -> dict[str, object]:
+def measure(extra: list[Path]) -> dict[str, Any]:
     """The table of lead times."""
     timings: dict[str, Counter[Timing]] = defaultdict(Counter)
     leads: dict[str, list[int]] = defaultdict(list)
@@ -160,6 +161,15 @@ def measure(extra: list[Path]) -> dict[str, object]:
     return {"runs": total, "sick_runs": sick, "rules": rules}
 
 
+def markdown(table: dict[str, Any]) -> Iterator[str]:
+    """The table of `docs/calibration.md`."""
+    yield "| rule | early | at onset | audit | median lead of the early ones, steps |"
+    yield "|---|---:|---:|---:|---:|"
+    for code, entry in table["rules"].items():
+        counts = " | ".join(str(entry["runs"].get(timing, 0)) for timing in TIMINGS)
+        yield f"| {code} | {counts} | {entry.get('median_lead', '')} |"
+
+
 def main() -> None:
     """Print the lead times, and write the table if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -168,8 +178,7 @@ def main() -> None:
     arguments = parser.parse_args()
     table = measure(arguments.runs)
     print(f"\n{table['sick_runs']} of {table['runs']} runs had an alarm\n")
-    for code, entry in table["rules"].items():  # type: ignore[attr-defined]
-        print(code, entry)
+    print("\n".join(markdown(table)))
     if arguments.write:
         TABLE.write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
 
