@@ -15,7 +15,7 @@ from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.rules.base import Rule
-from grpodoctor.rules.engine import Change, Defect, Engine
+from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.growing_files import Damage
 
@@ -147,13 +147,13 @@ class Examination:
             advice=advice,
             skipped=results.skipped,
             not_applicable=results.not_applicable,
+            defects=results.defects,
             quiet=results.quiet,
             unmapped=results.unmapped + self._unmapped,
             notes=(
                 *self.notes,
                 *self._gap_notes,
                 *self._probe_notes(),
-                *(_defect_note(defect) for defect in results.defects),
             ),
             damage=tuple(self.damage),
             damage_total=self.damage_total,
@@ -169,13 +169,6 @@ class Examination:
             for damage in attached.damage[:_MAX_PROBE_DAMAGE]
         ]
         return tuple(notes)
-
-
-def _defect_note(defect: Defect) -> str:
-    return (
-        f"rule {defect.code} failed at step {defect.step} ({defect.error}), so it saw nothing "
-        "there; the other rules are complete. Please report this defect."
-    )
 
 
 def _treatment(event: Event) -> TreatmentEntry:

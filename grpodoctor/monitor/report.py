@@ -10,12 +10,12 @@ from typing import Any
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
-from grpodoctor.rules.engine import Inapplicable, Skipped
+from grpodoctor.rules.engine import Defect, Inapplicable, Skipped
 from grpodoctor.support.growing_files import Damage
 
 SCHEMA_VERSION = 2
-"""Version of the report's JSON. Version 2 adds `verdict`, `causes` and `coverage`, and orders the
-findings by cause; every key of version 1 is unchanged."""
+"""Version of the report's JSON. Version 2 adds `verdict`, `causes`, `coverage` and `defects`, and
+orders the findings by cause; every key of version 1 is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Report:
     """The remedies of the findings by id, resolved for this run's settings."""
     skipped: tuple[Skipped, ...] = ()
     not_applicable: tuple[Inapplicable, ...] = ()
+    defects: tuple[Defect, ...] = ()
+    """Rules that raised an exception."""
     quiet: tuple[str, ...] = ()
     """Codes of the rules that ran and found nothing."""
     unmapped: tuple[str, ...] = ()
@@ -110,6 +112,10 @@ class Report:
             ],
             "not_applicable": [
                 {"code": rule.code, "why": rule.why} for rule in self.not_applicable
+            ],
+            "defects": [
+                {"code": each.code, "step": each.step, "error": each.error, "count": each.count}
+                for each in self.defects
             ],
             "quiet": list(self.quiet),
             "unmapped": list(self.unmapped),

@@ -7,10 +7,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from grpodoctor.monitor.replay import replay
+from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.report import text
 from grpodoctor.report.ci import github, junit, sarif
 from grpodoctor.report.run.comparison_view import view_of_runs, worst_first
+from grpodoctor.report.run.view import view_of
 from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.rules.entropy.entropy_explosion import EntropyExplosion
 from tests.report.simulated import HOSTILE, record_run
 
 
@@ -107,3 +110,19 @@ def test_several_runs_are_one_line_each_worst_first(reports):
         rows = [line for line in shown.splitlines() if "/" in line and "grpodoctor" not in line]
         assert [row.split("  ")[0].strip() for row in rows] == ["sick", "too short", "healthy"]
     assert "1 sick · 1 too short · 1 healthy" in shown
+
+
+def test_a_rule_that_raises_is_reported_and_does_not_count_as_run(tmp_path, monkeypatch):
+    path = record_run(tmp_path / "run", 40)
+    coverage = replay(path).report.diagnosis.coverage
+
+    def fail(self, chart):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(EntropyExplosion, "examine", fail)
+    report = replay(path).report
+    assert report.diagnosis.coverage.ran == coverage.ran - 1
+    shown = " ".join(text.render(view_of(ReportData(report))).split())
+    assert "rule ENT002 failed at 40 steps, first at step 0: ZeroDivisionError: planted" in shown
+    assert report.to_json()["defects"][0]["code"] == "ENT002"
+    assert 'type="defect"' in junit.render([report])

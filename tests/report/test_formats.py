@@ -93,6 +93,7 @@ def test_the_json_has_exactly_the_promised_shape(hostile):
         "findings",
         "skipped",
         "not_applicable",
+        "defects",
         "quiet",
         "unmapped",
         "notes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,7 @@ def coverage_of(
     rules: Iterable[Rule],
     skipped: Sequence[Skipped],
     not_applicable: Sequence[Inapplicable],
+    defective: Collection[str] = (),
 ) -> Coverage:
     """The coverage of a run.
 
@@ -78,6 +79,7 @@ def coverage_of(
         rules: all rules that were selected.
         skipped: the rules that lack a metric.
         not_applicable: the rules that do not apply.
+        defective: codes of the rules that raised an exception and found nothing.
     """
     by_code = {rule.code: rule for rule in rules}
     absent = _absent_subjects(chart)
@@ -91,7 +93,7 @@ def coverage_of(
     settings, unavailable = _plan(chart, [(by_code[rule.code], rule.how) for rule in blocked])
     total = len(by_code) - len(omitted) - len(not_applicable)
     return Coverage(
-        ran=total - len(blocked),
+        ran=total - len(blocked) - len(defective),
         rules=total,
         blocked=blocked,
         settings=settings,

@@ -105,7 +105,9 @@ def diagnose(
         cost_of=cost_of,
     )
     problems = problems_of(results.findings, context)
-    coverage = coverage_of(chart, rules, results.skipped, results.not_applicable)
+    found = {finding.code for finding in results.findings}
+    defective = {defect.code for defect in results.defects} - found
+    coverage = coverage_of(chart, rules, results.skipped, results.not_applicable, defective)
     readings = max(len(chart.series(name)) for name in _OUTCOMES)
     evidence = RunEvidence(
         steps=reading.steps,

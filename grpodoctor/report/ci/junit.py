@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from grpodoctor.monitor.diagnosis.verdict import is_alarm
 from grpodoctor.monitor.report import Report
-from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.support.safe_text import plain
@@ -57,6 +57,9 @@ def _add_rules(suite: ET.Element, report: Report) -> None:
             ET.SubElement(case, "system-out").text = "\n".join(map(_text, findings))
     for code in report.quiet:
         _rule_case(suite, code)
+    for defect in report.defects:
+        if defect.code not in by_code:
+            _outcome(_rule_case(suite, defect.code), "error", "defect", defect_line(defect))
     for blocked in report.diagnosis.coverage.blocked:
         needs = f"needs {', '.join(blocked.missing)}: {blocked.how}"
         _outcome(_rule_case(suite, blocked.code), "skipped", "", needs)

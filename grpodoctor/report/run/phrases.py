@@ -9,6 +9,7 @@ from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
 from grpodoctor.report.phrases import count_of
 from grpodoctor.rules.base import Finding
+from grpodoctor.rules.engine import Defect
 from grpodoctor.support.safe_text import plain
 
 TREND_ARROWS: dict[Trend, str] = {"up": "↑", "down": "↓", "steady": "→", "unknown": ""}
@@ -48,6 +49,15 @@ def damage_line(report: Report) -> str:
     lines = count_of(report.damage_total, "damaged line")
     place = f"{first.file} line {first.line}" if first.line else f"all of {first.file}"
     return f"{lines} skipped; the first: {place}: {first.why}"
+
+
+def defect_line(defect: Defect) -> str:
+    """That a rule raised an exception, which says nothing about the run."""
+    times = "once" if defect.count == 1 else f"at {defect.count} steps"
+    return (
+        f"rule {defect.code} failed {times}, first at step {defect.step}: {defect.error}; "
+        "the other rules are complete; please report this defect of grpodoctor"
+    )
 
 
 def diagnosis_line(report: Report) -> str:

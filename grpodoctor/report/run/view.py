@@ -18,7 +18,13 @@ from grpodoctor.report.run.finding_view import (
     problem_card,
     symptom_card,
 )
-from grpodoctor.report.run.phrases import TREND_ARROWS, damage_line, facts_line, finding_period
+from grpodoctor.report.run.phrases import (
+    TREND_ARROWS,
+    damage_line,
+    defect_line,
+    facts_line,
+    finding_period,
+)
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -74,7 +80,10 @@ def view_of(data: ReportData, *, verbose: bool = False) -> View:
         facts=facts_line(report),
         diagnosis=(Span(verdict.kind, "badge", tone), verdict.text),
         actions=first_settings(report),
-        warnings=(damage_line(report),) if report.damage_total else (),
+        warnings=(
+            *((damage_line(report),) if report.damage_total else ()),
+            *map(defect_line, report.defects),
+        ),
         blocks=tuple(_blocks(data, verbose=verbose)),
         json=report.to_json,
     )
