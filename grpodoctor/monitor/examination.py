@@ -16,6 +16,7 @@ from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.growing_files import Damage
 
@@ -72,8 +73,11 @@ class Examination:
         self._times.append(record.time)
         self.finished = False
         self.series.observe(record)
-        self.costs.observe(record)
-        return self.engine.observe(self.attached_probes.add_readings(record))
+        changes = self.engine.observe(self.attached_probes.add_readings(record))
+        inferred = self.engine.chart.series(INFERRED_ZERO_VARIANCE)
+        is_fresh = inferred.last_step == record.step
+        self.costs.observe(record, inferred.last if is_fresh else None)
+        return changes
 
     def note(self, event: Event) -> None:
         """Process a line of the journal."""

@@ -66,8 +66,13 @@ class CostLedger:
         self._skipped = 0
         self._time = 0.0
 
-    def observe(self, record: StepRecord) -> None:
-        """Add a step; a step at or before the latest one replaces what followed it."""
+    def observe(self, record: StepRecord, inferred: float | None = None) -> None:
+        """Add a step; a step at or before the latest one replaces what followed it.
+
+        Args:
+            record: the step.
+            inferred: a lower bound of the share of groups without gradient, if it is not logged.
+        """
         if record.step < self._total.step:
             self._rewind(record.step)
         self._skipped += 1
@@ -77,10 +82,11 @@ class CostLedger:
         if len(self._sums) >= MOST_POINTS:
             self._sums = self._sums[::2]
             self._stride *= 2
-        self._add(record)
+        self._add(record, inferred)
 
-    def _add(self, record: StepRecord) -> None:
-        share, seconds = _share_without_gradient(record), self._seconds(record)
+    def _add(self, record: StepRecord, inferred: float | None) -> None:
+        logged, seconds = _share_without_gradient(record), self._seconds(record)
+        share = inferred if logged is None else logged
         total = self._total
         self._total = _Sums(
             step=record.step + 1,

@@ -46,6 +46,14 @@ def test_the_share_follows_from_the_effective_rate():
     assert costs.cost(0).rollouts_without_gradient == pytest.approx(0.75)
 
 
+def test_an_inferred_share_stands_in_for_one_that_is_not_logged():
+    costs = CostLedger()
+    for step in range(10):
+        costs.observe(record(step, 0.2 if step < 5 else None), 1.0)
+    assert costs.cost(0, 4).rollouts_without_gradient == pytest.approx(0.2)
+    assert costs.cost(5).rollouts_without_gradient == pytest.approx(1.0)
+
+
 def test_the_time_between_steps_stands_in_for_the_time_of_a_step():
     costs = ledger(record(step, time=1000.0 + 60 * step) for step in range(61))
     assert costs.cost(1).hours == pytest.approx(1.0)
