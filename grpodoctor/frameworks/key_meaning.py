@@ -18,7 +18,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 Formula = Literal[
     "as-is", "one-minus", "plus-one", "negated", "sum", "difference", "product", "ratio", "share",
-    "log", "at-limit", "zero",
+    "log", "at-limit", "with-filtered", "zero",
 ]  # fmt: skip
 
 FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
@@ -32,6 +32,11 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
     "ratio": lambda values: values[0] / values[1] if values[1] else math.nan,
     "share": lambda values: values[0] / rest if (rest := sum(values[1:])) else math.nan,
     "at-limit": lambda values: values[0] if values[1] >= values[-1] else 0.0,
+    "with-filtered": lambda values: (
+        (values[0] * values[-1] + values[1]) / all_prompts
+        if (all_prompts := values[-2] + values[-1])
+        else math.nan
+    ),
     "zero": lambda _: 0.0,
     "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
 }
@@ -39,6 +44,8 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
 
 `share` is the first value over the sum of the others. `at-limit` is the share of responses that are
 as long as the longest one; it is zero if the longest one is shorter than the limit.
+`with-filtered` extends a share among the kept prompts to all prompts, given the numbers of filtered
+prompts that count in full, of all filtered ones and of kept ones.
 
 They must accept any numbers. `math.fsum` raises if infinities meet or a sum overflows.
 """

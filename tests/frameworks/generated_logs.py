@@ -368,9 +368,11 @@ def prime_rl(course: Course, directory: Path) -> Path:
 
 def _open_instruct_keys(values: Values) -> Row:
     kept = round(PROMPTS * values["mixed"])
+    among_kept = (values["reward"] - values["all_correct"]) / max(values["mixed"], 1 / PROMPTS)
+    among_kept = min(max(among_kept, 0.1), 0.9)
     return {
-        "scores": values["reward"] / max(values["mixed"], 0.05),
-        "objective/verifiable_correct_rate": values["reward"],
+        "scores": 10 * among_kept,
+        "objective/verifiable_correct_rate": among_kept,
         "policy/entropy_avg": values["entropy"],
         "policy/clipfrac_avg": values["clipped"],
         "objective/kl2_avg": values["kl"],

@@ -31,6 +31,7 @@ OPERANDS: dict[str, Callable[[int], bool]] = {
     **dict.fromkeys(("sum", "difference", "product", "share"), lambda count: count > 1),
     "ratio": lambda count: count == 2,
     "at-limit": lambda count: count == 3,
+    "with-filtered": lambda count: count == 4,
     **dict.fromkeys(("as-is", "one-minus", "plus-one", "negated", "log"), lambda count: count == 1),
 }
 """Whether a formula accepts a number of operands."""

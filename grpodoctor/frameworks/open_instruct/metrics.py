@@ -9,10 +9,13 @@ because nothing is counted then.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
 from grpodoctor.frameworks.open_instruct.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.vocabulary.knobs import Setting
 
 _TOKENS = "tokens of the updates"
 _SEEN = "sampled prompts, kept or filtered"
@@ -21,8 +24,16 @@ _FILTERED = "without prompts whose responses all score the same"
 _COUNTS = ("batch/filtered_prompts", "batch/total_prompts")
 """The second count has only the prompts that are left, so the sampled prompts are the sum."""
 _WITH_FILTER = {"filter_zero_std_samples": (True,)}
+_RATE = "correct responses and filtered prompts are counted"
+_COUNTED, _NOT_COUNTED = {_RATE: (True,)}, {_RATE: (False,)}
 _NOT_REPLACED = {**_WITH_FILTER, "active_sampling": (False,)}
 _LAST = "only the last micro-batch, since each response overwrites the one before"
+
+
+def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
+    """Infer whether the share of correct responses can be extended to the filtered prompts."""
+    keys = {key for row in rows for key in row}
+    return {_RATE: {"objective/verifiable_correct_rate", *_COUNTS} <= keys}
 
 
 FRAMEWORK = Framework(
@@ -41,12 +52,21 @@ FRAMEWORK = Framework(
         "unsolved_batch_size_ratio",
     ),
     version_key="open_instruct_version",
-    defaults={"loss_fn": "dapo", "active_sampling": False, "filter_zero_std_samples": True},
+    infer_settings=_infer_settings,
+    defaults={"loss_fn": "dapo", _RATE: False, "active_sampling": False,
+              "filter_zero_std_samples": True},
     meanings=(
-        KeyMeaning("scores", "reward/mean", over=_KEPT, mask=_FILTERED,
+        KeyMeaning("scores", "reward/mean", over=_KEPT, mask=_FILTERED, when=_NOT_COUNTED,
             caveat="by default a correct answer scores 10, not 1"),
+        KeyMeaning("scores", over=_KEPT, mask=_FILTERED, when=_COUNTED,
+            caveat="leaves out the prompts whose responses all score the same; the rate of correct "
+            "responses includes them"),
         KeyMeaning("objective/verifiable_reward", over="responses"),
-        KeyMeaning("objective/verifiable_correct_rate", "accuracy/train", over="responses"),
+        KeyMeaning(("objective/verifiable_correct_rate", "batch/filtered_prompts_solved", *_COUNTS),
+            "accuracy/train", formula="with-filtered", over="responses to all sampled prompts",
+            when=_COUNTED),
+        KeyMeaning("objective/verifiable_correct_rate", "accuracy/train", over=_KEPT,
+            mask=_FILTERED, when=_NOT_COUNTED),
         KeyMeaning("policy/entropy_avg", "entropy/mean", over=_TOKENS, policies="learner",
             how_to_log="set record_entropy=True"),
         KeyMeaning("policy/clipfrac_avg", "clip/any_rate", over=_TOKENS, policies="learner / old",

@@ -98,6 +98,7 @@ _CLIP = (
 )
 _REWARD = (
     KeyMeaning("critic/score/mean", "reward/mean", over=_SEQUENCES,
+        mask="with filter_groups, only groups whose rewards differ",
         caveat="the raw score, despite the name; GRPO has no critic"),
     KeyMeaning("critic/score/max", "reward/max", over=_SEQUENCES),
     KeyMeaning("critic/score/min", "reward/min", over=_SEQUENCES),
