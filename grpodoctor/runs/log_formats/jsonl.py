@@ -118,7 +118,7 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
     """
     if len(data) > MOST_KEYS:
         raise ValueError(f"{len(data)} keys")
-    flat = _flattened(data) if any(isinstance(each, dict) for each in data.values()) else data
+    flat = _flattened(data) if dict in map(type, data.values()) else data
     numbers, texts = _numbers_and_texts(flat)
     if _event_name(texts) in _NOT_STEPS:
         return LogRow(None, {}, 0.0, texts)

@@ -21,8 +21,11 @@ class HeldOutSets:
 
     def add_means(self, values: MutableMapping[str, Reading]) -> None:
         """Add the means to the readings of a step, in place."""
+        sets = [name for name in values if "/set/" in name]
+        if not sets:
+            return
         for prefix, names in self._names.items():
-            evaluated = [name for name in values if name.startswith(prefix)]
+            evaluated = [name for name in sets if name.startswith(prefix)]
             names.update(evaluated)
             if evaluated and len(evaluated) == len(names):
                 numbers = [scalar(values[name]) for name in evaluated]
