@@ -12,7 +12,7 @@ from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import logged_metrics
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.reading.repeated_values import RepeatedValues
-from grpodoctor.runs.reading.step_assembly import StepAssembly
+from grpodoctor.runs.reading.step_assembly import MAX_LAG, StepAssembly
 from grpodoctor.vocabulary.knobs import Setting
 
 MIN_READINGS = 20
@@ -82,7 +82,7 @@ def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list
 
 def rewind_note(assembly: StepAssembly) -> str:
     """Note that a log jumps back: a job was resumed or restarted, or a second run follows."""
-    sentences = [*_earlier_runs(assembly), *_restarts(assembly)]
+    sentences = [*_earlier_runs(assembly), *_restarts(assembly), *_late_rows(assembly)]
     return "; ".join(sentences)
 
 
@@ -94,6 +94,16 @@ def _earlier_runs(assembly: StepAssembly) -> list[str]:
     return [
         f"the log contains {len(runs) + 1} runs one after the other; only the last one is "
         f"examined, without {steps} of the earlier {'run' if len(runs) == 1 else 'runs'}"
+    ]
+
+
+def _late_rows(assembly: StepAssembly) -> list[str]:
+    if not assembly.late_rows:
+        return []
+    rows = "1 row is" if assembly.late_rows == 1 else f"{assembly.late_rows:,} rows are"
+    return [
+        f"{rows} more than {MAX_LAG} steps behind the others and not used; their steps may count "
+        "something else"
     ]
 
 

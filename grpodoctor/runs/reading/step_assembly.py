@@ -97,6 +97,8 @@ class StepAssembly:
         """Rows that repeat a step of the same log."""
         self.earlier_runs: list[tuple[int, int]] = []
         """First and last step of each run that another run follows in the same log."""
+        self.late_rows = 0
+        """Rows that came too late for their step, which was returned long before."""
         self._heldout = HeldOutSets()
         self._in_parts = False
         """Whether rows were added to a step after it was returned."""
@@ -163,6 +165,7 @@ class StepAssembly:
         self._last[log] = max(step, self._last.get(log, -1))
         self._passed[log] = self._last[log] - self._lag.get(log, 0)
         if step <= self._returned:
+            self.late_rows += 1
             return complete
         if step not in self._pending:
             self._pending[step] = _Pending()

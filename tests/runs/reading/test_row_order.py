@@ -193,3 +193,4 @@ def test_late_rows_of_another_counter_do_not_rewind_the_run(tmp_path: Path) -> N
     run = open_run(path)
     assert [each.step for each in run.steps] == list(range(1, 61))
     assert not any("restarted" in note for note in run.notes)
+    assert any("1 row is more than 16 steps behind" in note for note in run.notes)
