@@ -19,6 +19,9 @@ _MIN_ROLLOUTS = 2
 _ADDITION = 0.5
 """Share of a row's keys that its step already has, up to which the row adds keys to the step."""
 
+_RECENT_STEPS = 64
+"""Steps whose keys are remembered, to tell a late row of another process from a restart."""
+
 _MEASURED = 2
 """Values of a row that are no whole numbers, from which an equal row of a step is a repeat."""
 
@@ -34,7 +37,7 @@ class _Counter:
     current: dict[str, float] = field(default_factory=dict)
     """The values of the latest step."""
     keys: dict[int, Collection[str]] = field(default_factory=dict)
-    """The keys of the remembered steps."""
+    """The keys of the recent steps."""
     fingerprints: dict[int, list[Fingerprint]] = field(default_factory=dict)
 
     def repeats(self, row: LogRow, step: int, fingerprint: Fingerprint) -> bool:
@@ -58,15 +61,17 @@ class _Counter:
         self.keys[step] = row.values.keys() | self.keys.get(step, frozenset())
         self.fingerprints.setdefault(step, []).append(fingerprint)
         if len(self.fingerprints) > _MAX_FINGERPRINTS:
-            oldest = next(iter(self.fingerprints))
-            del self.fingerprints[oldest], self.keys[oldest]
+            del self.fingerprints[next(iter(self.fingerprints))]
+        if len(self.keys) > _RECENT_STEPS:
+            del self.keys[next(iter(self.keys))]
 
     def go_back(self, step: int) -> None:
         """Forget the steps from `step` on."""
         if self.last < step:
             return
         for late in [known for known in self.fingerprints if known >= step]:
-            del self.fingerprints[late], self.keys[late]
+            del self.fingerprints[late]
+            self.keys.pop(late, None)
         self.last, self.current = step - 1, {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -86,6 +87,26 @@ def test_updates_are_joined_with_their_rollout(ahead: int) -> None:
     assert order.updates_per_rollout == UPDATES
     settled = 4 * UPDATES  # the first rollouts show how many updates there are
     assert joined[settled:] == [update // UPDATES for update in steps[settled:]]
+
+
+def test_memory_is_constant_over_many_steps() -> None:
+    order = RowOrder()
+    names = [f"key{number}" for number in range(40)]
+
+    def run(steps: range) -> None:
+        for step in steps:
+            order.place(LogRow(step, dict.fromkeys(names, 0.1 * step)))
+
+    run(range(21_000))
+    tracemalloc.start()
+    try:
+        run(range(21_000, 23_000))
+        before, _ = tracemalloc.get_traced_memory()
+        run(range(23_000, 41_000))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 6_000_000
 
 
 def slime_lines(rollouts: Iterable[int], shift: float = 0.0) -> list[str]:
