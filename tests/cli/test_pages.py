@@ -115,6 +115,15 @@ def test_the_table_names_the_factor_of_a_logged_unit():
     assert shares == ["train/baseline_reward/pct_1 (percent, times 0.01)"]
 
 
+def test_similar_plain_names_share_a_row():
+    listed = json.loads(run("metrics", "--framework", "generic", "--output-format", "json").stdout)
+    markdown = run("metrics", "--framework", "generic", "--output-format", "markdown").stdout
+    assert len(listed) > 1000
+    assert markdown.count("\n") < 200
+    assert "| entropy, mean_entropy" in markdown
+    assert "similar names | entropy/mean" in markdown
+
+
 def test_the_vocabulary_is_listed():
     listed = json.loads(run("metrics", "--output-format", "json").stdout)
     assert [each["metric"] for each in listed] == [metric.name for metric in METRICS]

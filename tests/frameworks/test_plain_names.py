@@ -48,6 +48,8 @@ NAMES: Mapping[str, str] = {
     "mismatch/logprob_diff_mean": "logprob_abs_diff rollout_logprob_abs_diff abs_logp_diff_mean",
     "staleness/mean": "staleness mean_staleness policy_lag",
     "advantage/max": "adv_max max_advantage",
+    "reward/max": "reward_max max_reward reward/max",
+    "reward/min": "reward_min reward/min",
     "optimizer/grad_norm": "grad_norm gradient_norm global_grad_norm grad_norm_mean",
     "optimizer/learning_rate": "lr learning_rate policy_lr",
     "optimizer/loss": "loss policy_loss pg_loss grpo_loss",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from grpodoctor.vocabulary.metrics import Metric
 
 
+_NAMES_SHOWN = 12
 _TABLE_WIDTH = 150
 """Narrower terminals get a list instead of a table."""
 
@@ -53,13 +54,30 @@ def _vocabulary_row(metric: Metric) -> tuple[str, ...]:
 
 def _print_framework(framework: Framework, output_format: PageFormat) -> None:
     columns = ("key", "metric", "over", "policies", "when", "note")
-    _print(columns, [_meaning_row(meaning) for meaning in framework.meanings], output_format)
+    rows = [_meaning_row(meaning) for meaning in framework.meanings]
+    if framework.first_synonym_counts and output_format is not PageFormat.json:
+        rows = _grouped(rows)
+    _print(columns, rows, output_format)
+
+
+def _grouped(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """One row for all keys with one meaning; the keys that most people use come first."""
+    keys: dict[tuple[str, ...], list[str]] = {}
+    for key, *meaning in rows:
+        keys.setdefault(tuple(meaning), []).append(key)
+    return [(_some(names), *meaning) for meaning, names in keys.items()]
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - _NAMES_SHOWN
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"{shown} and {rest} similar names" if rest > 0 else shown
 
 
 def _meaning_row(meaning: KeyMeaning) -> tuple[str, ...]:
-    keys = f" {meaning.formula} ".join(meaning.keys)
-    if len(meaning.keys) == 1 and meaning.formula != "as-is":
-        keys = f"{meaning.formula} {keys}"
+    keys = ", ".join((*meaning.keys, *([meaning.knob] if meaning.knob else [])))
+    if meaning.formula != "as-is":
+        keys = f"{meaning.formula} of {keys}"
     unit = f"{meaning.unit}, times {meaning.factor:g}" if meaning.factor != 1 else meaning.unit
     over = "; ".join(part for part in (meaning.over, meaning.mask, meaning.estimator) if part)
     keys += f" ({unit})" if unit else ""

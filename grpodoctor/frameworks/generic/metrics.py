@@ -62,8 +62,8 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "reward/mean": ("reward/mean", *_mean_names(_REWARDS, _TRAINED), "train/reward",
                     "average_reward", "average_score"),
     "reward/std": ("reward_std_batch", "batch_reward_std"),
-    "reward/max": ("reward_max", "max_reward", "rewards_max"),
-    "reward/min": ("reward_min", "min_reward", "rewards_min"),
+    "reward/max": ("reward_max", "max_reward", "rewards_max", "reward/max"),
+    "reward/min": ("reward_min", "min_reward", "rewards_min", "reward/min"),
     "reward/heldout": _mean_names(_REWARDS, _HELD_OUT_SETS),
     "accuracy/train": (*_mean_names(_ACCURACIES, _TRAINED), "train/accuracy"),
     "accuracy/heldout": _mean_names((*_ACCURACIES, "pass@1"), _HELD_OUT_SETS),
@@ -175,7 +175,8 @@ _AMBIGUOUS = (
     KeyMeaning("kl_divergence", caveat="the other policy is not stated"),
     KeyMeaning("approx_kl", caveat="neither the other policy nor the sign is stated"),
     KeyMeaning("skipped_rate", caveat="it may count groups, prompts or updates"),
-    *without_metric("epoch", "reward/median", "reward/std", "reward/max", "reward/min"),
+    KeyMeaning("reward/std", caveat="it may be of a group or of the batch"),
+    *without_metric("epoch", "reward/median"),
 )
 _STRUCTURED = (
     *(KeyMeaning(form.replace("*", name), f"reward/component/{name}/mean", over=_UNSTATED)
