@@ -93,6 +93,9 @@ def replay_readings(
             int(present_L[layers].sum()), int(expected_L[layers].sum())
         ),
         "agreement": lambda layers: Rate(int(obeyed_L[layers].sum()), int(present_L[layers].sum())),
+        "fallback_rate": lambda layers: Rate(
+            int((expected_L - present_L)[layers].sum()), int(expected_L[layers].sum())
+        ),
     }
     readings: dict[str, Reading] = {}
     for name, rate in rates.items():

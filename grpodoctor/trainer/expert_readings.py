@@ -129,7 +129,10 @@ def measure_experts(
 def constant_expert_readings(model: PreTrainedModel) -> dict[str, Reading]:
     """The `experts/*` readings that hold without a measurement: not applicable to a dense model."""
     if is_mixture(model):
-        return dict.fromkeys(_REPLAY_METRICS, NotApplicable("no routing is replayed"))
+        return {
+            **dict.fromkeys(_REPLAY_METRICS, NotApplicable("no routing is replayed")),
+            "experts/auxiliary_loss": NotApplicable("the trainer adds no auxiliary loss"),
+        }
     return dict.fromkeys(_EXPERT_METRICS, NotApplicable("the model is dense"))
 
 

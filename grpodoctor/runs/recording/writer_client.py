@@ -18,6 +18,9 @@ from grpodoctor.support.subprocesses import module_command, worker_environment
 _EXIT_SECONDS = 1.0
 """How long a process that closed its end may take to exit."""
 
+_exiting: set[subprocess.Popen[bytes]] = set()
+"""Stopped processes that had not exited yet; a deleted `Popen` would warn that they are running."""
+
 
 class WriterError(Exception):
     """The writer process could not write, or has died; the message says why."""
@@ -108,8 +111,12 @@ class WriterProcess:
         """Close the connection, so that the process exits; wait at most `timeout` seconds."""
         self._wire.shut()
         self._wire.close()
+        _exiting.add(self.process)
         with suppress(subprocess.TimeoutExpired):  # it exits later
             self.process.wait(timeout)
+        for process in tuple(_exiting):
+            if process.poll() is not None:
+                _exiting.discard(process)
 
     def forget(self) -> None:
         """Close the copy in a fork; the writer process is not the fork's child."""

@@ -1,5 +1,6 @@
 """The process that writes: what it survives, what survives it, and what it leaves behind."""
 
+import gc
 import logging
 import os
 import pickle
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from grpodoctor.runs.recording import directory as opening
 from grpodoctor.runs.recording import recorder
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.recording.wire import Wire
+from grpodoctor.runs.recording.writer_client import WriterProcess
 from grpodoctor.runs.records import Manifest
 from grpodoctor.runs.rollouts import rollout_files
 from grpodoctor.vocabulary.values import Mean
@@ -227,6 +230,21 @@ with run:
     assert steps_of(tmp_path)[: last + 1] == list(range(last + 1))
     assert set(rollout_files(tmp_path)) == set(steps_of(tmp_path))
     assert writer_processes_of(tmp_path) == []
+
+
+def test_a_writer_process_that_exits_late_causes_no_warning(tmp_path: Path) -> None:
+    """A deleted `Popen` warns if its process is running, as on a machine with much other work."""
+    writer = WriterProcess(tmp_path, None, "off", worst=0, rank=1)
+    pid = writer.process.pid
+    writer.process.send_signal(signal.SIGSTOP)
+    writer.stop(timeout=0.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del writer
+        gc.collect()
+    assert not [each for each in caught if f"subprocess {pid} " in str(each.message)]
+    os.kill(pid, signal.SIGCONT)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it exits by itself
 
 
 def test_the_writer_process_ignores_signals_to_the_trainer(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from grpodoctor.vocabulary.values import NotApplicable, Rate, Reading, scalar
 from tests.trainer.families import save
 from tests.trainer.moe.mixtures import QUICK
 
+EXPERT_METRICS = {metric.name for metric in METRICS if metric.name.startswith("experts/")}
+NO_AUXILIARY_LOSS = "experts/auxiliary_loss"
+
 
 def readings_of(run: Path) -> list[dict[str, Reading]]:
     return [dict(step.values) for step in read_run(run).steps]
@@ -51,14 +54,16 @@ def test_every_expert_metric_is_recorded_overall_and_per_layer(tmp_path: Path) -
     config = load_config(assignments=[*QUICK, "engine.routing_replay=R2", "record.experts_every=2"])
     Trainer(config, tmp_path).run()
     first, second, third = readings_of(tmp_path)
-    names = {metric.name for metric in METRICS if metric.name.startswith("experts/")}
+    names = EXPERT_METRICS - {NO_AUXILIARY_LOSS}
     per_layer = names - {"experts/tokens_with_any_flip"}
     wanted = names | {f"{name}/layer/{layer}" for name in per_layer for layer in (0, 1)}
     for step in (first, third):
-        assert {name for name in step if name.startswith("experts/")} == wanted
+        recorded = {name for name in step if name.startswith("experts/")}
+        assert recorded == wanted | {NO_AUXILIARY_LOSS}
         assert all(scalar(step[name]) is not None for name in wanted)
-    looked_at = {name for name in second if name.startswith("experts/") and "replay" not in name}
-    assert looked_at == set()  # only every second step is looked at
+    other = {name for name in second if name.startswith("experts/") and "replay" not in name}
+    assert other == {NO_AUXILIARY_LOSS}  # only every second step is measured
+    assert isinstance(second[NO_AUXILIARY_LOSS], NotApplicable)
     assert scalar(second["experts/replay_agreement"]) == 1
     for name in wanted:
         row = metric_of(name)
@@ -124,6 +129,7 @@ def test_routing_is_not_measured_if_all_experts_are_active(tmp_path: Path) -> No
     Trainer(load_config(assignments=[*OWN, own, "steps=1"]), tmp_path / "run").run()
     (only,) = readings_of(tmp_path / "run")
     told = {name: each for name, each in only.items() if name.startswith("experts/")}
+    assert isinstance(told.pop(NO_AUXILIARY_LOSS), NotApplicable)
     assert set(told.values()) == {NotApplicable("no routing is replayed")}
 
 
@@ -160,7 +166,7 @@ def test_a_dense_run_has_no_hook_and_says_so(tmp_path: Path, monkeypatch: Any) -
     assert hooked == []
     (only,) = readings_of(tmp_path)
     experts = {name: each for name, each in only.items() if name.startswith("experts/")}
-    assert len(experts) == 8
+    assert experts.keys() == EXPERT_METRICS
     assert set(experts.values()) == {NotApplicable("the model is dense")}
 
 
