@@ -11,6 +11,7 @@ from typing import Any
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats import console_lines as lines
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
+from grpodoctor.runs.log_formats.jsonl import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 
@@ -52,6 +53,8 @@ class Console:
         self._block: dict[str, float] = {}
         self._block_step: int | None = None
         self._since_heading = _HEADING_REACH
+        self._in_list = False
+        """Whether the line above is a heading or an entry of the list below it."""
         self._bars = _ProgressBarSteps()
 
     def rewind(self) -> None:
@@ -110,8 +113,37 @@ class Console:
 
     def _parse(self, text: str) -> Iterator[LogRow]:
         self._since_heading += 1
+        listed = self._parse_list(text)
+        if listed is not None:
+            yield from listed
+            return
+        yield from self._parse_row(text)
+
+    def _parse_list(self, text: str) -> list[LogRow] | None:
+        """Parse a heading with the step, or an entry of the list below it; None for other lines."""
+        step = lines.parse_list_heading(text)
+        if step is not None:
+            complete = list(self._end_block())
+            self._block_step, self._since_heading, self._in_list = step, 0, True
+            return complete
+        if not self._in_list:
+            return None
+        entry = lines.parse_list_entry(text)
+        self._in_list = entry is not None
+        if entry is None:
+            return None
+        if len(self._block) < MOST_KEYS:
+            self._block.update(entry.pairs)
+        return []
+
+    def _parse_row(self, text: str) -> Iterator[LogRow]:
         parsed = lines.parse_verl_row(text) or lines.parse_prime_rl_row(text)
         if parsed is None:
+            row = self._json_row(text)
+            if row is not None:
+                yield from self._end_block()
+                yield row
+                return
             bar = lines.parse_progress_bar(text)
             if bar is not None:
                 self._bars.add_bar(bar)
@@ -125,6 +157,15 @@ class Console:
         if len(parsed.pairs) <= MOST_KEYS:
             yield from self._end_block()
             yield self._row(parsed.pairs, parsed.step, parsed.counter)
+
+    def _json_row(self, text: str) -> LogRow | None:
+        """The row of a line that ends with a JSON object with a step and measurements."""
+        data = lines.parse_json_object(text)
+        try:
+            row = row_of(data, self._keys) if data is not None else None
+        except ValueError:
+            return None
+        return row if row is not None and row.step is not None and len(row.values) > 1 else None
 
     def _parse_dict(self, text: str) -> lines.ParsedLine | None:
         parsed = lines.parse_dict(text)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from grpodoctor.runs.log_formats.jsonl import loads
 from grpodoctor.support.numbers import parse_number
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
@@ -70,6 +71,16 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 """`Step 3/50 Train step 53/250`: the first number begins again in each epoch."""
+
+_LIST_HEADING = re.compile(
+    r"\W{0,20}(?:global |train(?:ing)? |rl |grpo )?(?:step|iteration|iter|update|round)\W{1,3}"
+    r"(\d{1,12})(?:\s{0,2}/\s{0,2}\d{1,12})?\W{0,80}",
+    re.IGNORECASE,
+)
+_LIST_ENTRY = re.compile(
+    rf"\s{{0,12}}(?:-\s)?([A-Za-z][\w ./()-]{{1,60}}?)\s{{0,20}}[:=]\s{{0,20}}({NUMBER})"
+    r"\s{0,3}(%|[A-Za-z/]{1,10})?\s{0,20}"
+)
 
 _MAX_LINE = 200_000
 """Characters of a line that are parsed."""
@@ -333,6 +344,30 @@ def _step_of_line(text: str) -> int | None:
         of_total = _STEP_OF_TOTAL.search(text)
         return int(of_total[1]) if of_total else None
     return int(match[1] or match[2])
+
+
+def parse_json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a line ends with, behind a time and a level; None if there is none."""
+    start = text.find('{"')
+    if start < 0 or not text.rstrip().endswith("}"):
+        return None
+    try:
+        data = loads(text[start:].strip().encode())
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def parse_list_heading(text: str) -> int | None:
+    """Parse `Iteration 12`, a line of its own above a list of `Mean reward: 0.5`."""
+    match = _LIST_HEADING.fullmatch(text) if len(text) < 80 else None
+    return int(match[1]) if match else None
+
+
+def parse_list_entry(text: str) -> ParsedLine | None:
+    """Parse `  Mean reward: 0.5`, a line below a heading; keys get the prefix `line/`."""
+    match = _LIST_ENTRY.fullmatch(text) if len(text) < 200 else None
+    return ParsedLine({_key_of(match[1]): _scaled(match[2], match[3])}) if match else None
 
 
 def parse_heading(text: str) -> int | None:

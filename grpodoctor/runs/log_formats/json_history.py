@@ -13,7 +13,9 @@ from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.numbers import parse_number
 
-_NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data")
+_NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data",
+          "iterations", "updates", "rows", "entries", "training_log", "train_log",
+          "training_history", "train_history")  # fmt: skip
 """Usual keys of a history, most likely first."""
 
 _NOT_LOGS = re.compile(

@@ -420,3 +420,28 @@ def test_a_console_log_is_recognized_by_its_rows(tmp_path: Path) -> None:
     found = log_format_of(path)
     assert found is not None
     assert found.name == "console"
+
+
+def test_json_objects_behind_a_time_and_a_level(tmp_path: Path) -> None:
+    text = "".join(
+        f'INFO 10:00 metrics: {{"step": {step}, "reward_mean": 0.5, "loss": 0.25, "ok": true, '
+        f'"note": "x", "lr": null}}\n'
+        for step in range(1, 4)
+    )
+    text += 'INFO request {"step": 9, "url": "/v1/completions"}\nINFO {"step": 9, "broken"\n'
+    assert seen(rows_of(text, tmp_path)) == [
+        (step, {"reward_mean": 0.5, "loss": 0.25, "ok": 1.0}) for step in range(1, 4)
+    ]
+
+
+@pytest.mark.parametrize("heading", ["Iteration {}", "=== Step {}/100 ===", "--- Update: {} ---"])
+def test_lists_below_a_heading(heading: str, tmp_path: Path) -> None:
+    text = "".join(
+        f"{heading.format(step)}\n  Mean reward: 0.5\n  Policy loss:   0.25\n  Clipped: 12.5 %\n"
+        f"saved a checkpoint\n  Unrelated: 3\n"
+        for step in range(1, 4)
+    )
+    assert seen(rows_of(text, tmp_path)) == [
+        (step, {"line/mean_reward": 0.5, "line/policy_loss": 0.25, "line/clipped": 0.125})
+        for step in range(1, 4)
+    ]
