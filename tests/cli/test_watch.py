@@ -230,10 +230,14 @@ class Patient:
         self.inbox = Inbox(path)
         self.knobs = dict(KNOBS)
         self.cured_at = None
+        self.is_judged = False
 
-    def live(self, steps, sick_from, pause):
+    def live(self, most_steps, sick_from, pause):
+        """Train until the treatment is judged, however slow the watch is."""
         with self.recorder:
-            for step in range(steps):
+            for step in range(most_steps):
+                if self.is_judged:
+                    return
                 changed = self.obey(step)
                 ill = sick_from if self.cured_at is None else None
                 self.recorder.step(step, readings(step, sick_from=ill), knobs=changed)
@@ -245,6 +249,7 @@ class Patient:
             assert not isinstance(request, Refused), request
             if request.kind == "note":
                 event = request.as_event()
+                self.is_judged |= event.kind in {"treatment-kept", "treatment-undone"}
                 self.recorder.event(event.kind, event.step, event.body)
                 continue
             change = validate(request, self.knobs)
@@ -259,12 +264,12 @@ class Patient:
 
 def test_a_watch_that_may_apply_remedies_treats_the_live_run(tmp_path):
     patient = Patient(tmp_path / "run")
-    life = threading.Thread(target=patient.live, args=(140, 20, 0.05))
+    life = threading.Thread(target=patient.live, args=(2000, 20, 0.05))
     life.start()
     options = ("--apply", "safe", "--json", "--until-finished", "--interval", "0.05")
     try:
         with watching(tmp_path / "run", *options) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=150)
     finally:
         life.join(PATIENCE)
     assert process.returncode == 1
