@@ -150,6 +150,8 @@ def test_other_kinds_of_training_are_named_and_not_examined(
     with pytest.raises(RunError, match=f"a log of {objective}"):
         list(open_run(path).steps)
     assert list(open_run(path, ReadOptions(format="generic")).steps)
+    mapped = ReadOptions(mapping={min(keys.split()): "reward/mean"})
+    assert "reward/mean" in next(iter(open_run(path, mapped).steps)).values
 
 
 @pytest.mark.parametrize(

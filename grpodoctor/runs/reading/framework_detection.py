@@ -105,7 +105,8 @@ class FrameworkDetector:
             if guess is None:
                 return None
             framework, notes = guess
-            objective = other_objective(framework, keys)
+            is_mapped = not keys.isdisjoint(self._options.mapping)
+            objective = "" if is_mapped else other_objective(framework, keys)
             if objective and not decided:
                 return None  # rows of reinforcement learning may follow
             if objective:
@@ -148,8 +149,8 @@ class FrameworkDetector:
         return RunError(
             f"a log of {objective}, not of reinforcement learning",
             where=str(self._path),
-            remedy="pass the log of a GRPO run; to read this one anyway, name its framework with "
-            "--format",
+            remedy="pass the log of a GRPO run; if this is one, name the key of its reward with "
+            "--map KEY=reward/mean",
         )
 
     def _unknown_keys_error(self, keys: set[str]) -> RunError:
