@@ -13,6 +13,9 @@ from grpodoctor.vocabulary.values import scalar
 MOST_POINTS = 2048
 """Cumulative sums kept; beyond it every second one is dropped, so an onset is dated to 0.1 %."""
 
+LONGEST_STEP = 1e6
+"""Seconds from which a step's time is an error of the log, or a run that was paused."""
+
 _GPUS_PER_NODE = ("n_gpus_per_node", "num_gpus_per_node", "gpus_per_node")
 _NODES = ("nnodes", "n_nodes", "num_nodes")
 
@@ -100,8 +103,9 @@ class CostLedger:
         logged = scalar(record.values["time/step"]) if "time/step" in record.values else None
         before, self._time = self._time, record.time
         if logged is not None:
-            return logged if 0 <= logged < float("inf") else None
-        return record.time - before if 0 < before < record.time else None
+            return logged if 0 <= logged < LONGEST_STEP else None
+        passed = record.time - before
+        return passed if before > 0 and 0 < passed < LONGEST_STEP else None
 
     def _rewind(self, step: int) -> None:
         kept = bisect_left(self._sums, step, key=lambda sums: sums.step)

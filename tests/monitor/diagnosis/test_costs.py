@@ -59,6 +59,11 @@ def test_the_time_between_steps_stands_in_for_the_time_of_a_step():
     assert costs.cost(1).hours == pytest.approx(1.0)
 
 
+def test_impossible_times_do_not_count():
+    costs = ledger([record(0, seconds=1e308), record(1, seconds=36.0), record(2, seconds=-1.0)])
+    assert costs.cost(0).hours == pytest.approx(0.01)
+
+
 def test_a_run_that_goes_back_forgets_what_it_repeats():
     costs = ledger(
         [*(record(step, 1.0) for step in range(20)), *(record(step, 0.0) for step in range(10, 20))]
